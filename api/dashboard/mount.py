@@ -18,6 +18,7 @@ from api.dashboard.pages import (
     login,
     new_sweep,
     optimizer_studies,
+    plan,
     retunes,
     sweep,
     sweep_actions,
@@ -34,7 +35,7 @@ __all__ = ["include_dashboard"]
 
 _PAGES = (
     *(home, find, sweep, sweep_actions, trial),
-    *(new_sweep, explore, compare),
+    *(new_sweep, plan, explore, compare),
     *(optimizer_studies, retunes, gates, webhooks, clusters, engines, trainers, calibrations),
     *(tokens, audit, login),
 )

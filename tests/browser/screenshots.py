@@ -58,6 +58,8 @@ PAGES: Mapping[str, str] = {
     "explore": "/explore",
     "explore-slow": "/explore?model=llama-3-8b&cluster=h100:8&global_batch_size=16&layout=pp4 dp2&link_health=2_4;0.01",
     "explore-nodes": "/explore?model=llama-3-8b&cluster=h100:16&seq_len=2048&layout=dp2 fsdp8 reshard",
+    "plan": "/plan?model=llama-3-8b&tokens=1T&deadline=20d&accelerators=h100,b200,mi355x,gh200",
+    "plan-empty": "/plan",
     "new": "/new",
     "new-clone": "/new?clone={sweep}",
     "new-slow": "/new?clone={slow}",
@@ -81,6 +83,9 @@ PAGES: Mapping[str, str] = {
     "error": "/sweeps/sw-nothing",
 }
 """Pages by name; names in braces are those of ``stocked``."""
+
+_COMPUTED_MS = 120_000.0
+"""Plans take seconds, and longer where three of them are computed beside each other."""
 
 _OF_TRIALS = ("home", "sweep", "sweep-running", "trial", "trial-failed", "compare", "find")
 """Pages that look otherwise with another number of trials; the others are taken once."""
@@ -146,6 +151,7 @@ def _taken(browser: Browser, num_trials: int, chosen: argparse.Namespace) -> Ite
             for name in pages:
                 page.goto(PAGES[name].format(**names))
                 page.wait_for_timeout(400)  # what a script fetches is there by then
+                page.wait_for_selector("#computing", state="detached", timeout=_COMPUTED_MS)
                 path = chosen.folder / f"{name}-{num_trials}-{look}.png"
                 page.screenshot(path=path, full_page=True)
                 yield path

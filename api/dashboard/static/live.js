@@ -73,7 +73,8 @@ function isBeingFilledIn() {
 }
 
 function poll(seconds) {
-  setInterval(async () => {
+  const timer = setInterval(async () => {
+    if (live.querySelector("[data-ended]")) return clearInterval(timer); // nothing more will come
     if (document.visibilityState !== "visible" || connection.textContent === "Finished" || isBeingFilledIn()) return;
     try {
       await refresh();

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.units import format_count
+from autotuner.search.planning.words import money, worth_in_words
 
 __all__ = ["plan_view"]
 
@@ -43,13 +43,13 @@ def _answer(plan: Document) -> Iterator[str]:
         yield f"It keeps {wanted} in {_of_hundred(first['chance_kept'])} of 100 cases."
     yield (
         f"It turns out to be the best choice in {_of_hundred(first['chance_best'])} of 100 cases; to know all times "
-        f"beforehand would save {_money(plan['answer']['regret'])} on average."
+        f"beforehand would save {money(plan['answer']['regret'])} on average."
     )
 
 
 def _wanted(goal: Document) -> str:
     limits = [f"the deadline of {goal['deadline_s'] / _S_PER_DAY:.3g} days"] if goal["deadline_s"] else []
-    limits += [f"the price limit of {_money(goal['price_limit'])}"] if goal["price_limit"] else []
+    limits += [f"the price limit of {money(goal['price_limit'])}"] if goal["price_limit"] else []
     return " and ".join(limits)
 
 
@@ -106,11 +106,11 @@ def _marginals(marginals: Sequence[Document]) -> RenderableType:
         table.add_row(
             one["change"],
             f"{one['saved_s'] / _S_PER_HOUR:,.1f}",
-            _money(-one["saved_cost"]),
+            money(-one["saved_cost"]),
             f"{100 * one['mfu']:+.2f} points",
-            "" if per_dollar is None else f"{100 * per_dollar:+.3g} points",
+            "" if per_dollar is None else f"{100 * per_dollar:+.4f} points",
             "" if hours is None else f"{1000 * hours:.3g}",
-            "" if worth is None else f"up to ${worth:.2f}",
+            "" if worth is None else worth_in_words(worth),
         )
     return table
 
@@ -130,8 +130,8 @@ def _proofs(answer: Document) -> Iterator[RenderableType]:
             f"{one['num_trials']} trials on {one['num_accelerators']} {one['accelerator']} ({nodes})",
             one["target"],
             f"{one['hours']:.1f} h",
-            _money(one["cost"]),
-            _money(one["saved"]),
+            money(one["cost"]),
+            money(one["saved"]),
             f"x/÷ {1 + one['error_after']:.2f}",
         )
     yield table
@@ -171,7 +171,7 @@ def _energy(interval: Document) -> str:
 
 
 def _dollars(interval: Document) -> str:
-    return f"{_money(interval['median'])} ({_money(interval['low'])} to {_money(interval['high'])})"
+    return f"{money(interval['median'])} ({money(interval['low'])} to {money(interval['high'])})"
 
 
 def _spread(interval: Document, unit: float) -> str:
@@ -179,12 +179,4 @@ def _spread(interval: Document, unit: float) -> str:
 
 
 def _money_spread(interval: Document) -> str:
-    return f"{_money(interval['median'])} x/÷ {interval['high'] / interval['median']:.2f}"
-
-
-def _money(dollars: float) -> str:
-    """Dollars with three digits: ``$3.86M``, ``-$410k``."""
-    sign = "-" if dollars < 0 else ""
-    if abs(dollars) < 1000:
-        return f"{sign}${abs(dollars):,.0f}"
-    return f"{sign}${format_count(abs(dollars))}"
+    return f"{money(interval['median'])} x/÷ {interval['high'] / interval['median']:.2f}"

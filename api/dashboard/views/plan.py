@@ -1,0 +1,187 @@
+"""A plan as its page shows it: figures of the cluster to take, rows of the others, changes, stages, prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from markupsafe import Markup
+
+from api.dashboard.charts.plan_front import plan_front
+from api.schemas import ContenderView, MarginalView, PlanView, ProofView
+from autotuner.domain.layouts.layout import Layout
+from autotuner.search.planning.outcome import Interval
+from autotuner.search.planning.words import days, goal_in_words, money, within, worth_in_words
+
+__all__ = ["ChangeRow", "ClusterRow", "PlanPage", "StageRow"]
+
+_S_PER_DAY, _S_PER_HOUR = 86_400.0, 3600.0
+_BESIDE_FORM = 896
+"""Pixels of a picture beside the form."""
+
+_MOST_ROWS = 12
+"""Clusters that the table shows beside those on the front."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRow:
+    """A cluster in the table.
+
+    Attributes:
+        marks: What it is beside its name: the one to take, on the front, hypothetical.
+    """
+
+    cluster: str
+    marks: tuple[str, ...]
+    price: str
+    days: str
+    cost: str
+    energy: str
+    within: str
+    mfu: str
+    goodput: str
+    kept: str
+    best: str
+    layout: Layout
+    is_first: bool
+
+    @classmethod
+    def of(cls, one: ContenderView, *, is_first: bool) -> Self:
+        """The row of a contender."""
+        run = one.predicted
+        told = (one.is_on_front, "front"), (one.is_hypothetical, "hypothetical"), (not one.is_thorough, "thin space")
+        return cls(
+            cluster=one.cluster,
+            marks=tuple(word for holds, word in told if holds),
+            price=f"{one.price_per_accelerator_hour:.2f}",
+            days=f"{run.time_s.median / _S_PER_DAY:.3g}",
+            cost=money(run.cost.median),
+            energy=f"{run.energy_kwh.median / 1e3:,.3g}" if run.energy_kwh else "–",
+            within=within(run.time_s.low, run.time_s.high),
+            mfu=f"{100 * run.mfu:.1f} %",
+            goodput=f"{100 * run.goodput:.1f} %",
+            kept=f"{100 * one.chance_kept:.0f} %",
+            best=f"{100 * one.chance_best:.0f} %",
+            layout=one.layout,
+            is_first=is_first,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRow:
+    """A change of the cluster to take; empty texts where nothing is to be said."""
+
+    change: str
+    hours: str
+    cost: str
+    mfu: str
+    per_dollar: str
+    hours_per_thousand: str
+    worth: str
+
+    @classmethod
+    def of(cls, one: MarginalView) -> Self:
+        """The row of a marginal value."""
+        if one.predicted is None:
+            nothing = dict.fromkeys(("cost", "mfu", "per_dollar", "hours_per_thousand", "worth"), "")
+            return cls(change=one.change, hours="no layout uses it", **nothing)
+        per_dollar, hours, worth = one.mfu_per_dollar, one.hours_per_dollar, one.worth_per_accelerator_hour
+        return cls(
+            change=one.change,
+            hours=f"{one.saved_s / _S_PER_HOUR:,.1f}",
+            cost=money(-one.saved_cost),
+            mfu=_signed(100 * one.mfu, ".2f"),
+            per_dollar="–" if per_dollar is None else _signed(100 * per_dollar, ".4f"),
+            hours_per_thousand="–" if hours is None else f"{1000 * hours:.3g}",
+            worth="–" if worth is None else worth_in_words(worth),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRow:
+    """A small sweep to run."""
+
+    sweep: str
+    target: str
+    layout: Layout
+    takes: str
+    cost: str
+    saved: str
+    left: str
+
+    @classmethod
+    def of(cls, one: ProofView) -> Self:
+        """The row of a stage."""
+        nodes = f"{one.num_nodes} node{'s' if one.num_nodes > 1 else ''}"
+        return cls(
+            sweep=f"{one.num_trials} trials on {one.num_accelerators} {one.accelerator} ({nodes})",
+            target=one.target,
+            layout=one.layout,
+            takes=f"{one.hours:.1f} h",
+            cost=money(one.cost),
+            saved=money(one.saved),
+            left=f"x/÷ {1 + one.error_after:.2f}",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPage:
+    """Everything that the page says of a plan that is computed.
+
+    Attributes:
+        sentence: What to take, in a sentence without a full stop.
+        limits: What is to be kept; empty where there are no limits.
+        hidden: Clusters that the table leaves out.
+        unfit: Clusters on which no layout fits.
+    """
+
+    view: PlanView
+    first: ContenderView
+    time: str
+    time_spread: str
+    cost: str
+    cost_spread: str
+    energy: str
+    sentence: str
+    limits: str
+    regret: str
+    rows: tuple[ClusterRow, ...]
+    hidden: int
+    unfit: int
+    changes: tuple[ChangeRow, ...]
+    stages: tuple[StageRow, ...]
+    picture: Markup
+
+    @classmethod
+    def of(cls, view: PlanView) -> Self:
+        """The page of a plan that has an answer."""
+        answer = view.answer
+        assert answer is not None
+        first, contenders = answer.contenders[0], answer.contenders
+        run, shown = first.predicted, [one for i, one in enumerate(contenders) if i < _MOST_ROWS or one.is_on_front]
+        return cls(
+            view=view,
+            first=first,
+            time=days(run.time_s.median),
+            time_spread=_from_to(run.time_s, _S_PER_DAY),
+            cost=money(run.cost.median),
+            cost_spread=f"{money(run.cost.low)} to {money(run.cost.high)}",
+            energy=f"{run.energy_kwh.median / 1e3:,.3g} MWh" if run.energy_kwh else "–",
+            sentence=f"Take {first.cluster}",
+            limits=goal_in_words(view.goal),
+            regret=money(answer.regret),
+            rows=tuple(ClusterRow.of(one, is_first=one is first) for one in shown),
+            hidden=len(contenders) - len(shown),
+            unfit=answer.num_compared - len(contenders),
+            changes=tuple(map(ChangeRow.of, answer.marginals)),
+            stages=tuple(map(StageRow.of, answer.proofs)),
+            picture=plan_front(contenders, view.goal, _BESIDE_FORM),
+        )
+
+
+def _from_to(interval: Interval, unit: float) -> str:
+    return f"{interval.low / unit:.3g} to {interval.high / unit:.3g}"
+
+
+def _signed(value: float, digits: str) -> str:
+    return f"{value:+{digits}}".replace("-", "−")

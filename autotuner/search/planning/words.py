@@ -1,0 +1,39 @@
+"""Figures of plans as people read them: money, days, intervals."""
+
+from __future__ import annotations
+
+from autotuner.search.planning.goal import Goal
+from autotuner.units import format_count
+
+__all__ = ["days", "goal_in_words", "money", "within", "worth_in_words"]
+
+_S_PER_DAY = 86_400.0
+
+
+def money(dollars: float) -> str:
+    """Dollars with three digits: ``$3.86M``, ``−$410k``."""
+    sign = "−" if dollars < 0 else ""
+    size = abs(dollars)
+    return f"{sign}${size:,.0f}" if size < 1000 else f"{sign}${format_count(size)}"
+
+
+def days(seconds: float) -> str:
+    """Days with three digits: ``22.6 days``."""
+    return f"{seconds / _S_PER_DAY:.3g} days"
+
+
+def within(low: float, high: float) -> str:
+    """The 80 % interval by its factor, of ends that lie as many times below and above the median: ``x/÷ 1.27``."""
+    return f"x/÷ {(high / low) ** 0.5:.2f}"
+
+
+def goal_in_words(goal: Goal) -> str:
+    """The limits: ``the deadline of 60 days and the price limit of $3M``; empty where there are none."""
+    limits = [f"the deadline of {days(goal.deadline_s)}"] if goal.deadline_s else []
+    limits += [f"the price limit of {money(goal.price_limit)}"] if goal.price_limit else []
+    return " and ".join(limits)
+
+
+def worth_in_words(dollars: float) -> str:
+    """What an accelerator-hour may cost more: ``up to $0.26``, ``nothing``."""
+    return f"up to ${dollars:.2f}" if dollars >= 0.005 else "nothing"

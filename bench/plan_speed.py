@@ -1,0 +1,70 @@
+"""How long a plan takes, and what its thin spaces miss: ``python -m bench.plan_speed`` prints a line for each run.
+
+Four runs of dense and sparse models over all accelerators with a list price, with two processes as a service has them.
+The thin space's loss is how much longer its best layout takes than that of the whole space, of the clusters that were
+looked through twice: the median and the largest.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from statistics import median
+
+from autotuner.aside.frames import Limits
+from autotuner.aside.pool import AsidePool
+from autotuner.catalog.load import load_model
+from autotuner.domain.jobs.workload import Workload
+from autotuner.search.planning.best_layouts import best_outcome
+from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.plan import plan
+from autotuner.search.planning.request import PlanRequest
+from autotuner.search.planning.whole_clusters import Offer
+
+__all__ = ["main"]
+
+_DAY_S = 86_400.0
+
+_RUNS = (
+    ("llama-3-8b", 1e12, 30, Workload(seq_len=8192, global_batch_size=512)),
+    ("llama-3-70b", 2e12, 60, Workload(seq_len=8192, global_batch_size=1024)),
+    ("llama-3.1-405b", 15.6e12, 90, Workload(seq_len=8192, global_batch_size=2048)),
+    ("mixtral-8x7b", 2e12, 30, Workload(seq_len=4096, global_batch_size=2048)),
+)
+
+_MOST_COMPARED = 8
+"""Clusters whose thin and whole spaces are compared."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the times."""
+    del arguments
+    limits = Limits(seconds=60.0, memory_bytes=4_000_000_000)
+    asides = AsidePool(2, limits, warm="autotuner.search.answers:warm")
+    sys.stdout.write("run | clusters | seconds | thin space: median and largest loss of time\n")
+    for model, tokens, days, workload in _RUNS:
+        goal = Goal(num_tokens=tokens, deadline_s=days * _DAY_S)
+        request = PlanRequest(model=load_model(model), workload=workload, goal=goal)
+        started = time.perf_counter()
+        found = plan(request, asides)
+        seconds = time.perf_counter() - started
+        offers = [Offer(cluster=one.outcome.cluster) for one in found.contenders if one.is_thorough][:_MOST_COMPARED]
+        losses = [_loss(request, offer) for offer in offers]
+        said = f"{100 * median(losses):.1f} %, {100 * max(losses):.1f} %"
+        sys.stdout.write(f"{model}, {tokens:.3g} tokens, {days} days | {found.num_compared} | {seconds:.1f} | {said}\n")
+        sys.stdout.flush()
+    asides.close()
+    return 0
+
+
+def _loss(request: PlanRequest, offer: Offer) -> float:
+    """How much longer the best of the thin space takes than that of the whole one."""
+    thin, whole = (best_outcome(request, offer, is_thorough=is_thorough) for is_thorough in (False, True))
+    assert thin is not None
+    assert whole is not None
+    return thin.time_s.median / whole.time_s.median - 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
