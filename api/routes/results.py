@@ -103,8 +103,9 @@ def read_front(app: AppOf, sweep: SweepOf, metrics: _Metrics = "", profile: _Pro
     objective = _asked(metrics, profile)
     require_told(objective, sweep.request.job.cluster, has_trace=sweep.request.fault_trace is not None)
     kept = app.kept_trials.of(sweep.id)
-    found = ("front", objective.front, objective.profile)
-    return kept.once(found, lambda: sweep_front(sweep.request, kept.trials, objective.front, objective.profile))
+    if objective == Objective():
+        return kept.once("front", lambda: sweep_front(sweep.request, kept.trials))
+    return sweep_front(sweep.request, kept.trials, objective.front, objective.profile)
 
 
 def _asked(metrics: str, profile: str) -> Objective:

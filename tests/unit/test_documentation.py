@@ -25,6 +25,7 @@ def test_every_setting_is_documented() -> None:
 
 _PAGES_OF_COMMANDS = (
     "clusters",
+    "fronts",
     "job-phases",
     "layers",
     "optimizer-studies",

@@ -19,8 +19,8 @@ __all__ = ["router", "show_sweep"]
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
-Part = Literal["live", "ranking", "heat"]
-"""Everything that changes while a sweep runs, its ranking, or two of its choices."""
+Part = Literal["live", "ranking", "heat", "metric_front"]
+"""Everything that changes while a sweep runs, its ranking, two of its choices, or what no other layout beats."""
 
 _WHOLE = "sweep/sweep.html"
 
@@ -36,6 +36,8 @@ def sweep_page(
             return page(request, "sweep/_ranking.html", **look.of_ranking())
         case "heat":
             return page(request, "sweep/_heat.html", **look.of_pairs())
+        case "metric_front":
+            return page(request, "sweep/_metric_front.html", **look.of_front())
         case "live":
             return page(request, "sweep/_live.html", **look.of_all(with_predicted=True))
         case None:

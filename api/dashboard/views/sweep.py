@@ -10,6 +10,7 @@ from typing import Any, Literal
 from api.dashboard.charts.sweep.points import CloudPoint
 from api.dashboard.views.address import Address
 from api.dashboard.views.links import LinkRow, trace_view
+from api.dashboard.views.metric_front import MetricFrontView
 from api.dashboard.views.permalink import Permalink
 from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
 from api.dashboard.views.sweep_answer import chances, figures_of_answer, figures_of_prediction
@@ -19,7 +20,10 @@ from api.dashboard.words import engine, source
 from api.schemas import SweepDetail, TrialDetail, TrialView
 from autotuner.bootstrap import App
 from autotuner.domain.access.caller import Caller
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective_text import metrics_text
 from autotuner.domain.runs.sweep import Sweep
+from autotuner.domain.runs.told import metrics_told
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.errors import Busy, InvalidInput, TooCostly
 from autotuner.search.results.answer import Answer, answer
@@ -83,6 +87,22 @@ class SweepLook:
         heat = HeatView.of(found, root=self.root)
         return {"heat": heat, "kind": self._kind, "asked_else": self.address.but("down", "across")}
 
+    def of_front(self) -> Mapping[str, Any]:
+        """For what no other layout beats in everything."""
+        is_usual = not self.address.get("metrics") and not self.address.get("profile")  # all else may be asked
+        found = self._kept.once(("metric front", self.root), self._front) if is_usual else self._front()
+        told = metrics_told(self.sweep.request.job.cluster, has_trace=self.sweep.request.fault_trace is not None)
+        usual = metrics_text(metric for metric in told if metric is not Metric.TOKENS_PER_S)  # MFU says the same
+        return {
+            "sweep": self.sweep,
+            "metric_front": found,
+            "front_else": self.address.but("metrics", "profile"),
+            "compare_by": self.address.with_(metrics=usual),
+        }
+
+    def _front(self) -> MetricFrontView | None:
+        return MetricFrontView.of(self.sweep.request, self._trials, self.address, root=self.root)
+
     def of_all(self, *, with_predicted: bool) -> Mapping[str, Any]:
         """For the whole page.
 
@@ -94,6 +114,7 @@ class SweepLook:
             **self.of_ranking(),
             **self.of_pictures(with_predicted=with_predicted),
             **self.of_pairs(),
+            **self.of_front(),
             **self._of_answer(),
             **self._of_trials(),
             "sweep": SweepDetail.of_sweep(self.app, self.sweep),

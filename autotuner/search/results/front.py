@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -271,19 +272,30 @@ class _Drawn:
         )
 
     def _may_belong(self, row: int) -> bool:
-        errors = np.log1p([one.relative_error for one in self.reached])
+        low, high = self._reach
+        beaten = (low >= high[row]).all(axis=1) & (low > high[row]).any(axis=1)
+        beaten[row] = False
+        return not beaten.any()
+
+    @cached_property
+    def _reach(self) -> tuple[Floats, Floats]:
+        """Log values where every step time is as long, and as short, as its interval allows."""
+        errors = np.log1p([one.relative_error for one in self.reached])[:, None]
         is_rate = np.array([metric.is_rate for metric in self.metrics])
-        logs = self.logs - np.where(is_rate, errors[:, None], 0.0)
-        logs[row] = self.logs[row] + np.where(is_rate, errors[row], 0.0)
-        return not dominators(logs, row).size
+        return self.logs - np.where(is_rate, errors, 0.0), self.logs + np.where(is_rate, errors, 0.0)
 
     def progress(self) -> tuple[Reach, ...]:
         """The hypervolume after each trial, as a share of the last."""
         if not self.every:
             return ()
-        reference = reference_below(self.logs)
-        volumes = [Frontier.of(self.logs[: row + 1], reference).volume for row in range(len(self.every))]
-        shares = [volume / volumes[-1] for volume in volumes]
+        frontier = Frontier(points=self.logs[:0], reference=reference_below(self.logs))
+        volumes = [frontier.volume]
+        for row in range(len(self.every)):
+            added = float(frontier.gains(self.logs[row]))
+            volumes.append(volumes[-1] + added)
+            if added:
+                frontier = Frontier.of(np.vstack([frontier.points, self.logs[row]]), frontier.reference)
+        shares = [volume / volumes[-1] for volume in volumes[1:]]
         return tuple(Reach(number=one.number, volume_share=at) for one, at in zip(self.reached, shares, strict=True))
 
 

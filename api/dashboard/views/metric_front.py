@@ -1,0 +1,148 @@
+"""The front of several metrics, as the page of a sweep shows it: chosen metrics, weights, pictures, why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from markupsafe import Markup
+
+from api.dashboard.charts.svg import for_both
+from api.dashboard.charts.sweep.metric_front import ValuedPoint, metric_front
+from api.dashboard.charts.sweep.points import TrialPoint
+from api.dashboard.views.address import Address
+from api.dashboard.views.sweep_points import trial_points
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective, Weight
+from autotuner.domain.runs.objective_text import read_metrics, read_profile
+from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.domain.runs.told import metrics_told, require_told
+from autotuner.domain.runs.trial import Trial
+from autotuner.errors import InvalidInput
+from autotuner.search.results.front import Behind, FrontPoint, SweepFront, sweep_front
+
+__all__ = ["FrontRow", "MetricChoice", "MetricFrontView"]
+
+_WEIGHTS = (0.5, 1.0, 2.0, 4.0)
+"""What a form offers; an address may say any other."""
+
+_MOST_PICTURES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricChoice:
+    """A metric that may be compared.
+
+    Attributes:
+        is_chosen: It counts.
+        weights: What its weight in the profile may be, as a form says it: value, words, whether it is.
+    """
+
+    metric: Metric
+    is_chosen: bool
+    weights: tuple[tuple[str, str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontRow:
+    """A trial of the front as its table shows it; ``values`` with their units, whose names stand in its head."""
+
+    href: str
+    values: tuple[str, ...]
+    point: FrontPoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricFrontView:
+    """The front of a sweep by the metrics that its address, or else its objective, names.
+
+    Attributes:
+        choices: Every metric that the sweep's cluster tells.
+        pictures: The first metric against each other one.
+        rows: Of the front.
+        refused: Why the front cannot be shown as the address asks; empty where it is.
+    """
+
+    choices: tuple[MetricChoice, ...]
+    front: SweepFront | None
+    pictures: tuple[Markup, ...]
+    rows: tuple[FrontRow, ...]
+    refused: str = ""
+
+    @classmethod
+    def of(cls, request: SweepRequest, trials: Sequence[Trial], address: Address, *, root: str = "") -> Self | None:
+        """None where neither the sweep nor the address asks for one."""
+        if not request.objective.front and not address.get("metrics"):
+            return None
+        try:
+            asked = _asked(request, address)
+        except InvalidInput as error:
+            return cls(choices=_choices(request, (), ()), front=None, pictures=(), rows=(), refused=str(error))
+        front = sweep_front(request, trials, asked.front, asked.profile)
+        points = {point.number: point for point in trial_points(trials, root=root, objective=request.objective)}
+        return cls(
+            choices=_choices(request, front.metrics, asked.profile),
+            front=front,
+            pictures=_pictures(front, points),
+            rows=tuple(_row(point, front.metrics, points) for point in front.points),
+        )
+
+
+def _asked(request: SweepRequest, address: Address) -> Objective:
+    """The metrics and the profile of an address, each as the sweep has it where the address says nothing."""
+    metrics = read_metrics(address.get("metrics"), "metrics") or request.objective.front
+    profile = read_profile(address.get("profile"), "profile") or request.objective.profile
+    asked = Objective(front=metrics, profile=profile)
+    require_told(asked, request.job.cluster, has_trace=request.fault_trace is not None)
+    return asked
+
+
+def _choices(request: SweepRequest, metrics: Sequence[Metric], profile: Sequence[Weight]) -> tuple[MetricChoice, ...]:
+    told = metrics_told(request.job.cluster, has_trace=request.fault_trace is not None)
+    weights = {one.metric: one.weight for one in profile}
+    return tuple(
+        MetricChoice(metric=metric, is_chosen=metric in metrics, weights=_offered(metric, weights.get(metric)))
+        for metric in told
+    )
+
+
+def _offered(metric: Metric, weight: float | None) -> tuple[tuple[str, str, bool], ...]:
+    offered = sorted({*_WEIGHTS, *([] if weight is None else [weight])})
+    return (
+        ("", "0", weight is None),
+        *((f"{metric.value}={each:g}", f"{each:g}", each == weight) for each in offered),
+    )
+
+
+def _pictures(front: SweepFront, points: Mapping[int, TrialPoint]) -> tuple[Markup, ...]:
+    first, *others = front.metrics
+    if not front.points:
+        return ()
+    return tuple(
+        for_both(partial(metric_front, _valued(front, points, column), first, metric))
+        for column, metric in enumerate(others[:_MOST_PICTURES], 1)
+    )
+
+
+def _valued(front: SweepFront, points: Mapping[int, TrialPoint], column: int) -> list[ValuedPoint]:
+    first = next((point.number for point in front.points if point.is_first), None)
+    on_front = {point.number for point in front.points}
+    every: list[Behind | FrontPoint] = [*front.behind, *front.points]
+    return [
+        ValuedPoint(
+            point=points[one.number],
+            upward=one.values[0],
+            across=one.values[column],
+            is_on_front=one.number in on_front,
+            is_first=one.number == first,
+        )
+        for one in every
+    ]
+
+
+def _row(point: FrontPoint, metrics: Sequence[Metric], points: Mapping[int, TrialPoint]) -> FrontRow:
+    values = zip(metrics, point.values, strict=True)
+    words = tuple(metric.in_words(value).removesuffix(f" {metric.noun}") for metric, value in values)
+    return FrontRow(href=points[point.number].href, values=words, point=point)
