@@ -137,7 +137,7 @@ class Described:
         return {"anyOf": [_NAME_SCHEMA, in_short]} if is_named else in_short
 
 
-def extended(cls: type[T], value: Any, **more: object) -> T:
+def extended(cls: type[T], value: Any, /, **more: object) -> T:
     """A ``cls`` with every field of ``value``, a dataclass that it extends, and with those that it has more."""
     return cls(**{each.name: getattr(value, each.name) for each in fields(value)}, **more)
 

@@ -11,6 +11,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import Reason
+from autotuner.domain.runs.footprint import Footprint
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
@@ -60,10 +61,12 @@ class PredictedLayout:
     """A layout with its prediction.
 
     Attributes:
-        rank: From 1, by predicted MFU x probability to fit, among the layouts predicted to fit; null outside a ranking.
+        rank: From 1, by the predicted value, which is MFU unless something else was asked for, x probability to fit,
+            among the layouts predicted to fit; null outside a ranking.
         label: The layout in short: ``tp2 pp4 1f1b mb1``.
         changes_mathematics: It trains another function than most layouts do (fp8), so that its speed is not all that
             counts.
+        footprint: What it takes beside time, as modelled; null where nobody asked.
     """
 
     rank: int | None
@@ -71,9 +74,10 @@ class PredictedLayout:
     changes_mathematics: bool
     layout: Layout
     predicted: Predicted
+    footprint: Footprint | None = None
 
     @classmethod
-    def of(cls, rank: int | None, layout: Layout, prediction: Prediction) -> Self:
+    def of(cls, rank: int | None, layout: Layout, prediction: Prediction, footprint: Footprint | None = None) -> Self:
         """A row of a table."""
         return cls(
             rank=rank,
@@ -81,6 +85,7 @@ class PredictedLayout:
             changes_mathematics=layout.changes_mathematics,
             layout=layout,
             predicted=Predicted.of(prediction),
+            footprint=footprint,
         )
 
 
@@ -159,7 +164,7 @@ class Shortfall:
 
 
 def _unranked(row: ranking.PredictedLayout) -> PredictedLayout:
-    return PredictedLayout.of(None, row.layout, row.prediction)
+    return PredictedLayout.of(None, row.layout, row.prediction, row.footprint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +233,10 @@ class PredictionTable:
     def answering(cls, job: Job, found: PredictedBest) -> Self:
         """The best of a space, and what is to be said beside them."""
         table, advice = found.table, found.advice
-        rows = tuple(PredictedLayout.of(rank, row.layout, row.prediction) for rank, row in enumerate(table.rows, 1))
+        rows = tuple(
+            PredictedLayout.of(rank, row.layout, row.prediction, row.footprint)
+            for rank, row in enumerate(table.rows, 1)
+        )
         whole = cls.of(job, rows, found.current, found.caveats)
         return replace(
             whole,
@@ -249,7 +257,7 @@ class PredictionTable:
     @classmethod
     def of_one(cls, job: Job, found: PredictedOne) -> Self:
         """One layout."""
-        row = PredictedLayout.of(1, found.row.layout, found.row.prediction)
+        row = PredictedLayout.of(1, found.row.layout, found.row.prediction, found.row.footprint)
         return cls.of(job, (row,), found.current, found.caveats)
 
     @classmethod

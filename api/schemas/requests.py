@@ -30,6 +30,7 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
+from autotuner.domain.runs.told import require_told
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
@@ -270,6 +271,7 @@ class PredictionRequest(PredictedJobRequest):
         current: The layout that runs today, to be told what the best would give; it need not keep any rule.
         format: Without a layout: only those that can be said in this format; what it leaves to its user's code is as
             ``current`` has it, else plain.
+        objective: Without a layout: what the best is best by.
     """
 
     layout: Layout | None = None
@@ -278,6 +280,7 @@ class PredictionRequest(PredictedJobRequest):
     stack: str = "torch"
     current: Layout | None = None
     format: ExportFormat | None = None
+    objective: Objective = field(default_factory=Objective)
 
     def __post_init__(self) -> None:
         for name in ("space", "format"):
@@ -285,13 +288,20 @@ class PredictionRequest(PredictedJobRequest):
                 raise InvalidInput(name, getattr(self, name), "must be left out when a layout is given")
 
     def resolved(self, app: App) -> Question:
-        """What is asked, with its names resolved."""
+        """What is asked, with its names resolved.
+
+        Raises:
+            InvalidInput: The cluster does not tell what layouts are to be compared by.
+        """
+        job = self.known_job(app, load_stack(self.stack))
+        require_told(self.objective, job.cluster)
         return Question(
-            job=self.known_job(app, load_stack(self.stack)),
+            job=job,
             axes=self.space,
             limit=self.limit,
             current=self.current,
             format=self.format,
+            objective=self.objective,
         )
 
 

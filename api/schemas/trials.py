@@ -11,8 +11,10 @@ from api.schemas.predictions import Predicted
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.domain.runs.footprint import Footprint
+from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.time_to_loss import time_to_loss_s
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, Trial, TrialFailure, TrialState
 from autotuner.ports import Page, Store, TrialFilter
@@ -75,6 +77,7 @@ class Estimated:
         num_small_trials: Trials that it rests on.
         num_trial_ranks: Ranks that the trial ran on.
         num_ranks: Ranks of the job.
+        footprint: What the whole job takes beside time; null in records older than this field.
     """
 
     said: str
@@ -90,6 +93,7 @@ class Estimated:
     num_small_trials: int
     num_trial_ranks: int
     num_ranks: int
+    footprint: Footprint | None = None
 
     @classmethod
     def of(cls, estimate: TrialEstimate) -> Self:
@@ -109,6 +113,7 @@ class Estimated:
             num_small_trials=full_size.num_small_trials,
             num_trial_ranks=estimate.num_trial_ranks,
             num_ranks=estimate.num_ranks,
+            footprint=estimate.footprint,
         )
 
 
@@ -260,12 +265,16 @@ class RankedTrial(TrialView):
             null across sweeps.
         time_to_loss_s: Seconds to the loss that a plain layout has behind the steps of a gate of lossy ones; null
             where that is not known, and across sweeps.
+        value: What the sweep maximises; null across sweeps.
+        footprint: What it takes beside time; null in records older than this field.
     """
 
     rank: int
     probability_best: float | None = None
     tied_with_best: bool | None = None
     time_to_loss_s: float | None = None
+    value: float | None = None
+    footprint: Footprint | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,22 +297,22 @@ class RankingPage:
         total: int,
         page: Page,
         standings: Mapping[str, Standing] | None = None,
-        gate: LossGate | None = None,
+        request: SweepRequest | None = None,
     ) -> Self:
         """The trials of one page with their places, and with the standings of their sweep where it is one sweep's.
 
-        ``gate`` is that sweep's loss gate.
+        ``request`` is what that sweep was asked for.
         """
         places = enumerate(trials, page.offset + 1)
-        ranked = tuple(_ranked(trial, rank, (standings or {}).get(trial.id), gate) for rank, trial in places)
+        ranked = tuple(_ranked(trial, rank, (standings or {}).get(trial.id), request) for rank, trial in places)
         return cls(items=ranked, total=total, limit=page.limit, offset=page.offset)
 
     @classmethod
     def of_sweep(cls, store: Store, sweep_id: str, where: TrialFilter, page: Page) -> Self:
         """One page of a sweep's ranking."""
         trials, total = store.ranking(sweep_id, where=where, page=page)
-        gate = store.get_sweep(sweep_id).request.loss_gate
-        return cls.of(trials, total, page, standings(store.ranked_times(sweep_id)), gate)
+        request = store.get_sweep(sweep_id).request
+        return cls.of(trials, total, page, standings(store.ranked_times(sweep_id)), request)
 
     @classmethod
     def of_all(cls, store: Store, sweep_id: str, trials: Sequence[Trial], page: Page) -> Self:
@@ -312,15 +321,18 @@ class RankingPage:
         by_id = {trial.id: trial for trial in trials if trial.is_ranked}
         ranked = [by_id[time.trial_id] for time in times if time.trial_id in by_id]
         shown = ranked[page.offset : page.offset + page.limit]
-        return cls.of(shown, len(ranked), page, standings(times), store.get_sweep(sweep_id).request.loss_gate)
+        return cls.of(shown, len(ranked), page, standings(times), store.get_sweep(sweep_id).request)
 
 
-def _ranked(trial: Trial, rank: int, standing: Standing | None, gate: LossGate | None) -> RankedTrial:
+def _ranked(trial: Trial, rank: int, standing: Standing | None, request: SweepRequest | None) -> RankedTrial:
+    reached = trial.reached
     return extended(
         RankedTrial,
         TrialView.of(trial),
         rank=rank,
         probability_best=standing.probability_best if standing else None,
         tied_with_best=standing.tied_with_best if standing else None,
-        time_to_loss_s=time_to_loss_s(trial, gate) if gate else None,
+        time_to_loss_s=time_to_loss_s(trial, request.loss_gate) if request else None,
+        value=request.objective.value(reached) if request and reached else None,
+        footprint=reached.footprint if reached else None,
     )

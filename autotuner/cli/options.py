@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ __all__ = [
     "LinkHealthText",
     "Measured",
     "Model",
+    "ObjectiveName",
     "OptionalCluster",
     "OptionalGlobalBatch",
     "OptionalLayoutText",
@@ -25,11 +26,14 @@ __all__ = [
     "OptionalSeqLen",
     "OptionalStack",
     "OptionalTrialId",
+    "Price",
+    "ProfileText",
     "SeqLen",
     "Server",
     "Space",
     "StackName",
     "SweepId",
+    "TariffText",
     "TrialId",
     "TrialOption",
     "stored_id",
@@ -95,6 +99,26 @@ LinkHealthText = Annotated[
 ]
 Space = Annotated[
     str | None, typer.Option("--space", help='Axes to restrict, as JSON or a file: {"recompute": ["none"]}.')
+]
+ObjectiveName = Annotated[
+    Literal["mfu", "tokens_per_s", "tokens_per_joule", "tokens_per_dollar", "tokens_per_kg_co2"],
+    typer.Option("--objective", help="What to maximise, and show; the first two rank a job's layouts alike."),
+]
+ProfileText = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", help="Maximise several at once, by weight: 'mfu=2,tokens_per_dollar=1' (docs/objectives.md)."
+    ),
+]
+Price = Annotated[
+    float | None,
+    typer.Option("--price", min=0, help="US dollars per accelerator and hour, in the place of the list's."),
+]
+TariffText = Annotated[
+    str | None,
+    typer.Option(
+        "--tariff", help="Where the energy is from ('france'), or fields as JSON: {\"energy_price_per_kwh\": 0.2}."
+    ),
 ]
 TrialOption = Annotated[
     str | None, typer.Option("--trial", help='Further settings of trials, as JSON or a file: {"num_runs": 2}.')

@@ -28,6 +28,8 @@ class RankedTime:
             where it is not known.
         noise_floor: Relative difference of equal runs; None where the trial ran once.
         repeated_s: Step times of the trials that repeat it.
+        worth_per_step: What divided by the step time is the value that trials are ordered by; the same for all of them
+            where speed alone counts.
     """
 
     trial_id: str
@@ -35,6 +37,7 @@ class RankedTime:
     step_time_interval_s: float | None
     noise_floor: float | None
     repeated_s: tuple[float, ...] = ()
+    worth_per_step: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

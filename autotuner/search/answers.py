@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
@@ -15,13 +16,14 @@ from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, Reason, Rule, reasons
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.current import Current, current_beside
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.what_if import what_if
 from autotuner.search.expressible import sayable_space
-from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
+from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
 from autotuner.search.runnable import empty_space
 from autotuner.search.text.caveats import caveats
 
@@ -37,6 +39,7 @@ class Question:
         limit: Layouts that are wanted.
         current: What runs today.
         format: Only layouts that can be said in it.
+        objective: What the best is best by.
     """
 
     job: Job
@@ -44,6 +47,7 @@ class Question:
     limit: int = 10
     current: Layout | None = None
     format: ExportFormat | None = None
+    objective: Objective = field(default_factory=Objective)
 
     @property
     def searched(self) -> tuple[SearchSpace, tuple[Rule, ...]]:
@@ -83,7 +87,8 @@ def best_of_space(question: Question) -> PredictedBest:
         InvalidInput: It holds no legal layout, or too many; or the format cannot say a value that was named.
     """
     job, (space, rules) = question.job, question.searched
-    table = best_predicted(job, space, limit=question.limit, rules=rules)
+    compared = ComparedBy(objective=question.objective)
+    table = best_predicted(job, space, limit=question.limit, rules=rules, compared_by=compared)
     if not table.num_legal:
         raise empty_space(job, space, rules, "holds no legal layout")
     best = (table.rows or (None,))[0]
@@ -101,7 +106,10 @@ def prediction_of_layout(question: Question, layout: Layout) -> PredictedOne | t
     """The prediction of one layout, or every reason why it cannot run."""
     if broken := reasons(layout, question.job):
         return broken
-    row = PredictedLayout(layout=layout, prediction=predict_one(layout, question.job))
+    prediction = predict_one(layout, question.job)
+    row = PredictedLayout(
+        layout=layout, prediction=prediction, footprint=footprint_of(layout, question.job, prediction)
+    )
     current = _current(question, row, None)
     return PredictedOne(row=row, current=current, caveats=_said(question.job, [layout], current))
 

@@ -11,7 +11,7 @@ from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.shortfall import Shortfall
 from autotuner.search.answers import PredictedBest
 from autotuner.search.expressible import trial_rules
-from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.ranking import ComparedBy, PredictedLayout, best_predicted
 from autotuner.search.runnable import empty_space
 from autotuner.search.scaling.table import small_trials
 from autotuner.search.sieve import Sieved, sieved
@@ -61,7 +61,8 @@ def outlook(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
         SpaceTooLarge: It cannot be looked through.
     """
     job, space, rules = request.legal_job, request.space, trial_rules(request.trainer)
-    table = best_predicted(request.trial_job, space, limit=limit, rules=rules, trace=request.fault_trace)
+    compared = ComparedBy(objective=request.objective, trace=request.fault_trace)
+    table = best_predicted(request.trial_job, space, limit=limit, rules=rules, compared_by=compared)
     if not table.num_legal:
         raise empty_space(job, space, rules, "holds no layout that a trial can run")
     if table.nearest is not None and not with_remedies:

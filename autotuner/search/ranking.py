@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of, joined
+from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.costmodel.under_faults import predict_under, totals_under
 from autotuner.domain.jobs.fault_trace import FaultTrace
@@ -16,24 +17,55 @@ from autotuner.domain.jobs.worst_links import at_worst
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, Rule
+from autotuner.domain.runs.footprint import Footprint
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.space import MAX_CANDIDATES, legal_chunks
 from autotuner.search.text.caveats import caveats
 
-__all__ = ["PredictedLayout", "PredictionTable", "best_predicted"]
+__all__ = ["ComparedBy", "PredictedLayout", "PredictionTable", "best_predicted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedBy:
+    """What predicted layouts are compared by.
+
+    Attributes:
+        objective: What more of is better.
+        trace: What befalls the links meanwhile; None: nothing does.
+    """
+
+    objective: Objective = field(default_factory=Objective)
+    trace: FaultTrace | None = None
+
+    def judged(self, x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
+        """The value of every row beside its peak bytes; speed alone is told by MFU, which takes least to predict."""
+        if self.objective.is_speed:
+            totals = totals_under(x, job, self.trace)
+            return totals.mfu, totals.peak_bytes
+        predicted = predict_under(x, job, self.trace)
+        footprints = predicted_footprints(x, job, predicted)
+        healthy_s, robust_s = predicted.step_time.total_s, predicted.robust_step_s
+        worth = worth_per_step(self.objective, job, footprints, len(x))
+        return worth / (healthy_s if robust_s is None else robust_s), predicted.memory.total_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedLayout:
-    """A layout beside its prediction."""
+    """A layout beside its prediction.
+
+    Attributes:
+        footprint: What it takes beside time; None where nobody asked.
+    """
 
     layout: Layout
     prediction: Prediction
+    footprint: Footprint | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
-    """Layouts that are predicted to fit, highest expected MFU first.
+    """Layouts that are predicted to fit, highest expected value first.
 
     Attributes:
         num_legal: Layouts that keep every rule.
@@ -59,28 +91,31 @@ def best_predicted(
     limit: int = 10,
     rules: Sequence[Rule] = RULES,
     most: int = MAX_CANDIDATES,
-    trace: FaultTrace | None = None,
+    compared_by: ComparedBy | None = None,
 ) -> PredictionTable:
     """Predict every legal layout and keep the best that fit; ties go to the smaller peak, then to the space's order.
 
-    The best has the highest expected MFU: predicted MFU x probability to fit, since a run that dies trains nothing. Of
-    a space of millions one chunk is held at a time, and the best of those before; these are predicted once more. With a
-    fault trace the MFU is that under it, and a layout must be legal on links at their worst.
+    The best has the highest expected value, which is MFU where nothing else is asked for: predicted value x probability
+    to fit, since a run that dies trains nothing. Of a space of millions one chunk is held at a time, and the best of
+    those before; these are predicted once more. With a fault trace the value is that under it, and a layout must be
+    legal on links at their worst.
 
     Raises:
         SpaceTooLarge: More layouts than ``most`` would have to be judged.
     """
+    compared_by = compared_by or ComparedBy()
+    trace = compared_by.trace
     best, unchanged, nearest = _Leaders.none(limit), _Leaders.none(1), _Leaders.none(1)
     num_legal, num_fitting = 0, 0
     for chunk in legal_chunks(at_worst(job, trace), space, rules, most):
-        totals = totals_under(chunk, job, trace)
-        fitting = np.flatnonzero(totals.peak_bytes <= job.cluster.accelerator.memory_bytes)
+        value, peak_bytes = compared_by.judged(chunk, job)
+        fitting = np.flatnonzero(peak_bytes <= job.cluster.accelerator.memory_bytes)
         num_legal, num_fitting = num_legal + len(chunk), num_fitting + len(fitting)
-        value = totals.mfu * fit_probability(totals.peak_bytes, float(job.cluster.accelerator.memory_bytes))
-        best = best.beside(chunk, fitting, value, totals.peak_bytes)
-        unchanged = unchanged.beside(chunk, fitting[_keeps_mathematics(chunk)[fitting]], value, totals.peak_bytes)
+        value = value * fit_probability(peak_bytes, float(job.cluster.accelerator.memory_bytes))
+        best = best.beside(chunk, fitting, value, peak_bytes)
+        unchanged = unchanged.beside(chunk, fitting[_keeps_mathematics(chunk)[fitting]], value, peak_bytes)
         if not num_fitting:
-            nearest = nearest.beside(chunk, np.arange(len(chunk)), -totals.peak_bytes, totals.peak_bytes)
+            nearest = nearest.beside(chunk, np.arange(len(chunk)), -peak_bytes, peak_bytes)
     rows = best.predicted(job, trace)
     return PredictionTable(
         num_legal=num_legal,
@@ -126,10 +161,15 @@ class _Leaders:
         )
 
     def predicted(self, job: Job, trace: FaultTrace | None) -> tuple[PredictedLayout, ...]:
-        """Each with its whole prediction."""
+        """Each with its whole prediction, and what it takes beside time."""
         predictions = predict_under(self.layouts, job, trace)
-        rows = range(len(self.layouts))
-        return tuple(PredictedLayout(layout=self.layouts.row(row), prediction=predictions.row(row)) for row in rows)
+        footprints = predicted_footprints(self.layouts, job, predictions)
+        return tuple(
+            PredictedLayout(
+                layout=self.layouts.row(row), prediction=predictions.row(row), footprint=footprints.row(row)
+            )
+            for row in range(len(self.layouts))
+        )
 
 
 def _keeps_mathematics(x: LayoutColumns) -> Booleans:

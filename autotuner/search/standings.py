@@ -34,9 +34,9 @@ class Standing:
     """How sure a trial's place is.
 
     Attributes:
-        probability_best: That this trial's layout is the fastest of those ranked, 0..1; they sum to 1.
-        tied_with_best: Its step time differs from that of the first by no more than chance makes them differ, 95 times
-            in 100.
+        probability_best: That this trial's layout is the best of those ranked, 0..1; they sum to 1.
+        tied_with_best: Its value differs from that of the first by no more than chance makes step times differ, 95
+            times in 100.
         step_time_s: Geometric mean of the step times of all its runs.
         relative_error: Half the 95 % interval of that, as a share of it, with what equal runs differ by.
     """
@@ -52,14 +52,15 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
 
     A median is known within its own interval; on top of that equal runs differ, which one run cannot see: by what is
     usual, and by what runs of one layout differed by in the sweep, which the mean of several runs is less subject to.
-    Errors of the logarithms count as normal and independent.
+    Errors of the logarithms count as normal and independent; what a step is worth counts as known.
     """
     if not times:
         return {}
     log_s = np.array([_logs(time).mean() for time in times])
     deviations = _deviations(times)
-    chances = _chances_to_be_least(log_s, deviations)
-    apart = np.abs(log_s - log_s[0]) / np.hypot(deviations, deviations[0])
+    log_cost = log_s - np.log([time.worth_per_step for time in times])  # of the inverse of the value
+    chances = _chances_to_be_least(log_cost, deviations)
+    apart = np.abs(log_cost - log_cost[0]) / np.hypot(deviations, deviations[0])
     return {
         time.trial_id: Standing(
             probability_best=float(chances[row]),

@@ -144,7 +144,8 @@ def ranked_times(connection: Connection, sweep_id: str) -> list[RankedTime]:
     for number, step_time_s in connection.execute(statements.repeated_times(sweep_id)):
         assert number is not None, "the query asks for those that repeat one"
         repeated.setdefault(id_of(sweep_id, number), []).append(step_time_s)
-    rows = connection.execute(statements.ranked_times(sweep_id)).all()
+    with_worths = objective_of(connection, sweep_id).reads_footprint
+    rows = connection.execute(statements.ranked_times(sweep_id, with_worths=with_worths)).all()
     return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
 
 

@@ -159,10 +159,12 @@ def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
     return _best_first(query, sweep_id)
 
 
-def ranked_times(sweep_id: str) -> AnySelect:
-    """Rows as ``RankedTime`` takes them, the best first, without repeats."""
+def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
+    """Rows as ``RankedTime`` takes them, the best first, without repeats; what steps are worth, where that differs."""
     names = (field.name for field in fields(RankedTime) if field.name in measurements.c)
-    return _best_first(select(*(measurements.c[name] for name in names)), sweep_id)
+    worth = (measurements.c.value * measurements.c.step_time_s).label("worth_per_step")
+    columns = [*(measurements.c[name] for name in names), *([worth] if with_worths else [])]
+    return _best_first(select(*columns), sweep_id)
 
 
 def repeated_times(sweep_id: str) -> Select[int | None, float]:

@@ -105,7 +105,7 @@ def test_sqlite_looks_for_trials_of_each_accelerator_by_indexes(sqlite: Engine) 
 
 
 def test_sqlite_compares_ranked_times_by_the_index_without_a_sort(sqlite: Engine) -> None:
-    steps = plan(sqlite, statements.ranked_times("sw-x"))
+    steps = plan(sqlite, statements.ranked_times("sw-x", with_worths=True))
     assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 

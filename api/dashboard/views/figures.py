@@ -19,6 +19,8 @@ _SCALES: dict[Unit, tuple[tuple[float, str], ...]] = {
     "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
     "per_s": ((1e6, "M"), (1e3, "k"), (1.0, "")),
     "dollars": ((1.0, ""),),
+    "kwh": ((1.0, "kWh"), (1e-3, "Wh")),
+    "kg": ((1.0, "kg"), (1e-3, "g")),
 }
 
 

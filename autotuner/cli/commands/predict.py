@@ -14,11 +14,15 @@ from autotuner.cli.options import (
     LinkHealthText,
     Measured,
     Model,
+    ObjectiveName,
     OptionalLayoutText,
+    Price,
+    ProfileText,
     SeqLen,
     Server,
     Space,
     StackName,
+    TariffText,
 )
 
 __all__ = ["NOTHING_FITS", "predict"]
@@ -45,6 +49,10 @@ def predict(
     measured: Measured = None,
     link_health: LinkHealthText = None,
     lengths: LengthsText = None,
+    objective: ObjectiveName = "mfu",
+    profile: ProfileText = None,
+    price: Price = None,
+    tariff: TariffText = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Rows to print.")] = 10,
     server: Server = None,
     as_json: Json = False,
@@ -59,10 +67,13 @@ def predict(
     from autotuner.cli.inputs import job_body, may_be_stored, read_space
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
+    from autotuner.cli.money import objective_body, price_body
 
     body = job_body(model, cluster, global_batch, seq_len, link_health, lengths)
     body |= read_measured(measured, body["workload"])
-    body |= {"space": read_space(space), "limit": limit, "stack": stack, "format": wanted}
+    compared = objective_body(objective, profile)
+    body |= price_body(price, tariff)
+    body |= {"space": read_space(space), "limit": limit, "stack": stack, "format": wanted, "objective": compared}
     given = {"layout": layout, "current": current}
     body |= {name: read_layout(text) for name, text in given.items() if text is not None}
     with connect(server, keep=may_be_stored(cluster)) as client:
@@ -70,17 +81,25 @@ def predict(
     if as_json:
         print_json(answer)
     else:
-        _print(answer, cluster=cluster, global_batch=global_batch, seq_len=seq_len)
+        title = _title(answer, cluster=cluster, global_batch=global_batch, seq_len=seq_len)
+        _print(answer, title, compared)
     if not any(item["predicted"]["fits"] for item in answer["items"]):
         raise typer.Exit(NOTHING_FITS)
 
 
-def _print(answer: dict[str, Any], *, cluster: str, global_batch: int, seq_len: int) -> None:
+def _print(answer: dict[str, Any], title: str, compared: dict[str, Any]) -> None:
     from autotuner.cli.console import console
-    from autotuner.cli.views.jobs import job_in_words
     from autotuner.cli.views.rankings import prediction_table
+    from autotuner.domain.runs.objective import Objective
+    from autotuner.domain.wire import from_dict
+
+    console().print(prediction_table(answer, title=title, objective=from_dict(Objective, compared)))
+
+
+def _title(answer: dict[str, Any], *, cluster: str, global_batch: int, seq_len: int) -> str:
+    from autotuner.cli.views.jobs import job_in_words
 
     title = job_in_words(answer["model_size"], cluster=cluster, global_batch=global_batch, seq_len=seq_len)
     if answer["num_legal"] is not None:
         title += f": {answer['num_fitting']:,} of {answer['num_legal']:,} legal layouts fit"
-    console().print(prediction_table(answer, title=title))
+    return title

@@ -13,11 +13,15 @@ from autotuner.cli.options import (
     LinkHealthText,
     Measured,
     Model,
+    ObjectiveName,
     OptionalCluster,
+    Price,
+    ProfileText,
     SeqLen,
     Server,
     Space,
     SweepId,
+    TariffText,
     TrialOption,
 )
 
@@ -49,10 +53,10 @@ def sweep(
             "--on", help="Run trials on this smaller cluster: each stands for a layout of the job, which is estimated."
         ),
     ] = None,
-    objective: Annotated[
-        Literal["mfu", "tokens_per_s"],
-        typer.Option("--objective", help="What to maximise, and show; both rank a sweep's trials alike."),
-    ] = "mfu",
+    objective: ObjectiveName = "mfu",
+    profile: ProfileText = None,
+    price: Price = None,
+    tariff: TariffText = None,
     front: Annotated[
         str,
         typer.Option(
@@ -179,7 +183,7 @@ def sweep(
         the_cluster,
     )
     from autotuner.cli.measured_runs import read_measured
-    from autotuner.domain.runs.objective_text import read_metrics
+    from autotuner.cli.money import objective_body, price_body
 
     budget = {
         "num_trials": trials,
@@ -206,7 +210,8 @@ def sweep(
         },
         "seed": seed,
         "name": name,
-        "objective": {"metric": objective, "front": [metric.value for metric in read_metrics(front, "--front")]},
+        "objective": objective_body(objective, profile, front),
+        **price_body(price, tariff),
         "max_parallel_trials": parallel,
         "uses_history": history,
         "trainer": trainer,

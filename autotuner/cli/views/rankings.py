@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,9 +12,16 @@ from rich.text import Text
 from autotuner.cli.views.advice import beside_today, beyond_the_table, shortfall_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.domain.jobs.cluster import SIMULATED
+from autotuner.domain.runs.footprint import Footprint
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective
+from autotuner.domain.wire import from_dict
+from autotuner.search.text.footprints import (
+    co2_kg_per_million_tokens,
+    kwh_per_million_tokens,
+    price_per_million_tokens,
+)
 from autotuner.search.text.measured import has_own_peak
 from autotuner.search.text.sentences import (
     expected_mfu,
@@ -51,8 +59,11 @@ _PARTS = {
 """Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
 
 
-def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType:
+def prediction_table(answer: Mapping[str, Any], *, title: str, objective: Objective | None = None) -> RenderableType:
     """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory.
+
+    Where more than speed counts, its value stands first and what a layout takes beside time in the place of where time
+    goes.
 
     Below them the best that keeps the mathematics, where none of them does, and what runs today, where it is known.
     """
@@ -62,13 +73,16 @@ def prediction_table(answer: Mapping[str, Any], *, title: str) -> RenderableType
         return Group(Text(title, style="bold"), *map(Text, (*missing, *beside_today(answer))))
     rows = [*items, *filter(None, [answer["unchanged"]]), *_today(answer)]
     by_ends = _by_ends(rows)
-    table = LayoutTable(
-        keys=("#",),
-        heads=("MFU", "step", "memory", "fits", "time goes to"),
-        rows=[_prediction_row(item, _rank(item, answer), by_ends=by_ends) for item in rows],
-    )
+    if objective is None or objective.is_speed:
+        heads: tuple[str, ...] = ("MFU", "step", "memory", "fits", "time goes to")
+        cells = [_prediction_row(item, _rank(item, answer), by_ends=by_ends) for item in rows]
+    else:
+        heads = (objective.noun, "MFU", "step", "fits", "a million tokens take")
+        cells = [_valued_row(item, _rank(item, answer), objective, by_ends=by_ends) for item in rows]
+    table = LayoutTable(keys=("#",), heads=heads, rows=cells)
     peak = f"{format_rate(answer['reference_flop_per_s'], 'FLOP/s')} per rank, the {answer['reference_precision']} peak"
-    ranked = "" if answer["num_legal"] is None else "; ranked by MFU x the chance to fit"
+    by = "MFU" if objective is None or objective.is_speed else objective.noun
+    ranked = "" if answer["num_legal"] is None else f"; ranked by {by} x the chance to fit"
     notes = (
         f"Predicted, nothing measured{ranked}. ± is the 80 % interval, MFU of {peak}; other "
         "shares are of the step, communication as exposed.",
@@ -83,6 +97,46 @@ def _prediction_row(item: Mapping[str, Any], rank: str, *, by_ends: bool) -> Lay
     predicted = item["predicted"]
     figures = (predicted_mfu(predicted, by_ends=by_ends), _step(predicted), format_bytes(predicted["peak_bytes"]))
     return LayoutRow(keys=(rank,), layout=item["label"], cells=(*figures, _fit(predicted), _shares(predicted)))
+
+
+def _valued_row(item: Mapping[str, Any], rank: str, objective: Objective, *, by_ends: bool) -> LayoutRow:
+    predicted, footprint = item["predicted"], _footprint(item)
+    value = objective.in_words(objective.value_of(_Rates.of(predicted), footprint))
+    cells = (value, predicted_mfu(predicted, by_ends=by_ends), _step(predicted), _fit(predicted))
+    return LayoutRow(keys=(rank,), layout=item["label"], cells=(*cells, _taken(footprint, predicted["tokens_per_s"])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rates:
+    """How fast a layout is, of what the service answers."""
+
+    mfu: float
+    tokens_per_s: float
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Any]) -> _Rates:
+        return cls(mfu=figures["mfu"], tokens_per_s=figures["tokens_per_s"])
+
+
+def _footprint(answered: Mapping[str, Any]) -> Footprint | None:
+    """What a row, or what was reached, says of it."""
+    said = answered.get("footprint")
+    return None if said is None else from_dict(Footprint, said)
+
+
+def _taken(footprint: Footprint | None, tokens_per_s: float) -> str:
+    """``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``: what is known of a million tokens."""
+    if footprint is None:
+        return "–"
+    kwh = kwh_per_million_tokens(footprint, tokens_per_s)
+    price = price_per_million_tokens(footprint, tokens_per_s)
+    kg = co2_kg_per_million_tokens(footprint, tokens_per_s)
+    known = [
+        "" if kwh is None else f"{kwh:.3g} kWh",
+        "" if price is None else f"${price:.3g}",
+        "" if kg is None else f"{kg:.3g} kg CO2",
+    ]
+    return "; ".join(part for part in (", ".join(filter(None, known)), f"complexity {footprint.complexity:g}") if part)
 
 
 def _today(answer: Mapping[str, Any]) -> list[Any]:
@@ -193,12 +247,9 @@ def reached_beside_predicted(trial: dict[str, Any], objective: Objective) -> str
 
     What nobody measured is called simulated, or estimated.
     """
-    predicted, estimated = trial["predicted"], trial["estimated"]
+    estimated = trial["estimated"]
     how = f"{estimated['said']}{', simulated' if _ran(trial)['is_simulated'] else ''}" if estimated else _source(trial)
-    if objective.metric is Metric.MFU:
-        expected = predicted_mfu(predicted)
-    else:
-        expected = expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
+    expected = _predicted_value(trial, objective)
     return f"{objective.noun} {_reached_value(trial, objective)} {how}, {expected} predicted"
 
 
@@ -206,19 +257,36 @@ def _reached_value(item: dict[str, Any], objective: Objective, *, by_ends: bool 
     """What the sweep maximises: measured, or estimated with its interval."""
     estimated = item["estimated"]
     reached, error = (estimated, estimated["relative_error"]) if estimated else (item["measured"], None)
+    if not objective.is_speed:
+        return objective.in_words(objective.value_of(_Rates.of(_counted(reached, objective)), _footprint(reached)))
     if objective.metric is Metric.MFU:
         return expected_mfu(reached["mfu"], error, by_ends=by_ends if estimated else None)
     return expected_rate(reached["tokens_per_s"], error)
 
 
+def _counted(reached: Mapping[str, Any], objective: Objective) -> Mapping[str, Any]:
+    """Those figures that count: under faults the robust ones."""
+    robust: Mapping[str, Any] | None = reached.get("robust") if objective.under_faults else None
+    return reached if robust is None else robust
+
+
+def _predicted_value(item: dict[str, Any], objective: Objective, *, by_ends: bool | None = None) -> str:
+    """What was expected; beside speed, of the step time alone: what the layout takes is as it was found."""
+    predicted, reached = item["predicted"], item["estimated"] or item["measured"]
+    if not objective.is_speed:
+        return objective.in_words(objective.value_of(_Rates.of(predicted), _footprint(reached)))
+    if objective.metric is Metric.MFU:
+        return predicted_mfu(predicted, by_ends=by_ends)
+    return expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
+
+
 def _value(item: dict[str, Any], objective: Objective, *, by_ends: bool) -> Iterator[str]:
     """What the sweep maximises, reached and predicted; and MFU's share of another peak, if its precision has one."""
-    predicted = item["predicted"]
     yield _reached_value(item, objective, by_ends=by_ends)
-    if objective.metric is Metric.MFU:
-        yield f"({predicted_mfu(predicted, by_ends=by_ends)})"
-    else:
-        yield f"({expected_rate(predicted['tokens_per_s'], predicted['relative_error'])})"
+    yield f"({_predicted_value(item, objective, by_ends=by_ends)})"
+    if not objective.is_speed:
+        reached = item["estimated"] or item["measured"]
+        yield _taken(_footprint(reached), reached["tokens_per_s"])
     own = item["measured_precision_utilization"]
     if item["measured"] and has_own_peak(item["measured"]["mfu"], own):
         yield f"{expected_mfu(own, None)} of {value_in_words(item['layout']['precision'])}"

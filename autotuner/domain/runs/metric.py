@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Protocol
 
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.footprint import Footprint
@@ -10,12 +11,24 @@ from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Measurement
 from autotuner.units import format_rate
 
-__all__ = ["Figures", "Metric"]
+__all__ = ["Figures", "Metric", "Rates"]
 
 Figures = Measurement | TrialEstimate | RobustMeasurement
 """Step time, MFU and token rate, with how well they are known."""
 
 _S_PER_HOUR = 3600.0
+
+
+class Rates(Protocol):
+    """How fast a layout is, reached or predicted."""
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP utilization."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of the whole job."""
 
 
 class Metric(StrEnum):
@@ -44,15 +57,15 @@ class Metric(StrEnum):
         """What it is called in a sentence."""
         return _NOUNS[self]
 
-    def of(self, figures: Figures, footprint: Footprint | None) -> float:
-        """What a layout that reached so much, and takes so much beside time, is worth by it."""
+    def of(self, rates: Rates, footprint: Footprint | None) -> float:
+        """What a layout that is so fast, and takes so much beside time, is worth by it."""
         match self:
             case Metric.MFU:
-                return figures.mfu
+                return rates.mfu
             case Metric.TOKENS_PER_S:
-                return figures.tokens_per_s
+                return rates.tokens_per_s
         assert footprint is not None  # a request whose cluster cannot tell it is refused
-        return figures.tokens_per_s * self.per_token(footprint) if self.is_rate else self.share(footprint)
+        return rates.tokens_per_s * self.per_token(footprint) if self.is_rate else self.share(footprint)
 
     def per_token(self, footprint: Footprint) -> float:
         """What one token per second is worth by a rate, of a job that takes so much beside time."""

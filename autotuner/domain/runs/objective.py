@@ -11,7 +11,7 @@ from autotuner.domain import check
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.metric import Figures, Metric
+from autotuner.domain.runs.metric import Figures, Metric, Rates
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.errors import InvalidInput
@@ -99,16 +99,22 @@ class Objective:
 
     def value(self, reached: Measurement | TrialEstimate) -> float:
         """What a trial is worth that reached so much."""
-        return self._value(self.counted(reached), reached.footprint)
+        return self.value_of(self.counted(reached), reached.footprint)
 
     def healthy_value(self, reached: Measurement | TrialEstimate) -> float:
         """What its healthy steps are worth."""
-        return self._value(reached, reached.footprint)
+        return self.value_of(reached, reached.footprint)
 
-    def _value(self, figures: Figures, footprint: Footprint | None) -> float:
+    def value_of(self, rates: Rates, footprint: Footprint | None) -> float:
+        """What a layout is worth that is so fast, reached or predicted, and takes so much beside time."""
         if not self.profile:
-            return self.metric.of(figures, footprint)
-        return _product((one.of(figures, footprint), share) for one, share in self._shares())
+            return self.metric.of(rates, footprint)
+        return _product((one.of(rates, footprint), share) for one, share in self._shares())
+
+    @property
+    def is_speed(self) -> bool:
+        """Whether the fastest is the best: MFU and token rate of a job rank its layouts alike."""
+        return not self.profile and not self.metric.reads_footprint
 
     def _shares(self) -> list[tuple[Metric, float]]:
         """Each metric of the profile with its exponent."""

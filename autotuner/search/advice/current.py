@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
@@ -52,7 +53,8 @@ def current_beside(
     """The layout that runs today beside the first row of a table and the best that keeps the mathematics."""
     if broken := reasons(layout, job):
         return Current(layout=layout, reasons=broken)
-    today = PredictedLayout(layout=layout, prediction=predict_one(layout, job))
+    predicted = predict_one(layout, job)
+    today = PredictedLayout(layout=layout, prediction=predicted, footprint=footprint_of(layout, job, predicted))
     return Current(layout=layout, predicted=today, best=_gain(today, best), unchanged=_gain(today, unchanged))
 
 

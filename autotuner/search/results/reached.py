@@ -104,6 +104,13 @@ def _price(request: SweepRequest, tokens_per_s: float) -> float | None:
     return 1e6 * per_s / tokens_per_s if per_s else None
 
 
+def _worth_per_step(objective: Objective, reached: Measurement | TrialEstimate) -> float:
+    """As ``RankedTime`` has it."""
+    if not objective.reads_footprint:
+        return 1.0
+    return objective.value(reached) * objective.counted(reached).step_time_s
+
+
 def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[RankedTime]:
     """What the order of ranked trials rests on, in that order; as a store tells it, where the trials are at hand."""
     every = list(trials)
@@ -118,6 +125,7 @@ def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[Rank
             step_time_interval_s=objective.counted(trial.reached).step_time_error_s,
             noise_floor=trial.measurement.noise_floor if trial.measurement else None,
             repeated_s=tuple(repeated.get(trial.number, ())),
+            worth_per_step=_worth_per_step(objective, trial.reached),
         )
         for trial in objective.ranked(every)
         if trial.reached is not None

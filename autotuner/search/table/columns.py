@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 
+from autotuner.domain.layouts.complexity import complexity
 from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.errors import InvalidInput
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.table.column import Column, Value
 from autotuner.search.table.row import TableRow
+from autotuner.search.text.footprints import co2_kg_per_million_tokens, kwh_per_million_tokens
 
 __all__ = ["COLUMNS", "USUAL", "column_named", "columns_named"]
 
@@ -164,6 +166,40 @@ _FIGURES = (
         short=("price",),
         is_usual=True,
         best_is_high=False,
+    ),
+    Column(
+        name="kwh_per_million_tokens",
+        label="energy / M tokens",
+        meaning="energy of a million tokens: accelerators as measured, else as modelled, hosts, network, building",
+        unit="kwh",
+        value=lambda row: kwh_per_million_tokens(row.footprint, row.tokens_per_s),
+        short=("energy", "kwh"),
+        best_is_high=False,
+    ),
+    Column(
+        name="co2_kg_per_million_tokens",
+        label="CO2 / M tokens",
+        meaning="emissions of that energy, where its mix is known",
+        unit="kg",
+        value=lambda row: co2_kg_per_million_tokens(row.footprint, row.tokens_per_s),
+        short=("co2",),
+        best_is_high=False,
+    ),
+    Column(
+        name="complexity",
+        label="complexity",
+        meaning="weighted count of what differs from plain replicas, and of what it needs (docs/objectives.md)",
+        unit="count",
+        value=lambda row: int(complexity(row.layout)),
+        best_is_high=False,
+    ),
+    Column(
+        name="robustness",
+        label="robustness",
+        meaning="throughput under the sweep's fault trace as a share of that of healthy steps",
+        unit="share",
+        value=lambda row: None if row.footprint is None else row.footprint.robustness,
+        best_is_high=True,
     ),
     Column(
         name="probability_best",

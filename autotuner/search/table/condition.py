@@ -47,6 +47,8 @@ _SUFFIXES: Mapping[str, Mapping[str, float]] = {
     "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0},
     "per_s": {"k": 1e3, "m": 1e6, "/s": 1.0},
     "dollars": {"$": 1.0},
+    "kwh": {"kwh": 1.0, "wh": 1e-3},
+    "kg": {"kg": 1.0, "g": 1e-3},
     "count": {},
 }
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.footprint import Footprint
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.sweep import SweepRequest
@@ -16,6 +17,7 @@ from autotuner.domain.runs.trial import Measurement, Trial
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.reached import Source, ranked_times, source_of
 from autotuner.search.standings import Standing, standings
+from autotuner.search.text.footprints import price_per_million_tokens
 
 __all__ = ["TableRow", "ranked_rows", "untried_rows"]
 
@@ -31,6 +33,7 @@ class TableRow:
         trial: None where it was not tried.
         standing: How sure the place is; None without one.
         price_per_s: Dollars that the whole cluster takes per second; 0 where no price is known.
+        modelled: What it is modelled to take beside time, where it was not tried.
         time_to_loss_s: Seconds to the loss that the sweep's loss gates compare; None where that is not known.
     """
 
@@ -40,6 +43,7 @@ class TableRow:
     trial: Trial | None = None
     standing: Standing | None = None
     price_per_s: float = 0.0
+    modelled: Footprint | None = None
     time_to_loss_s: float | None = None
 
     @property
@@ -92,9 +96,18 @@ class TableRow:
                 return None
 
     @property
+    def footprint(self) -> Footprint | None:
+        """What it takes beside time, as found or as modelled; None in records older than footprints."""
+        return self.modelled if self.reached is None else self.reached.footprint
+
+    @property
     def price_per_million_tokens(self) -> float | None:
-        """Dollars; None where no price is known."""
-        return 1e6 * self.price_per_s / self.tokens_per_s if self.price_per_s and self.tokens_per_s else None
+        """Dollars, of energy too where that is paid beside hours; None where no price is known."""
+        if not self.tokens_per_s:
+            return None
+        if self.footprint is not None:
+            return price_per_million_tokens(self.footprint, self.tokens_per_s)
+        return 1e6 * self.price_per_s / self.tokens_per_s if self.price_per_s else None
 
 
 def ranked_rows(request: SweepRequest, trials: Sequence[Trial]) -> tuple[TableRow, ...]:
@@ -127,7 +140,7 @@ def untried_rows(
     tried = {trial.layout for trial in trials}
     price_per_s = _price_per_s(request)
     return tuple(
-        TableRow(layout=one.layout, prediction=one.prediction, price_per_s=price_per_s)
+        TableRow(layout=one.layout, prediction=one.prediction, price_per_s=price_per_s, modelled=one.footprint)
         for one in predicted
         if one.layout not in tried
     )

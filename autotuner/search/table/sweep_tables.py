@@ -8,7 +8,7 @@ from collections import OrderedDict
 from autotuner.aside.asides import Asides
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.search.expressible import trial_rules
-from autotuner.search.ranking import PredictionTable, best_predicted
+from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from autotuner.search.sweeps.kept_trials import SweepTrials
 from autotuner.search.table.row import TableRow, ranked_rows, untried_rows
 
@@ -75,4 +75,5 @@ def predicted_best(request: SweepRequest) -> PredictionTable:
     if request.challenge is not None and not request.challenge.searches:
         return PredictionTable(num_legal=0, num_fitting=0, rows=(), caveats=(), unchanged=None, nearest=None)
     job, rules = request.trial_job, trial_rules(request.trainer)
-    return best_predicted(job, request.space, limit=NUM_PREDICTED, rules=rules, trace=request.fault_trace)
+    compared = ComparedBy(objective=request.objective, trace=request.fault_trace)
+    return best_predicted(job, request.space, limit=NUM_PREDICTED, rules=rules, compared_by=compared)

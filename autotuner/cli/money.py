@@ -1,0 +1,62 @@
+"""Objectives, prices and tariffs as a command line says them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from autotuner.catalog.descriptions import tariff_fields
+from autotuner.domain.jobs.tariff import Tariff
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.objective_text import read_metrics, read_profile
+from autotuner.domain.wire import from_dict, without_defaults
+from autotuner.errors import InvalidInput
+
+__all__ = ["objective_body", "price_body"]
+
+
+def objective_body(metric: str, profile: str | None = None, front: str = "") -> dict[str, Any]:
+    """What a sweep or a table is compared by, as the service takes it.
+
+    Args:
+        metric: Name of a rate.
+        profile: ``mfu=2,tokens_per_dollar=1``: metrics with their weights; 1 where none stands.
+        front: ``mfu,simplicity``: metrics that no trade is made between.
+
+    Raises:
+        InvalidInput: There is no such metric, with the nearest; or a weight is no number above 0.
+    """
+    objective = Objective(
+        metric=Metric(metric),
+        profile=read_profile(profile or "", "--profile"),
+        front=read_metrics(front, "--front"),
+    )
+    said: dict[str, Any] = without_defaults(objective)
+    return {"metric": metric} | said
+
+
+def price_body(price: float | None, tariff: str | None) -> dict[str, Any]:
+    """What a request says of prices, as the service takes it; nothing where nothing is said.
+
+    Args:
+        price: US dollars per accelerator and hour.
+        tariff: A region of the catalog, or fields of a tariff as JSON, among which ``base`` may name one.
+
+    Raises:
+        InvalidInput: The JSON is no tariff; with the field.
+        NotFound: There is no such region; with the nearest.
+    """
+    body: dict[str, Any] = {} if price is None else {"price_per_accelerator_hour": price}
+    if tariff is None:
+        return body
+    said = tariff_fields(_document(tariff) if tariff.lstrip().startswith("{") else tariff.strip().lower())
+    from_dict(Tariff, said, "tariff")
+    return body | {"tariff": said}
+
+
+def _document(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("tariff", text[:60], f"must be a region or JSON ({error})", "france") from error
