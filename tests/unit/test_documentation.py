@@ -33,6 +33,7 @@ _PAGES_OF_COMMANDS = (
     "retunes",
     "security",
     "webhooks",
+    "topology",
 )
 
 

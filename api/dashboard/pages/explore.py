@@ -22,6 +22,7 @@ from api.dashboard.views.topology import TopologyShown
 from api.dependencies import AppOf
 from autotuner.bootstrap import App
 from autotuner.catalog.load import accelerators, load_accelerator, models, stacks
+from autotuner.catalog.topology.presets import network_presets
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
@@ -185,7 +186,8 @@ def _batches(ways: Sequence[BatchWay], job: Job) -> dict[str, Any]:
 
 def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
     """Names to choose from, and the job in numbers."""
-    accelerator, _, count = link.cluster.partition(":")
+    hardware, _, network = link.cluster.partition("@")
+    accelerator, _, count = hardware.partition(":")
     is_counted = _canonical(accelerator) in accelerators()
     cluster = _canonical(accelerator) if is_counted else link.cluster
     return {
@@ -193,6 +195,8 @@ def _around(app: App, link: Permalink, job: Job) -> dict[str, Any]:
         "clusters": _grouped(cluster, {"this service": ("local", *_stored_clusters(app)), "catalog": accelerators()}),
         "cluster": cluster,
         "count": count if is_counted else "",
+        "network": network,
+        "networks": tuple(preset.name for preset in network_presets()) if is_counted else (),
         "stacks": stacks(),
         "world_size": job.cluster.world_size,
         "about_cluster": _cluster_in_words(job),

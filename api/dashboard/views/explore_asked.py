@@ -129,7 +129,8 @@ def _cluster(query: Mapping[str, str], errors: dict[str, str]) -> str:
     except InvalidInput as error:
         errors["count"] = error.rule
         count = 8
-    return f"{accelerator}:{count}"
+    network = query.get("network", "").strip()
+    return f"{accelerator}:{count}@{network}" if network else f"{accelerator}:{count}"
 
 
 def _base(query: Mapping[str, str], errors: dict[str, str]) -> Layout | None:

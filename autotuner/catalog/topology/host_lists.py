@@ -8,14 +8,14 @@ from itertools import product
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["names_of"]
+__all__ = ["MOST_NAMES", "names_of"]
 
 _PART = re.compile(r"(?:[^,\[\]\s]|\[[^\[\]]*\])+")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?$")
 
-_MOST = 200_000
-"""Names of one list; the largest clusters have a tenth of that."""
+MOST_NAMES = 200_000
+"""Names of one list, and of one file; the largest clusters have a tenth of that."""
 
 
 def names_of(text: str, where: str) -> tuple[str, ...]:
@@ -35,8 +35,8 @@ def names_of(text: str, where: str) -> tuple[str, ...]:
     for part in parts:
         pieces = [_alternatives(found, where) for found in _PIECE.finditer(part)]
         for number, name in enumerate(product(*pieces), len(names)):
-            if number >= _MOST:
-                raise InvalidInput(where, text, f"must stand for {_MOST:,} names at most")
+            if number >= MOST_NAMES:
+                raise InvalidInput(where, text, f"must stand for {MOST_NAMES:,} names at most")
             names.append("".join(name))
     return tuple(names)
 
@@ -53,6 +53,6 @@ def _numbers(inside: str, where: str) -> Iterator[str]:
         if found is None:
             raise InvalidInput(where, f"[{inside}]", "must be numbers and ranges of them", "[0-3,7]")
         first, last = found[1], found[2] or found[1]
-        if not int(first) <= int(last) < int(first) + _MOST:
-            raise InvalidInput(where, each, f"must rise, and by less than {_MOST:,}", f"{last}-{first}")
+        if not int(first) <= int(last) < int(first) + MOST_NAMES:
+            raise InvalidInput(where, each, f"must rise, and by less than {MOST_NAMES:,}", f"{last}-{first}")
         yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))

@@ -33,27 +33,18 @@ def read_slurm_conf(text: str) -> Topology:
     Raises:
         InvalidInput: A line says what Slurm does not know, or switches make no tree; with the line.
     """
-    switches: list[Switch] = []
-    blocks: list[Switch] = []
-    sizes: tuple[int, ...] = ()
-    for number, line in _lines(text):
-        told = _parameters(number, line)
-        if "BlockSizes" in told:
-            sizes = _sizes(number, told["BlockSizes"])
-        if "SwitchName" in told:
-            switches.append(_switch(number, told["SwitchName"], told))
-        elif "BlockName" in told:
-            blocks.append(_switch(number, told["BlockName"], told))
-        elif "BlockSizes" not in told:
-            raise InvalidInput(
-                f"line {number}", line[:60], "must name a switch or a block", f"SwitchName=s0 {line[:30]}"
-            )
+    lines = [(number, _parameters(number, line)) for number, line in _lines(text)]
+    switches = [line for line in lines if "SwitchName" in line[1]]
+    blocks = [line for line in lines if "BlockName" in line[1]]
     if switches and blocks:
+        number, told = blocks[0]
         rule = "must not be in one file with switches: Slurm reads the ones or the others"
-        raise InvalidInput(f"line {blocks[0].number}", blocks[0].name, rule)
-    if blocks:
-        return blocks_topology(FileKind.SLURM_CONF, "slurm", blocks, sizes)
-    return tree_topology(FileKind.SLURM_CONF, "slurm", switches)
+        raise InvalidInput(f"line {number}", told["BlockName"], rule)
+    if not blocks:
+        return tree_topology(FileKind.SLURM_CONF, "slurm", (_switch("SwitchName", *line) for line in switches))
+    sizes = [_sizes(number, told["BlockSizes"]) for number, told in lines if "BlockSizes" in told]
+    found = (_switch("BlockName", *line) for line in blocks)
+    return blocks_topology(FileKind.SLURM_CONF, "slurm", found, sizes[-1] if sizes else ())
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -83,14 +74,17 @@ def _parameters(number: int, line: str) -> dict[str, str]:
         if name in told or not value:
             raise InvalidInput(f"line {number}", word, "must be said once, with a value")
         told[name] = value
+    if not told.keys() & {"SwitchName", "BlockName", "BlockSizes"}:
+        rule = "must name a switch or a block"
+        raise InvalidInput(f"line {number}", line[:60], rule, f"SwitchName=s0 {line[:30]}")
     return told
 
 
-def _switch(number: int, name: str, told: Mapping[str, str]) -> Switch:
+def _switch(named: str, number: int, told: Mapping[str, str]) -> Switch:
     nodes, children = (
         names_of(told[parameter], f"line {number}") if parameter in told else () for parameter in ("Nodes", "Switches")
     )
-    return Switch(name=name, number=number, nodes=nodes, children=children)
+    return Switch(name=told[named], number=number, nodes=nodes, children=children)
 
 
 def _sizes(number: int, said: str) -> tuple[int, ...]:

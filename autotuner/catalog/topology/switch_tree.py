@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from autotuner.catalog.topology.host_lists import MOST_NAMES
 from autotuner.catalog.topology.topology import FileKind, Topology
 from autotuner.domain.jobs.network import Network, Tier
 from autotuner.errors import InvalidInput
@@ -87,8 +88,13 @@ def blocks_topology(kind: FileKind, name: str, blocks: Iterable[Switch], sizes: 
 
 
 def _by_name(switches: Iterable[Switch]) -> dict[str, Switch]:
+    """The switches by name; they may be made one by one, so that no file makes more nodes than there are."""
     by_name: dict[str, Switch] = {}
+    num_names = 0
     for switch in switches:
+        num_names += len(switch.nodes) + len(switch.children)
+        if num_names > MOST_NAMES:
+            raise InvalidInput(f"line {switch.number}", switch.name, f"is beyond the first {MOST_NAMES:,} names")
         if switch.name in by_name:
             rule = f"must be named once; line {by_name[switch.name].number} names it, too"
             raise InvalidInput(f"line {switch.number}", switch.name, rule)

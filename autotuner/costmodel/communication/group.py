@@ -19,6 +19,7 @@ from autotuner.costmodel.communication.network_loads import NetworkLoad
 from autotuner.costmodel.communication.slow_links import SlowLinks
 from autotuner.costmodel.communication.wired_node import WiredNode
 from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.wiring import PathKind
 
 __all__ = ["FlatRing", "Group", "LinkTime"]
 
@@ -171,7 +172,7 @@ class Group:
     def send_links(self) -> Iterator[LinkTime]:
         """Seconds per byte of a send over each link that it may pass, from inside nodes up."""
         inside = self._unshared_s_per_byte * self._parts(2) * self._slower_inside
-        yield LinkTime(self.intra_node_link.name, np.where(self.crosses_nodes, 0.0, inside))
+        yield from self._inside_links(np.where(self.crosses_nodes, 0.0, inside))
         yield LinkTime(self.inter_node_link.name, np.where(self.crosses_nodes, self._port_s_per_byte, 0.0))
         for load in self.network:
             yield LinkTime(load.name, load.send * self._good_port_s_per_byte)
@@ -179,7 +180,7 @@ class Group:
     def ring_links(self) -> Iterator[LinkTime]:
         """Seconds per shard's byte that each link is busy while it goes around the ring, from inside nodes up."""
         inside: Floats = _passed_shards(self.num_ranks) * self._intra_s_per_byte
-        yield LinkTime(self.intra_node_link.name, inside)
+        yield from self._inside_links(inside)
         between = (self.num_ranks - 1) / self._ring_ports * self._port_s_per_byte
         yield LinkTime(self.inter_node_link.name, np.where(self.crosses_nodes, between, 0.0))
         for load in self.network:
@@ -191,10 +192,19 @@ class Group:
         passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
         sent = _passed_shards(self.ranks_per_node) + passed_on
         inside: Floats = sent * self._intra_s_per_byte * self._worse_in_pairs
-        yield LinkTime(self.intra_node_link.name, inside)
+        yield from self._inside_links(inside)
         yield LinkTime(self.inter_node_link.name, np.asarray(beyond * outside * self._port_s_per_byte))
         for load in self.network:
             yield LinkTime(load.name, self.num_ranks * load.all_to_all * outside * self._good_port_s_per_byte)
+
+    def _inside_links(self, seconds: Floats) -> Iterator[LinkTime]:
+        """The links inside nodes, each of them busy where it is the one that limits a ring there."""
+        if self.wired is None:
+            yield LinkTime(self.intra_node_link.name, seconds)
+            return
+        for place, kind in enumerate(PathKind):
+            name = kind.in_words if place else self.intra_node_link.name
+            yield LinkTime(name, np.where(self.wired.limiting == place, seconds, 0.0))
 
     @cached_property
     def tree_s_per_byte(self) -> Floats:

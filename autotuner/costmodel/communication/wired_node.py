@@ -28,6 +28,8 @@ PCIE_EFFICIENCY = 0.8
 PCIE_STEP_S = 5.7e-6
 """One step over PCIe: NCCL 2.28 src/graph/tuning.cc, hardware latency of ring and Simple (``pcie4`` in links.toml)."""
 
+_KINDS = tuple(PathKind)
+
 _Edge: TypeAlias = tuple[int, int, float]
 """From one accelerator to another, with the bytes that pass, in those that one rank sends over NVLink otherwise."""
 
@@ -43,11 +45,13 @@ class WiredNode:
         ring_slowdown: Time of a byte around a ring inside a node over that on the link which the cluster has there.
         pair_slowdown: The same where every rank sends to every other.
         delay_s: What a step inside a node takes longer.
+        limiting: Place in ``PathKind`` of the longest way between neighbours of a ring.
     """
 
     ring_slowdown: Floats
     pair_slowdown: Floats
     delay_s: Floats
+    limiting: Integers
 
 
 def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> WiredNode | None:
@@ -60,8 +64,8 @@ def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> Wi
     ways, rows = np.unique(np.stack([inside, apart]), axis=1, return_inverse=True)
     rates = _Rates.of(cluster, wiring)
     found = np.array([_times(wiring, rates, size, int(ranks), int(steps)) for ranks, steps in ways.T])
-    ring, pair, delay_s = found[rows.reshape(-1)].T
-    return WiredNode(ring_slowdown=ring, pair_slowdown=pair, delay_s=delay_s)
+    ring, pair, delay_s, limiting = found[rows.reshape(-1)].T
+    return WiredNode(ring_slowdown=ring, pair_slowdown=pair, delay_s=delay_s, limiting=limiting.astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +90,17 @@ class _Rates:
 
 
 @cache
-def _times(wiring: Wiring, rates: _Rates, size: int, num_ranks: int, stride: int) -> tuple[float, float, float]:
-    """Slowdown of rings and of pairs, and delay of a step, where groups lie so in nodes of ``size`` accelerators."""
+def _times(wiring: Wiring, rates: _Rates, size: int, num_ranks: int, stride: int) -> tuple[float, float, float, int]:
+    """Slowdown of rings and of pairs, delay of a step, and place of the longest way, where groups lie so in a node."""
     groups = list(_groups(size, num_ranks, stride))
     ring = [edge for group in groups for edge in _ring_edges(wiring, group)]
     pairs = [edge for group in groups for edge in _pair_edges(group)]
-    leaves_nvlink = any(wiring.path(one, other) is not PathKind.NVLINK for one, other, _ in ring)
+    limiting = max((_KINDS.index(wiring.path(one, other)) for one, other, _ in ring), default=0)
     return (
         _slowdown(wiring, rates, ring),
         _slowdown(wiring, rates, pairs),
-        rates.pcie_delay_s if leaves_nvlink else 0.0,
+        rates.pcie_delay_s if limiting else 0.0,
+        limiting,
     )
 
 

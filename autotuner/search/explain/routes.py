@@ -68,10 +68,10 @@ class Route:
 def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
     """The route of each axis with groups of more than one rank, innermost first; flat collectives are told as rings.
 
-    None where the cluster describes no network and deals ranks to nodes in blocks: each link then is what joins the
-    ranks, and groups say it themselves.
+    None where the cluster describes neither network nor wiring, and deals ranks to nodes in blocks: each link then is
+    what joins the ranks, and groups say it themselves.
     """
-    if job.cluster.network is None and layout.rank_placement == RankPlacement.BLOCK:
+    if job.cluster.network is None and job.cluster.wiring is None and layout.rank_placement == RankPlacement.BLOCK:
         return ()
     x = LayoutColumns.from_layouts([layout])
     return tuple(

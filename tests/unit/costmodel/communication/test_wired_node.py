@@ -12,7 +12,9 @@ from autotuner.costmodel.communication.process_groups import group_of
 from autotuner.costmodel.communication.wired_node import PCIE_EFFICIENCY, WiredNode, wired_node
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.wiring import Wiring
-from tests.builders import h100_cluster
+from autotuner.domain.layouts.layout import Layout
+from autotuner.search.explain.routes import routes
+from tests.builders import big_job, h100_cluster
 
 PAIRS = Wiring(
     name="pairs",
@@ -87,3 +89,10 @@ def test_the_limiting_link_of_a_group_is_the_one_that_its_node_has() -> None:
     cluster = replace(h100_cluster(num_nodes=2), wiring=PAIRS)
     names = [cluster.link_for(size, 1).name for size in (2, 4, 8, 16)]
     assert names == ["nvlink4", "the root of one socket's PCIe", "the link between sockets", "ndr400"]
+
+
+def test_the_route_of_an_axis_inside_such_a_node_names_the_way_that_limits_it() -> None:
+    wired = replace(h100_cluster(num_nodes=2), wiring=PAIRS)
+    layout = Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=2)
+    tensor, _ = routes(layout, replace(big_job(2), cluster=wired))
+    assert tensor.limiting_link == "the link between sockets"
