@@ -41,14 +41,8 @@ def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
     return 1e6 * per_hour / (tokens_per_s * _S_PER_HOUR)
 
 
-def footprint_facts(footprint: Footprint, layout: Layout, tokens_per_s: float) -> Iterator[tuple[str, str]]:
-    """What is known, by its name, of a layout that trains so many tokens per second.
-
-    Args:
-        footprint: Of the whole job.
-        layout: Whose it is.
-        tokens_per_s: Of the whole job.
-    """
+def footprint_facts(footprint: Footprint, tokens_per_s: float) -> Iterator[tuple[str, str]]:
+    """What is known, by its name, of a whole job that trains so many tokens per second."""
     if footprint.power is not None:
         yield "power", power_in_words(footprint.power)
     if (kwh := kwh_per_million_tokens(footprint, tokens_per_s)) is not None:
@@ -57,7 +51,7 @@ def footprint_facts(footprint: Footprint, layout: Layout, tokens_per_s: float) -
         yield "price", f"${price:.3g} per million tokens, ${footprint.price_per_hour:,.2f} per hour"
     if (kg := co2_kg_per_million_tokens(footprint, tokens_per_s)) is not None:
         yield "CO2", f"{kg:.3g} kg per million tokens"
-    yield "complexity", complexity_in_words(layout)
+    yield "complexity", f"{footprint.complexity:g}, where plain replicas have 0"
     if footprint.robustness is not None:
         yield "robustness", f"{100 * footprint.robustness:.1f} % of its throughput under the fault trace"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autotuner.domain.runs.trial import Breakdown, Measurement
+from autotuner.search.text.footprints import footprint_facts
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_bytes, format_seconds
@@ -104,8 +105,14 @@ def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.sync_payload_bytes is not None:
         yield "sent to other replicas", f"{format_bytes(measured.sync_payload_bytes)} of a rank per step"
     yield "peak memory per rank", _memory(measured)
+    yield from _beside_time(measured)
+
+
+def _beside_time(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.power_w is not None:
         yield "power per accelerator", f"{measured.power_w:.0f} W"
+    if measured.footprint is not None:
+        yield from footprint_facts(measured.footprint, measured.tokens_per_s)
 
 
 def _steps(measured: Measurement) -> str:
