@@ -15,6 +15,7 @@ from api.dashboard.pages import (
     find,
     gates,
     home,
+    layers,
     login,
     new_sweep,
     optimizer_studies,
@@ -34,7 +35,7 @@ from api.edge.needs import CHECKS, OPEN
 __all__ = ["include_dashboard"]
 
 _PAGES = (
-    *(home, find, sweep, sweep_actions, trial),
+    *(home, find, sweep, sweep_actions, layers, trial),
     *(new_sweep, plan, explore, compare),
     *(optimizer_studies, retunes, gates, webhooks, clusters, engines, trainers, calibrations),
     *(tokens, audit, login),

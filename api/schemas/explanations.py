@@ -22,6 +22,7 @@ from autotuner.search.explain.batch_ways import BatchWay
 from autotuner.search.explain.crossed_links import CrossedLink
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
 from autotuner.search.explain.link_timelines import LinkTimelines
+from autotuner.search.explain.nccl_ways import NcclWays
 from autotuner.search.explain.pairwise import Insight, insights
 from autotuner.search.explain.routes import Route
 from autotuner.search.explain.step_parts import StepParts
@@ -95,6 +96,8 @@ class LayoutExplanation:
         batches: Ways to deal and pack sequences that differ in length, with all else as here; none where all are as
             long.
         routes: On a described network, for the groups of each axis: the links that they pass, and which one limits.
+        nccl: Which algorithm and protocol NCCL would take by itself among the ranks of each axis, by size; none on
+            cores.
     """
 
     model_size: ModelSize
@@ -114,6 +117,7 @@ class LayoutExplanation:
     links: tuple[CrossedLink, ...] = ()
     batches: tuple[BatchWay, ...] = ()
     routes: tuple[Route, ...] = ()
+    nccl: tuple[NcclWays, ...] = ()
 
     @classmethod
     def of(cls, explanation: Explanation, model: TransformerSpec) -> Self:
@@ -136,6 +140,7 @@ class LayoutExplanation:
             links=explanation.links,
             batches=explanation.batches,
             routes=explanation.routes,
+            nccl=explanation.nccl,
         )
 
     @classmethod

@@ -52,6 +52,7 @@ PAGES: Mapping[str, str] = {
     "trial": "/trials/{trial}",
     "trial-failed": "/trials/{failed}",
     "trial-running": "/trials/{running}-{last}",
+    "layers": "/sweeps/{sweep}/layers",
     "sweep-slow": "/sweeps/{slow}",
     "trial-slow": "/trials/{slow}-0000",
     "trial-late": "/trials/{late}-0000",

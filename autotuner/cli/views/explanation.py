@@ -38,6 +38,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
         _memory_table(explained["memory"]),
         *(Text(link["sentence"]) for link in explained.get("links", ())),
         *(Text(route["sentence"]) for route in explained.get("routes", ())),
+        *(Text(ways["sentence"], style="dim") for ways in explained.get("nccl", ())),
         *(_bandwidth(explained["bandwidth"]) if explained.get("bandwidth") else ()),
         *([_batch_table(explained["batches"])] if explained.get("batches") else []),
         *_changes(explained),

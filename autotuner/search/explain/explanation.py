@@ -15,6 +15,7 @@ from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.search.explain.batch_ways import BatchWay, batch_ways
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.crossed_links import CrossedLink, crossed_links
+from autotuner.search.explain.nccl_ways import NcclWays, nccl_ways
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.explain.routes import Route, routes
 from autotuner.search.explain.step_parts import StepParts, step_parts
@@ -113,6 +114,7 @@ class Explanation:
         links: Links of the cluster that are not healthy, and which groups reach over them.
         batches: Ways to deal and pack sequences that differ in length; none where all are as long.
         routes: On a described network which link limits the groups of each axis; none without one.
+        nccl: Which algorithm and protocol NCCL would take by itself among the ranks of each axis; none without NCCL.
     """
 
     layout: Layout
@@ -130,6 +132,7 @@ class Explanation:
     links: tuple[CrossedLink, ...] = ()
     batches: tuple[BatchWay, ...] = ()
     routes: tuple[Route, ...] = ()
+    nccl: tuple[NcclWays, ...] = ()
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
@@ -162,6 +165,7 @@ def explain(layout: Layout, job: Job) -> Explanation:
         links=crossed_links(layout, job),
         batches=batch_ways(layout, job),
         routes=routes(layout, job),
+        nccl=nccl_ways(layout, job),
     )
 
 
