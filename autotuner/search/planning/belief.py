@@ -21,7 +21,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.planning.outcome import Outcome
 
-__all__ = ["Belief", "Told", "errors_of"]
+__all__ = ["Belief", "Errors", "Told", "errors_of"]
 
 _S_PER_HOUR = 3600.0
 

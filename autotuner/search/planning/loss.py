@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -83,11 +84,14 @@ def _rates(prices: Floats, goal: Goal) -> Floats:
     return np.ones(len(prices)) if goal.price_limit is not None else np.sqrt(prices)
 
 
-_GRID = np.linspace(-8.0, 8.0, 4097)
-_BELOW = np.array([0.5 * math.erfc(-u / math.sqrt(2)) for u in _GRID])
-
-
 def _below(u: Floats) -> Floats:
     """The normal distribution function, tabulated, as numpy has none; off by less than 1e-6."""
-    below: Floats = np.interp(u, _GRID, _BELOW)
+    grid, values = _table()
+    below: Floats = np.interp(u, grid, values)
     return below
+
+
+@lru_cache(maxsize=1)
+def _table() -> tuple[Floats, Floats]:
+    grid = np.linspace(-8.0, 8.0, 4097)
+    return grid, np.array([0.5 * math.erfc(-u / math.sqrt(2)) for u in grid])
