@@ -11,7 +11,7 @@ from api.dashboard.charts.plan_front import plan_front
 from api.schemas import ContenderView, MarginalView, PlanView, ProofView
 from autotuner.domain.layouts.layout import Layout
 from autotuner.search.planning.outcome import Interval
-from autotuner.search.planning.words import days, goal_in_words, money, within, worth_in_words
+from autotuner.search.planning.words import amount, days, goal_in_words, money, within, worth_in_words
 
 __all__ = ["ChangeRow", "ClusterRow", "PlanPage", "StageRow"]
 
@@ -56,7 +56,7 @@ class ClusterRow:
             price=f"{one.price_per_accelerator_hour:.2f}",
             days=f"{run.time_s.median / _S_PER_DAY:.3g}",
             cost=money(run.cost.median),
-            energy=f"{run.energy_kwh.median / 1e3:,.3g}" if run.energy_kwh else "–",
+            energy=amount(run.energy_kwh.median / 1e3) if run.energy_kwh else "–",
             within=within(run.time_s.low, run.time_s.high),
             mfu=f"{100 * run.mfu:.1f} %",
             goodput=f"{100 * run.goodput:.1f} %",
@@ -91,7 +91,7 @@ class ChangeRow:
             hours=f"{one.saved_s / _S_PER_HOUR:,.1f}",
             cost=money(-one.saved_cost),
             mfu=_signed(100 * one.mfu, ".2f"),
-            per_dollar="–" if per_dollar is None else _signed(100 * per_dollar, ".4f"),
+            per_dollar="–" if per_dollar is None else _signed(1e5 * per_dollar, ".3g"),
             hours_per_thousand="–" if hours is None else f"{1000 * hours:.3g}",
             worth="–" if worth is None else worth_in_words(worth),
         )
@@ -166,7 +166,7 @@ class PlanPage:
             time_spread=_from_to(run.time_s, _S_PER_DAY),
             cost=money(run.cost.median),
             cost_spread=f"{money(run.cost.low)} to {money(run.cost.high)}",
-            energy=f"{run.energy_kwh.median / 1e3:,.3g} MWh" if run.energy_kwh else "–",
+            energy=f"{amount(run.energy_kwh.median / 1e3)} MWh" if run.energy_kwh else "–",
             sentence=f"Take {first.cluster}",
             limits=goal_in_words(view.goal),
             regret=money(answer.regret),

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.search.planning.words import money, worth_in_words
+from autotuner.search.planning.words import amount, money, worth_in_words
 
 __all__ = ["plan_view"]
 
@@ -95,7 +95,15 @@ def _notes(answer: Document, limit: int) -> Iterator[str]:
 
 def _marginals(marginals: Sequence[Document]) -> RenderableType:
     table = plain_table(
-        *("change", "hours saved", "costs more", "MFU", "MFU per $/h", "hours per $1,000", "worth per accelerator-hour")
+        *(
+            "change",
+            "hours saved",
+            "costs more",
+            "MFU",
+            "MFU per $1,000/h",
+            "hours per $1,000",
+            "worth per accelerator-hour",
+        )
     )
     table.columns[0].justify = "left"
     for one in marginals:
@@ -108,7 +116,7 @@ def _marginals(marginals: Sequence[Document]) -> RenderableType:
             f"{one['saved_s'] / _S_PER_HOUR:,.1f}",
             money(-one["saved_cost"]),
             f"{100 * one['mfu']:+.2f} points",
-            "" if per_dollar is None else f"{100 * per_dollar:+.4f} points",
+            "" if per_dollar is None else f"{1e5 * per_dollar:+.3g} points",
             "" if hours is None else f"{1000 * hours:.3g}",
             "" if worth is None else worth_in_words(worth),
         )
@@ -167,7 +175,7 @@ def _days(interval: Document) -> str:
 
 
 def _energy(interval: Document) -> str:
-    return f"{interval['median'] / 1e3:,.3g} MWh"
+    return f"{amount(interval['median'] / 1e3)} MWh"
 
 
 def _dollars(interval: Document) -> str:
@@ -175,7 +183,7 @@ def _dollars(interval: Document) -> str:
 
 
 def _spread(interval: Document, unit: float) -> str:
-    return f"{interval['median'] / unit:,.3g} x/÷ {interval['high'] / interval['median']:.2f}"
+    return f"{amount(interval['median'] / unit)} x/÷ {interval['high'] / interval['median']:.2f}"
 
 
 def _money_spread(interval: Document) -> str:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from autotuner.search.planning.goal import Goal
 from autotuner.units import format_count
 
-__all__ = ["days", "goal_in_words", "money", "within", "worth_in_words"]
+__all__ = ["amount", "days", "goal_in_words", "money", "within", "worth_in_words"]
 
 _S_PER_DAY = 86_400.0
+
+
+def amount(value: float) -> str:
+    """Three digits, all of them before the point where there are more: ``22.6``, ``41,800``."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def money(dollars: float) -> str:
