@@ -13,12 +13,15 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import StepTime
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialFailure, TrialSpec, TrialState
 from autotuner.errors import InvalidInput
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
+from autotuner.search.fronts.of_trials import on_front, valued
 from autotuner.search.standings import standings
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
@@ -181,3 +184,14 @@ def test_a_cluster_for_trials_has_fewer_ranks_and_the_same_accelerators() -> Non
         for_eight_ranks(trial_cluster=cpu_cluster(8))
     with pytest.raises(InvalidInput, match="must have the accelerators of the cluster that the sweep is for"):
         for_eight_ranks(trial_cluster=h100_cluster(1))
+
+
+def test_small_trials_are_estimated_along_a_front_of_the_large_job() -> None:
+    front = (Metric.MFU, Metric.SIMPLICITY)
+    request = for_eight_ranks(objective=Objective(front=front))
+    store, sweep = swept(request, FakeLauncher(as_it_is))
+    trials = trials_of(store, sweep)
+    assert len(trials) == 6
+    every = valued(request.objective, front, trials)
+    assert [one.trial.number for one in every] == [trial.number for trial in trials]
+    assert {trial.number for trial in on_front(request.objective, trials)} < {trial.number for trial in trials}
