@@ -48,6 +48,7 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
     reserve = mmap(-1, _RESERVE_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # counts against a limit, untouched
     try:
         spec = wire.loads(TrialSpec, spec_text)
+        rank_info = rank_info.playing(spec.cluster)
         admit(spec, rank_info)
         _run(spec, reporter, rank_info.dealt(spec.layout.rank_placement), store)
     except InvalidInput as error:

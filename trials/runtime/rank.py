@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # exported, but not by name
 
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.nodes import Nodes
 from autotuner.domain.layouts.choice import RankPlacement
 
@@ -53,6 +54,13 @@ class RankInfo:
         """The nodes of the job; torchrun fills one after the other, and so does who counts ranks by ``RankInfo``."""
         ranks_per_node = self.ranks_per_node or self.local_world_size
         return Nodes(num_nodes=self.world_size // ranks_per_node, ranks_per_node=ranks_per_node, placement=placement)
+
+    def playing(self, cluster: Cluster | None) -> RankInfo:
+        """This process where its host has all ranks of a cluster, and so plays each of its nodes."""
+        is_one_host = self.local_world_size == self.world_size
+        if cluster is None or cluster.world_size != self.world_size or not is_one_host or self.ranks_per_node:
+            return self
+        return replace(self, ranks_per_node=cluster.accelerators_per_node)
 
     def dealt(self, placement: RankPlacement) -> RankInfo:
         """This process under the number that a placement gives it; what lies on this host stays the same."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from autotuner.domain.jobs.nodes import Nodes
 from autotuner.domain.layouts.choice import RankPlacement
+from tests.builders import cpu_cluster
 from trials.runtime.rank import RankInfo
 
 
@@ -32,3 +33,12 @@ def test_a_host_that_plays_several_nodes_has_so_many() -> None:
     process = RankInfo(rank=3, world_size=4, local_rank=3, local_world_size=4, ranks_per_node=2)
     assert process.nodes(RankPlacement.BLOCK) == Nodes(num_nodes=2, ranks_per_node=2)
     assert process.dealt(RankPlacement.CYCLIC).rank == 3
+
+
+def test_a_host_that_has_all_ranks_of_a_cluster_plays_its_nodes() -> None:
+    alone = RankInfo(rank=1, world_size=4, local_rank=1, local_world_size=4)
+    assert alone.playing(cpu_cluster(2, num_nodes=2)).ranks_per_node == 2
+    assert alone.playing(cpu_cluster(4)).nodes(RankPlacement.BLOCK).num_nodes == 1
+    assert alone.playing(cpu_cluster(8)) == alone.playing(None) == alone
+    one_of_two = RankInfo(rank=3, world_size=4, local_rank=1, local_world_size=2)
+    assert one_of_two.playing(cpu_cluster(1, num_nodes=4)) == one_of_two
