@@ -9,7 +9,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.profiler import record_function
 from torch.futures import Future
+
+from trials.measurement.recording import WAIT
 
 __all__ = ["Background", "Pending", "StreamBackground", "ThreadBackground", "background_of"]
 
@@ -31,19 +34,21 @@ class Pending(Protocol):
 class Background(Protocol):
     """Runs what it is given in the order in which it is given it."""
 
-    def start(self, run: Callable[[], None], result: Tensor) -> Pending:
-        """Let ``run`` write ``result``."""
+    def start(self, name: str, run: Callable[[], None], result: Tensor) -> Pending:
+        """Let ``run``, a collective that recordings know by its name, write ``result``."""
 
 
 class _Promised:
-    """A ``Pending`` whose future somebody keeps."""
+    """A ``Pending`` whose future somebody keeps; a recording of the step shows who waits for what."""
 
-    def __init__(self, future: Future[list[Tensor]]) -> None:
+    def __init__(self, name: str, future: Future[list[Tensor]]) -> None:
+        self._name = name
         self._future = future
 
     def wait(self) -> object:
         """See ``Pending``."""
-        return self._future.wait()
+        with record_function(WAIT + self._name):
+            return self._future.wait()
 
     def get_future(self) -> Future[list[Tensor]]:
         """See ``Pending``."""
@@ -58,11 +63,11 @@ class ThreadBackground:
         # nobody waits for it at the end of a rank whose peers are gone
         threading.Thread(target=self._work, name="collectives", daemon=True).start()
 
-    def start(self, run: Callable[[], None], result: Tensor) -> Pending:
+    def start(self, name: str, run: Callable[[], None], result: Tensor) -> Pending:
         """See ``Background``."""
         future: Future[list[Tensor]] = Future()
         self._asked.put((run, result, future))
-        return _Promised(future)
+        return _Promised(name, future)
 
     def _work(self) -> None:
         while True:
@@ -83,7 +88,7 @@ class StreamBackground:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch gives it no types
 
-    def start(self, run: Callable[[], None], result: Tensor) -> Pending:
+    def start(self, name: str, run: Callable[[], None], result: Tensor) -> Pending:
         """See ``Background``."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         future: Future[list[Tensor]] = Future(devices=[self._device])
@@ -91,7 +96,7 @@ class StreamBackground:
             run()
             result.record_stream(self._stream)
             future.set_result([result])  # what waits for it waits for the stream
-        return _Promised(future)
+        return _Promised(name, future)
 
 
 def background_of(device: torch.device) -> Background:

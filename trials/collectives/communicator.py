@@ -76,12 +76,12 @@ class BackgroundCommunicator:
 
     def all_reduce(self, tensor: Tensor) -> Pending:
         """See ``Communicator``."""
-        return self._background.start(partial(self._collectives.all_reduce, tensor), tensor)
+        return self._background.start("all_reduce", partial(self._collectives.all_reduce, tensor), tensor)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
         """See ``Communicator``."""
-        return self._background.start(partial(self._collectives.reduce_scatter, part, whole), part)
+        return self._background.start("reduce_scatter", partial(self._collectives.reduce_scatter, part, whole), part)
 
     def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
         """See ``Communicator``."""
-        return self._background.start(partial(self._collectives.all_gather, whole, part), whole)
+        return self._background.start("all_gather", partial(self._collectives.all_gather, whole, part), whole)
