@@ -9,9 +9,11 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
     CollectiveAlgorithm,
+    CollectiveHierarchy,
     CollectiveProtocol,
     PipelineSchedule,
     Precision,
+    RankPlacement,
     Recompute,
     ShardLevel,
 )
@@ -31,7 +33,10 @@ REFUSED: tuple[tuple[str, TrialSpec], ...] = (
     ("recompute", trial_spec(cpu_layout(recompute=Recompute.SELECTIVE, **ZERO_BUBBLE))),
     ("compiled", trial_spec(cpu_layout(compiled=True, **ZERO_BUBBLE))),
     ("offload_activations", trial_spec(cpu_layout(offload_activations=True))),
-    ("collective_algorithm", trial_spec(ddp(2, collective_algorithm=CollectiveAlgorithm.RING))),
+    ("collective_algorithm", trial_spec(ddp(2, collective_algorithm=CollectiveAlgorithm.NVLS))),
+    ("collective_algorithm", trial_spec(zero(2, collective_algorithm=CollectiveAlgorithm.TREE))),
+    ("collective_hierarchy", trial_spec(ddp(4, collective_hierarchy=CollectiveHierarchy.TWO_LEVEL))),
+    ("rank_placement", trial_spec(ddp(4, rank_placement=RankPlacement.CYCLIC))),
     ("collective_protocol", trial_spec(ddp(2, collective_protocol=CollectiveProtocol.SIMPLE))),
     ("collective_channels", trial_spec(ddp(2, collective_channels=4))),
     ("precision", trial_spec(cpu_layout(precision=Precision.FP8))),
