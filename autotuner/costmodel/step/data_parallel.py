@@ -25,6 +25,7 @@ from autotuner.costmodel.memory.weights import Weights
 from autotuner.costmodel.narrow import gathered_share
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.step.lossy_exchange import lossy_exchange_s
+from autotuner.costmodel.step.met_traffic import MetTraffic
 from autotuner.costmodel.step.rank_step import RankWindow
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
@@ -50,7 +51,8 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
     Replicas of shards all-reduce what was scattered, as often as it is scattered. The gradients of experts on expert
     ranks travel among the fewer ranks that hold the same. Replicas with a lossy exchange reduce nothing under the
     backward pass: they exchange once a step, behind it. What is clipped before it is reduced waits for the last
-    gradient, whose norm it takes, unless each bucket is clipped by itself.
+    gradient, whose norm it takes, unless each bucket is clipped by itself. On a described network all of it shares
+    links with what the other axes send meanwhile.
     """
     collectives, parts = _num_collectives_and_parts(x, job, window)
     gather_s, reduce_s = _gather_and_reduce_s(x, job, window.held, collectives)
@@ -58,10 +60,12 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
     forward_s, backward_s = share * window.forward_s, share * window.backward_s
     if x.gradient_clip.any():
         backward_s = np.where(x.gradient_clip == GradientClip.PRE, 0.0, backward_s)
-    under_forward_s = exposed_s(gather_s, forward_s, parts)
-    under_backward_s = exposed_s(reduce_s + gather_s * x.reshard_after_forward, backward_s, parts)
+    met = None if window.traffic is None else MetTraffic.of(x, job, window.traffic)
+    under_forward_s = _under(gather_s, forward_s, parts, met)
+    under_backward_s = _under(reduce_s + gather_s * x.reshard_after_forward, backward_s, parts, met)
+    reduced_s = _under(reduce_s, backward_s, parts, met)
     m = num_micro_batches(x, job)
-    in_pipeline_s = np.where(x.reshard_after_forward, m, 1) * under_forward_s + exposed_s(reduce_s, backward_s, parts)
+    in_pipeline_s = np.where(x.reshard_after_forward, m, 1) * under_forward_s + reduced_s
     full_s = np.select(
         [
             x.shard_level == ShardLevel.OPTIMIZER,
@@ -69,7 +73,7 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
             x.shard_level == ShardLevel.PARAMETERS,
         ],
         [
-            exposed_s(reduce_s, backward_s, parts) + gather_s,
+            reduced_s + gather_s,
             m * under_backward_s + gather_s,
             np.where(x.pipeline_parallel_degree > 1, in_pipeline_s, m * (under_forward_s + under_backward_s)),
         ],
@@ -78,6 +82,12 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
     if not x.gradient_sync.any():
         return full_s
     return full_s + lossy_exchange_s(x, job, owned_elements(x, job, window.held))
+
+
+def _under(wire_s: Floats, window_s: Floats, parts: Floats, met: MetTraffic | None) -> Floats:
+    """Exposed seconds of collectives under one pass, and what sharing links with the pass's own traffic adds."""
+    alone_s = exposed_s(wire_s, window_s, parts)
+    return alone_s if met is None else alone_s + met.added_s(wire_s, window_s)
 
 
 def early_share(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:

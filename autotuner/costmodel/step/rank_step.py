@@ -11,10 +11,12 @@ from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
+from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.sharding import gradient_bytes
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
-from autotuner.costmodel.step.critical_rank import slowest_rank
+from autotuner.costmodel.step.critical_rank import send_between_stages_s, slowest_rank
+from autotuner.costmodel.step.met_traffic import PassTraffic
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import fields_entering
@@ -36,6 +38,8 @@ class RankWindow:
         held: Its weights.
         num_layers: Its layers.
         weight_casts_s: Rounding its weights, where that is done once a step.
+        traffic: What either pass spends on the other axes' traffic, which the collectives meet on a described network;
+            None: one switch joins all nodes, and nothing is known to be shared.
     """
 
     forward_s: Floats
@@ -43,6 +47,7 @@ class RankWindow:
     held: Weights
     num_layers: Integers
     weight_casts_s: Floats
+    traffic: PassTraffic | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,7 @@ class RankStep:
             held=held,
             num_layers=slowest.load.num_layers,
             weight_casts_s=weight_casts_s(x, job, held.dense + held.expert),
+            traffic=None if job.cluster.network is None else _traffic(x, job, work),
         )
         return cls(step_time=step_time, window=window, planned_in_flight=slowest.planned_in_flight)
 
@@ -97,6 +103,16 @@ class RankStep:
             return tuple(loads)
         kept = (np.where(planned > 0, planned, load.micro_batches_in_flight) for load in loads)
         return tuple(replace(load, micro_batches_in_flight=one) for load, one in zip(loads, kept, strict=True))
+
+
+def _traffic(x: LayoutColumns, job: Job, work: Work) -> PassTraffic:
+    """Half of what a micro-batch spends on each axis, as much forward as backward."""
+    return PassTraffic(
+        tensor_s=work.tensor_s / 2,
+        context_s=work.context_s / 2,
+        expert_s=work.expert_s / 2,
+        sent_s=x.virtual_stages_per_rank * send_between_stages_s(x, job),
+    )
 
 
 def _accumulation_s(x: LayoutColumns, job: Job, held: Weights, m: Integers) -> Floats:
