@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -45,6 +45,11 @@ class NetworkLoad:
     num_parts: Integers
     ring_steps: Floats
     latency_s: Floats
+
+    def take(self, rows: Integers) -> NetworkLoad:
+        """The loads of some rows."""
+        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "name"}
+        return NetworkLoad(name=self.name, **columns)
 
     def joined(self, num_joined: Integers) -> NetworkLoad:
         """The load where each rank stands for so many that lie beside it, whose ports all work."""

@@ -9,15 +9,13 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import FlatRing, Group
-from autotuner.costmodel.communication.network_loads import network_loads, relayed_share
-from autotuner.costmodel.communication.places import Places
+from autotuner.costmodel.communication.placing import placed
 from autotuner.costmodel.communication.slow_links import slow_of
 from autotuner.costmodel.communication.wired_node import wired_node
 from autotuner.domain.jobs import crossings
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.crossings import Spread, pair_crosses, ring_crosses
 from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.network import Network
 from autotuner.domain.layouts.choice import RankOrder, RankPlacement
 from autotuner.domain.layouts.layout import Layout
 
@@ -43,7 +41,7 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: L
     group = _in_blocks(num_ranks, stride, cluster, layouts)
     is_dealt = layouts is not None and bool(layouts.rank_placement.any())
     if cluster.network is not None or is_dealt:
-        group = _placed(group, _places(num_ranks, stride, cluster, layouts), cluster)
+        group = placed(group, stride, cluster, layouts)
     return group if cluster.wiring is None else _wired(group, stride, cluster)
 
 
@@ -131,52 +129,6 @@ def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Pipeline ranks: one rank of every stage; what ails the links between them is told hop by hop (``hops``)."""
     spread = crossings.pipeline_spread(_one(x))
     return group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)
-
-
-def _places(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Places:
-    dealt = np.zeros(np.shape(num_ranks), dtype=np.bool_)
-    return Places(
-        num_ranks=num_ranks,
-        stride=stride,
-        is_cyclic=dealt if layouts is None else dealt | (layouts.rank_placement == RankPlacement.CYCLIC),
-        num_nodes=cluster.num_nodes,
-        ranks_per_node=cluster.accelerators_per_node,
-        sorts_ring=cluster.accelerator.kind != "cpu",
-    )
-
-
-def _placed(group: Group, places: Places, cluster: Cluster) -> Group:
-    """The group with its ranks where they are placed, and with what that loads the network with."""
-    domain = cluster.accelerators_per_domain // cluster.accelerators_per_node
-    inside = np.where(places.is_cyclic, places.ranks_below(domain), group.ranks_per_node)
-    network = cluster.network
-    return replace(
-        group,
-        ranks_per_node=inside,
-        crosses_nodes=np.where(places.is_cyclic, places.leave(domain), group.crosses_nodes),
-        inter_node_link=_behind_switches(group.inter_node_link, network),
-        network=network_loads(places, cluster, group.layouts),
-        ring=None if places.sorts_ring else _flat_ring(places, inside, cluster),
-        relayed=0.0
-        if network is None or network.num_rails == 1
-        else relayed_share(inside, places, network, group.layouts),
-    )
-
-
-def _behind_switches(link: Link, network: Network | None) -> Link:
-    """The link of ports, with what the lowest switches add to a message."""
-    if network is None or not network.tiers:
-        return link
-    return replace(link, latency_s=link.latency_s + network.tiers[0].latency_s)
-
-
-def _flat_ring(places: Places, inside: Integers, cluster: Cluster) -> FlatRing:
-    """A ring of gloo: a single stream, which a network that says how many ports there are holds to one of them."""
-    ports = np.where(places.is_cyclic, places.ring_ranks(1), inside)
-    if cluster.network is not None:
-        ranks_per_port = places.ranks_per_node / (cluster.network.ports_per_node or places.ranks_per_node)
-        ports = np.where(places.is_cyclic, ports, np.minimum(ports, ranks_per_port))
-    return FlatRing(ports=ports.astype(np.float64), steps_between=places.ring_steps_out(1))
 
 
 def _either_ring(rows: Booleans, one: FlatRing | None, other: FlatRing | None) -> FlatRing | None:
