@@ -1,7 +1,7 @@
 """How soon searches find the front of published sheets: ours beside NSGA-II, TPE and chance.
 
 ``python -m bench.front_replay [--seeds N]`` replays sheets of more than 10 layouts, 8 of them measured, whose front has
-three or more. It prints the part of the front's hypervolume that is reached after ten trials, and the trials until
+two or more. It prints the part of the front's hypervolume that is reached after ten trials, and the trials until
 95 % of it (40 where that takes longer). Step times are those of the tables; power and complexity are modelled, since
 no table tells them. The reference lies a tenth of the front's range below its worst.
 """
@@ -68,7 +68,7 @@ def _searched(sheet: Sheet, num_seeds: int) -> Found | None:
     if not replay.job.cluster.accelerator.power_w:
         return None
     front = FrontReplay.of(replay, METRICS)
-    if front.num_on_front < 3:
+    if front.num_on_front < 2:
         return None
     shares = [
         np.array([front.volume_shares(search(front, seed), MOST_TRIALS) for seed in range(num_seeds)])

@@ -12,14 +12,16 @@ from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
-from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective, Weight
+from autotuner.domain.runs.objective_text import profile_text, read_metrics, read_profile
 from autotuner.domain.runs.sweep import Budget
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.domain.wire import from_dict, to_dict, without_defaults
 
 __all__ = ["BUDGET", "GENERAL", "INPUTS", "LOSS_GATE", "TRIAL", "WORKLOAD", "Input", "id_of"]
 
-_Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "links", "lengths"]
+_Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "links", "lengths", "profile", "metrics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,8 @@ class Input:
             return written_links(from_dict(LinkHealth, link) for link in value)
         if self.kind == "lengths" and not isinstance(value, str):
             return written_lengths(from_dict(LengthDistribution, value))
+        if self.kind == "profile" and not isinstance(value, str):
+            return profile_text(from_dict(Weight, one) for one in value)
         if isinstance(value, (list, tuple)):
             return ", ".join(map(str, value))
         if isinstance(value, (int, float)):
@@ -75,7 +79,7 @@ class Input:
         """What was typed as the body has it; what is no number stays as it is, to be refused with its name.
 
         Raises:
-            InvalidInput: Lines say no links, or no lengths.
+            InvalidInput: Lines say no links, or no lengths; or words no profile, or no metrics.
         """
         match self.kind:
             case "switch":
@@ -90,6 +94,10 @@ class Input:
                 return [without_defaults(link) for link in read_links(text)]
             case "lengths":
                 return to_dict(read_lengths(text))
+            case "profile":
+                return to_dict(read_profile(text, self.path))
+            case "metrics":
+                return to_dict(read_metrics(text, self.path))
         return text
 
 
@@ -191,7 +199,21 @@ GENERAL = (
         "metric",
         "Maximise",
         kind="choice",
-        options=(("mfu", "MFU"), ("tokens_per_s", "tokens/s")),
+        options=tuple((metric.value, metric.noun) for metric in Metric if metric.is_rate),
+    ),
+    Input(
+        path="objective.profile",
+        label="Weighed against each other",
+        kind="profile",
+        default=[],
+        hint="the metric alone; or mfu=2,tokens_per_joule=1",
+    ),
+    Input(
+        path="objective.front",
+        label="Without a trade between",
+        kind="metrics",
+        default=[],
+        hint="nothing; or mfu,tokens_per_joule,simplicity",
     ),
     Input(path="seed", label="Seed", default=0),
     Input(path="max_parallel_trials", label="Trials at once", default=1),

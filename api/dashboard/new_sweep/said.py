@@ -17,7 +17,9 @@ from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
-from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective, Weight
+from autotuner.domain.runs.objective_text import metrics_text, profile_text
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.domain.wire import from_dict, to_dict
@@ -89,6 +91,9 @@ def _curl(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
 def _python(body: Mapping[str, Any], service: str, *, asks: bool) -> str:
     used = sorted((cls for name, cls in _GROUPS.items() if name in body), key=lambda cls: cls.__module__)
     used += [LengthDistribution] if "lengths" in body["workload"] else []
+    objective = body.get("objective", {})
+    used += [Metric] if {"metric", "front", "profile"} & objective.keys() else []
+    used += [Weight] if "profile" in objective else []
     imports = [f"from {cls.__module__} import {cls.__name__}" for cls in used]
     first = ["import os", ""] if asks else []
     token = f', token=os.environ["{_TOKEN}"]' if asks else ""
@@ -119,7 +124,17 @@ def _expression(name: str, value: Any) -> str:
 
 
 def _inner(field: str, value: Any) -> str:
-    return repr(from_dict(LengthDistribution, value)) if field == "lengths" else repr(value)
+    match field:
+        case "lengths":
+            return repr(from_dict(LengthDistribution, value))
+        case "metric":
+            return f"Metric({value!r})"
+        case "front":
+            return f"({''.join(f'Metric({name!r}), ' for name in value)})"
+        case "profile":
+            weights = (f"Weight(metric=Metric({one['metric']!r}), weight={one['weight']!r}), " for one in value)
+            return f"({''.join(weights)})"
+    return repr(value)
 
 
 def _command(body: Mapping[str, Any], request: SweepRequest, service: str) -> str:
@@ -163,6 +178,10 @@ def _plain_options(body: Mapping[str, Any], request: SweepRequest) -> Iterator[s
         value = body.get(group, {}).get(name) if group else body.get(name)
         if value is not None:
             yield f"{option} {shlex.quote(str(value))}"
+    if profile := request.objective.profile:
+        yield f"--profile {profile_text(profile)}"
+    if front := request.objective.front:
+        yield f"--front {metrics_text(front)}"
     if "wall_clock_s" in budget:
         yield f"--minutes {budget['wall_clock_s'] / 60!r}"
     if body.get("loss_gate", {}).get("enabled") is False:

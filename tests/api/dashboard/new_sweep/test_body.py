@@ -15,7 +15,7 @@ from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.trial import TrialSettings
 from autotuner.errors import InvalidInput
@@ -138,6 +138,14 @@ REQUESTS = {
         fault_trace=FaultTrace.parse("7;2_3;0.06\n30;2_3;0", num_steps=45),
         objective=Objective(under_faults=True),
     ),
+    "a front": SweepRequest(
+        job=big_job(),
+        space=tiny_space(precision=(Precision.BF16,)),
+        objective=Objective(
+            profile=(Weight(metric=Metric.MFU, weight=2.0), Weight(metric=Metric.SIMPLICITY, weight=0.5)),
+            front=(Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY),
+        ),
+    ),
 }
 
 
@@ -169,6 +177,8 @@ def test_a_trace_is_its_lines_and_an_object_where_it_lasts_longer_than_they_say(
         ("fault_trace", "7;2_3", "fault_trace"),
         ("fault_trace", "7;2_9;0.1", "fault_trace"),
         ("fault_trace.num_steps", "5", "fault_trace.num_steps"),
+        ("objective.front", "mfu,speed", "objective.front"),
+        ("objective.profile", "mfu=much", "objective.profile"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_beside_it(name: str, text: str, at: str) -> None:

@@ -100,6 +100,12 @@ FORMS: dict[str, Any] = {
     "sequences that differ": lambda app: form(
         ("workload.seq_len", "512"), ("workload.lengths", "1-128:6, 512:3"), ("cluster.engine", "simulated/plain")
     ),
+    "a front": lambda app: form(
+        ("objective.metric", "tokens_per_s"),
+        ("objective.profile", "mfu=2, tokens_per_joule"),
+        ("objective.front", "mfu, simplicity"),
+        ("cluster.engine", "simulated/plain"),
+    ),
     "a clone": lambda app: Given.of_request(REQUESTS["everything said"], app),
 }
 
