@@ -15,6 +15,7 @@ from api.dashboard.pages import (
     find,
     gates,
     home,
+    job_phases,
     layers,
     login,
     new_sweep,
@@ -36,7 +37,7 @@ __all__ = ["include_dashboard"]
 
 _PAGES = (
     *(home, find, sweep, sweep_actions, layers, trial),
-    *(new_sweep, plan, explore, compare),
+    *(new_sweep, plan, explore, job_phases, compare),
     *(optimizer_studies, retunes, gates, webhooks, clusters, engines, trainers, calibrations),
     *(tokens, audit, login),
 )

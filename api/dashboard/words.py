@@ -28,6 +28,7 @@ from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
 from autotuner.units import format_duration as duration
+from autotuner.units import format_long_duration as long_duration
 
 __all__ = [
     "byte_rate",
@@ -48,6 +49,7 @@ __all__ = [
     "in_words",
     "job",
     "latest",
+    "long_duration",
     "mean_mfu",
     "mean_rate",
     "num_bytes",

@@ -58,6 +58,8 @@ PAGES: Mapping[str, str] = {
     "trial-late": "/trials/{late}-0000",
     "explore": "/explore",
     "explore-slow": "/explore?model=llama-3-8b&cluster=h100:8&global_batch_size=16&layout=pp4 dp2&link_health=2_4;0.01",
+    "phases": "/phases",
+    "phases-short": "/phases?tokens=2e8&global_batch_size=512",
     "explore-nodes": "/explore?model=llama-3-8b&cluster=h100:16&seq_len=2048&layout=dp2 fsdp8 reshard",
     "plan": "/plan?model=llama-3-8b&tokens=1T&deadline=20d&accelerators=h100,b200,mi355x,gh200",
     "plan-empty": "/plan",

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+JOB = "model=llama-3-8b&cluster=h100:16&global_batch_size=256"
+
+
+@pytest.fixture
+def browser(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=address, headers={"Accept": "text/html"}, timeout=60) as client:
+        yield client
+
+
+def text_of(browser: httpx.Client, address: str) -> str:
+    answer = browser.get(address)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def test_a_question_is_answered_with_a_picture_the_layout_of_each_phase_and_what_staying_takes(
+    browser: httpx.Client,
+) -> None:
+    text = text_of(browser, f"/phases?{JOB}&phases=main:+80+%25%0Athin:+20+%25;+bandwidth+10gbit")
+    assert "Ways through all phases on one axis of time: best" in text
+    assert "Switch before thin" in text
+    assert "stays in " in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("phases=main:+80+%25", "must sum to 1"),
+        ("phases=main", "must be name: share %"),
+        ("tokens=many", "must be a number"),
+        ("model=llama-9", "llama-9"),
+        ("global_batch_size=0", "global_batch_size"),
+    ],
+)
+def test_what_is_wrong_with_a_question_stands_in_the_place_of_the_answer(
+    browser: httpx.Client, asked: str, said: str
+) -> None:
+    assert said in text_of(browser, f"/phases?{asked}")
