@@ -46,9 +46,8 @@ class TwoNodes:
             _in_node(pid, "sysctl -q -w net.ipv4.tcp_early_retrans=0")
             _in_node(pid, f"ip addr add {_ADDRESS.format(number)} dev {INTERFACE}")
             _in_node(pid, f"ip link set {INTERFACE} mtu {_MTU} up")
-            if self._bits_per_s is not None:
-                shape = f"tbf rate {self._bits_per_s:.0f}bit burst {_BURST_BYTES} limit {_QUEUE_BYTES}"
-                _in_node(pid, f"tc qdisc add dev {INTERFACE} root {shape}")
+        if self._bits_per_s is not None:
+            self.shape(self._bits_per_s)
         return self
 
     def __exit__(
@@ -57,6 +56,12 @@ class TwoNodes:
         for holder in self._holders:
             holder.kill()
             holder.wait()
+
+    def shape(self, bits_per_s: float) -> None:
+        """Let the link carry so much each way from now on, whatever is on it."""
+        for holder in self._holders:
+            limits = f"tbf rate {bits_per_s:.0f}bit burst {_BURST_BYTES} limit {_QUEUE_BYTES}"
+            _in_node(holder.pid, f"tc qdisc replace dev {INTERFACE} root {limits}")
 
     def enter(self, node: int) -> None:
         """Make this process, of a single thread, one of the node, whose groups gloo then connects over the link."""

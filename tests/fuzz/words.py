@@ -9,6 +9,7 @@ from autotuner.access.secret import read_token, token_text, without_tokens
 from autotuner.announcing.destination import Refused, check_url, destination, origin
 from autotuner.announcing.signature import check_secret
 from autotuner.catalog.link_lines import read_links, written_links
+from autotuner.catalog.phase_lines import read_phases, written_phases
 from autotuner.cli.layout_text import read_layout
 from autotuner.domain.access.name import check_name
 from autotuner.domain.jobs.fault_trace import FaultTrace
@@ -103,6 +104,12 @@ def _links(data: bytes) -> None:
     assert read_links(written_links(links)) == links
 
 
+def _phases(data: bytes) -> None:
+    """What phases are written as is read as those phases."""
+    phases = read_phases(text_of(data))
+    assert read_phases(written_phases(phases)) == phases
+
+
 TARGETS = (
     Target(
         name="links",
@@ -114,6 +121,17 @@ TARGETS = (
             b"[" * 3000,
         ),
         words=(";", "_", "|", "mbit", "dead", "intra_node", "inter-node", "1e999", "nan", '"ends"', "[[", "0_0"),
+    ),
+    Target(
+        name="phases",
+        check=_phases,
+        seeds=(
+            b"warm-up: 5 %; batch 128\nmain: 95 %  # all else",
+            b"long: 33.3 %; seq_len=131072|thin: 66.7 %; bandwidth 10gbit; precision bf16",
+            b'[{"name": "slow", "token_share": 1, "link_health": [{"ends": [0, 1], "delay_s": 0.03}]}]',
+            b"[" * 3000,
+        ),
+        words=(":", " %", ";", "|", "#", "batch", "seq_len", "bandwidth", "precision", "gbit", "1e999", '"name"', "[{"),
     ),
     Target(
         name="fault_trace",
