@@ -258,7 +258,7 @@ def test_trials_beyond_one_batch_are_counted_too(client: httpx.Client, driver: S
 def test_a_sweep_keeps_what_it_maximises_how_many_trials_run_at_once_and_its_loss_gate(client: httpx.Client) -> None:
     asked = {"objective": {"metric": "tokens_per_s"}, "max_parallel_trials": 4, "loss_gate": {"num_seeds": 5}}
     created = client.post("/sweeps", json=BODY | asked).json()
-    assert created["objective"] == {"metric": "tokens_per_s", "under_faults": False}
+    assert created["objective"] == {"metric": "tokens_per_s", "under_faults": False, "profile": [], "front": []}
     assert created["request"]["max_parallel_trials"] == 4
     assert created["request"]["loss_gate"]["num_seeds"] == 5
     refused = client.post("/sweeps", json=BODY | {"loss_gate": {"num_seeds": 1}, "max_parallel_trials": 0}).json()
