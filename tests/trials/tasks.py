@@ -160,7 +160,12 @@ class _Rank:
     grid: Grid
     step: Step
     parameters: dict[str, nn.Parameter]
-    checkpoints: Checkpoints
+    stages: tuple[nn.Module, ...]
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """What saves this training and loads it; not of every optimizer."""
+        return Checkpoints(self.spec, self.stages, self.step.optimizer, self.grid)
 
     @classmethod
     def joined(cls, spec: TrialSpec, folder: Path, rank: int, world_size: int) -> _Rank:
@@ -182,7 +187,7 @@ class _Rank:
             spec=spec,
             grid=grid,
             step=step,
-            checkpoints=Checkpoints(spec, stages, step.optimizer, grid),
+            stages=stages,
             parameters={_whole_name(name, spec): value for stage in stages for name, value in stage.named_parameters()},
         )
 
