@@ -14,6 +14,7 @@ from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import (
     AttentionKernel,
     BatchBalance,
+    CollectiveHierarchy,
     Fp8Recipe,
     P2PTransport,
     PipelineSchedule,
@@ -34,6 +35,9 @@ _DEEPEST_ROTATED = 8
 
 _MOST_PLACED = 32
 """Ranks of a cluster whose default space places them otherwise, too: on more it would be several times as large."""
+
+_SEVERAL_QUEUE_PAIRS = 4
+"""An assumption: operators of networks that hash set 2 to 8, and more pairs are more state in the adapters."""
 
 _BEST_LAST = OPTIONS["attention_kernel"].plainest_first
 """Kernels by how fast they are, the fastest last."""
@@ -74,6 +78,13 @@ def default_space(job: Job) -> SearchSpace:
                                    pipelines of up to 8 ranks
     =============================  =================================================================================
 
+    Where bytes between nodes are dear, what sends fewer of them, or more evenly, is tried beside the usual:
+
+    =============================  =================================================================================
+    hierarchy of collectives       flat, and two levels on several nodes of cores or below an oversubscribed tier
+    queue pairs                    1, and 4 on a network whose switches choose ways by hashing
+    =============================  =================================================================================
+
     Where sequences differ in length, what balances them is tried beside nothing:
 
     =============================  =================================================================================
@@ -83,9 +94,23 @@ def default_space(job: Job) -> SearchSpace:
 
     Slack beyond what delays ask for is no faster by prediction, and not tried unless a caller names it.
     """
-    usual = _usual_space(job)
+    usual = _usual_space(job).with_axes(**_network_axes(job))
     usual = usual if job.workload.lengths is None else usual.with_axes(**_BALANCING)
     return usual.with_axes(**slow_link_axes(job)) if _ailing(job) else usual
+
+
+def _network_axes(job: Job) -> dict[str, tuple[int, ...]]:
+    """What is tried where bytes between nodes are dear; placements that deal ranks in turn only if they are named."""
+    cluster, network = job.cluster, job.cluster.network
+    if cluster.world_size <= cluster.accelerators_per_domain:
+        return {}
+    is_thin = network is not None and any(tier.oversubscription > 1 for tier in network.tiers)
+    has_levels = cluster.accelerators_per_node > 1 and (is_thin or cluster.accelerator.kind == "cpu")
+    hashes = network is not None and not network.adapts_routes and cluster.accelerator.kind != "cpu"
+    return {
+        "collective_hierarchy": tuple(CollectiveHierarchy) if has_levels else (CollectiveHierarchy.FLAT,),
+        "queue_pairs": (1, _SEVERAL_QUEUE_PAIRS) if hashes else (1,),
+    }
 
 
 def slow_link_axes(job: Job) -> dict[str, tuple[int, ...]]:
