@@ -220,14 +220,16 @@ def sweeps(store: Store) -> bool:
 
 def _request(axes: Mapping[str, tuple[int, ...]]) -> SweepRequest:
     cluster = load_cluster(f"cpu:2x{_RANKS_PER_NODE}")
-    link = replace(cluster.inter_node_link, name="200 Mbit/s", bandwidth_bytes_per_s=_BITS_PER_S / 8)
+    inside, of_rank = replace(cluster.intra_node_link, measured=()), _BITS_PER_S / 8 / _RANKS_PER_NODE
+    link = replace(inside, name="200 Mbit/s", bandwidth_bytes_per_s=of_rank, efficiency=1.0)
+    cluster = replace(cluster, intra_node_link=inside, inter_node_link=link)  # what was timed was this machine alone
     plain: dict[str, tuple[int, ...]] = {
         "collective_algorithm": (_WORST.algorithm,),
         "collective_hierarchy": (_WORST.hierarchy,),
         "rank_placement": (_WORST.placement,),
     }
     return SweepRequest(
-        job=Job(model=_MODEL, cluster=replace(cluster, inter_node_link=link), workload=_WORKLOAD),
+        job=Job(model=_MODEL, cluster=cluster, workload=_WORKLOAD),
         space=SearchSpace(
             pipeline_parallel_degree=(1,),
             tensor_parallel_degree=(1,),

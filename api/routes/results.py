@@ -74,7 +74,7 @@ def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
     the options of all before it, and of later ones at their defaults.
     """
     kept = app.kept_trials.of(sweep.id)
-    predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job))
+    predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job, sweep.request.space))
     return SweepLayers(predicted=predicted, measured=measured_layers(sweep.request.objective, kept.trials))
 
 

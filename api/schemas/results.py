@@ -57,7 +57,7 @@ class SweepLayers:
     """What each layer of communication gives to a sweep's job.
 
     Attributes:
-        predicted: Searched by prediction, whatever the sweep's own space.
+        predicted: Strategies of the sweep's own space, and more values of other layers than most spaces name.
         measured: Among its trials that have a rank; null before there is one that leaves later layers alone.
     """
 

@@ -20,7 +20,7 @@ def layers_page(request: Request, app: AppOf, sweep: SweepOf) -> Response:
     """What each layer gives to the sweep's job; a job that fits nowhere says so."""
     kept = app.kept_trials.of(sweep.id)
     try:
-        predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job))
+        predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job, sweep.request.space))
         refused = ""
     except InvalidInput as error:
         predicted, refused = None, str(error)

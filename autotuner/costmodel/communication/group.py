@@ -32,6 +32,12 @@ Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 
 
 _SWITCHED_SHARE = 0.9
 
+TREE_WAIT = 1.7
+"""How much longer our own trees take than their bytes: a rank that waits for one child passes nothing on meanwhile.
+
+``bench/cross_layer`` measured 1.7 times with ranks that fill nodes, and 1.5 to 2.1 times with ranks dealt in turn.
+"""
+
 MULTICAST_S = 25e-6
 """Latency of NVLink SHARP: NCCL 2.28 src/graph/tuning.cc (NVLS, Simple)."""
 
@@ -285,6 +291,7 @@ class Group:
         ranks, nodes = self.ranks_per_node, self.num_nodes
         apart = 2 * ranks * (1 - 1 / nodes)
         sent = np.where(is_dealt | (ranks == 1), apart, 3 - 2 / nodes)
+        sent = np.where(self.num_ranks > 2, TREE_WAIT, 1.0) * sent  # of two ranks neither waits for another
         between = np.where(self.crosses_nodes, sent, 0.0) / ranks * self._port_s_per_byte
         slowest: Floats = np.maximum(2 * self._intra_s_per_byte, between)
         for load in self.network:

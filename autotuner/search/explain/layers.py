@@ -21,6 +21,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
 from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.domain.layouts.option import CommunicationLayer
+from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.trial import Trial
@@ -93,17 +94,20 @@ def options_of_layer(layer: CommunicationLayer) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------- predicted
-def layer_report(job: Job) -> LayerReport:
+def layer_report(job: Job, space: SearchSpace | None = None) -> LayerReport:
     """Search the layers of a job by prediction, the best strategies first.
 
-    Strategies are those of the job's default space. Of a large space the best by themselves are crossed with the
-    options of other layers, as many as a table of a million holds.
+    Strategies are those of the space, or of the job's default one. An option of another layer that the space holds at
+    one value other than its default stays there; the others are searched wider than most spaces do. Of a large space
+    the best strategies by themselves are crossed with the options of other layers, as many as a table of a million
+    holds.
 
     Raises:
         InvalidInput: No layout is predicted to fit.
     """
-    strategies = _strategies(job)
-    searched = _searched(strategies, job)
+    space = space or default_space(job)
+    strategies = _strategies(job, space)
+    searched = _searched(strategies, job, space)
     num_crossed = prod(len(values) for values in searched.values())
     table = strategies.take(slice(max(1, _MOST_ROWS // num_crossed)))
     gains: list[LayerGain] = []
@@ -117,29 +121,35 @@ def layer_report(job: Job) -> LayerReport:
     return LayerReport.of(gains, caveats(job, best))
 
 
-def _strategies(job: Job) -> LayoutColumns:
-    """Layouts of the default space that differ in strategy alone and fit, the best first."""
+def _strategies(job: Job, space: SearchSpace) -> LayoutColumns:
+    """Layouts of the space that differ in strategy alone and fit, the best first."""
     others = [name for name, one in OPTIONS.items() if one.layer != CommunicationLayer.STRATEGY]
-    space = default_space(job).with_axes(**{name: (OPTIONS[name].default,) for name in others})
-    table = legal_layouts(job, space)
+    table = legal_layouts(job, space.with_axes(**{name: (_plain(name, space),) for name in others}))
     value = _values(table, job)
     if not (value > 0).any():
-        raise InvalidInput("cluster", job.cluster.name, "no layout of the default space is predicted to fit in memory")
+        raise InvalidInput("cluster", job.cluster.name, "no layout that is searched is predicted to fit in memory")
     return table.take(np.argsort(-value, kind="stable")[: int((value > 0).sum())])
 
 
-def _searched(table: LayoutColumns, job: Job) -> Mapping[str, tuple[int, ...]]:
-    """Values of every option of the other layers: the default, and what some strategy may have in its place.
+def _plain(name: str, space: SearchSpace) -> int:
+    """An option's value while its layer is not searched: the default, unless the space holds it at another."""
+    values = space.values(name) or ()
+    return values[0] if len(values) == 1 else OPTIONS[name].default
+
+
+def _searched(table: LayoutColumns, job: Job, space: SearchSpace) -> Mapping[str, tuple[int, ...]]:
+    """Values of every option of the other layers: the plain one, and what some strategy may have in its place.
 
     Details of another option (delegates, slack) are taken as they come: alone they mean nothing.
     """
-    usual, searched = default_space(job), dict[str, tuple[int, ...]]()
+    searched = dict[str, tuple[int, ...]]()
     for name, one in OPTIONS.items():
         if one.layer != CommunicationLayer.STRATEGY:
-            values = dict.fromkeys((*(usual.values(name) or ()), *(_WIDER[name](job) if name in _WIDER else ())))
-            others = [value for value in values if value != one.default]
+            plain = _plain(name, space)
+            wider = _WIDER[name](job) if name in _WIDER and plain == one.default else ()
+            others = [value for value in dict.fromkeys((*(space.values(name) or ()), *wider)) if value != plain]
             kept = others if one.qualifies else [value for value in others if _runs_with(table, name, value, job)]
-            searched[name] = (one.default, *kept)
+            searched[name] = (plain, *kept)
     return searched
 
 
@@ -248,20 +258,23 @@ def _values(table: LayoutColumns, job: Job) -> Floats:
 def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerReport | None:
     """What each layer gave among trials that have a rank: the best that leaves the options of later layers alone.
 
-    A layer whose options no trial tried gave nothing; None where every trial tried some of a later layer.
+    An option that is the same in all of them was not searched, whatever its value. A layer whose options no trial tried
+    gave nothing; None where every trial tried some of a later layer.
     """
     ranked = objective.ranked(list(trials))
+    searched = [name for name in LAYOUT_FIELDS if len({getattr(trial.layout, name) for trial in ranked}) > 1]
     gains: list[LayerGain] = []
     for layer in CommunicationLayer:
-        plain = [trial for trial in ranked if _leaves_alone(trial.layout, layer)]
+        plain = [trial for trial in ranked if _leaves_alone(trial.layout, layer, searched)]
         if plain:
             gains.append(_reached_with(layer, plain[0], len(plain), objective, gains[-1] if gains else None))
     return LayerReport.of(gains) if gains else None
 
 
-def _leaves_alone(layout: Layout, layer: CommunicationLayer) -> bool:
-    """Whether options of later layers have their defaults."""
-    return all(getattr(layout, name) == one.default for name, one in OPTIONS.items() if one.layer > layer)
+def _leaves_alone(layout: Layout, layer: CommunicationLayer, searched: Iterable[str]) -> bool:
+    """Whether those options of later layers that were searched have their defaults."""
+    later = (name for name in searched if OPTIONS[name].layer > layer)
+    return all(getattr(layout, name) == OPTIONS[name].default for name in later)
 
 
 def _reached_with(

@@ -15,7 +15,7 @@ from autotuner.costmodel.communication.data_collectives import (
     data_all_reduce_s,
     data_reduce_scatter_s,
 )
-from autotuner.costmodel.communication.group import Group
+from autotuner.costmodel.communication.group import TREE_WAIT, Group
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group
 from autotuner.domain.jobs.cluster import Cluster, Link
 from autotuner.domain.jobs.network import Network
@@ -56,7 +56,10 @@ def group_and_columns(layout: Layout, cluster: Cluster) -> tuple[Group, LayoutCo
         ({}, 1.5),  # a ring leaves each node once: 2 (n - 1) / n of the bytes
         ({"rank_placement": RankPlacement.CYCLIC}, 3.0),  # both ranks of a node send to the other one
         ({"collective_algorithm": CollectiveAlgorithm.RING}, 1.5),
-        ({"collective_algorithm": CollectiveAlgorithm.TREE}, 2.0),  # two edges of each tree lie between the nodes
+        (
+            {"collective_algorithm": CollectiveAlgorithm.TREE},
+            2.0 * TREE_WAIT,
+        ),  # two edges of each lie between
         ({"collective_hierarchy": TWO_LEVEL}, 1.0),
         ({"collective_hierarchy": TWO_LEVEL, "rank_placement": RankPlacement.CYCLIC}, 1.0),
     ],

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.network import Network, Tier
 from autotuner.domain.jobs.workload import Workload
@@ -89,6 +90,15 @@ def test_hashed_routes_of_a_thin_network_are_evened_out_by_queue_pairs() -> None
     assert by_layer[CommunicationLayer.FLOWS].layout.queue_pairs > 1
 
 
+def test_a_space_that_holds_an_option_at_one_value_has_it_in_every_layer() -> None:
+    job = replicas_alone()
+    space = default_space(job).with_axes(data_parallel_shard_degree=(1,), gradient_bucket_bytes=(2**25,))
+    gains = layer_report(job, space).gains
+    assert {gain.layout.gradient_bucket_bytes for gain in gains} == {2**25}
+    # a flat ring leaves each node with 1.5 times the bytes, two levels with as many, and a step is little else
+    assert gains[-1].value / gains[0].value == pytest.approx(1.5, rel=0.1)
+
+
 def test_a_job_that_fits_nowhere_has_no_layers() -> None:
     job = big_job(1)
     small = replace(job.cluster, accelerator=replace(job.cluster.accelerator, memory_bytes=10**9))
@@ -112,6 +122,15 @@ def test_measured_layers_are_the_best_trials_that_leave_later_options_alone() ->
     assert gains[CommunicationLayer.COLLECTIVES].layout == two_level
     assert gains[CommunicationLayer.COLLECTIVES].gain == pytest.approx(0.25)
     assert report.total_gain == pytest.approx(0.25)
+
+
+def test_an_option_that_no_trial_varies_was_not_searched() -> None:
+    one_bucket = cpu_layout(data_parallel_replicate_degree=4, gradient_bucket_bytes=2**25)
+    two_level = replace(one_bucket, collective_hierarchy=CollectiveHierarchy.TWO_LEVEL)
+    found = measured_layers(Objective(), [ran(0, one_bucket, 2.0), ran(1, two_level, 1.0)])
+    assert found is not None
+    assert [gain.layer for gain in found.gains] == list(CommunicationLayer)
+    assert found.total_gain == pytest.approx(1.0)
 
 
 def test_no_trial_no_measured_layers() -> None:
