@@ -103,8 +103,9 @@ def save_exchanges(spec: TrialSpec, folder: Path, rank: int, world_size: int) ->
 def train_and_leave(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """The first half of a training, its losses, and a checkpoint of it."""
     rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    checkpoints = rank_of_trial.checkpoints()
     losses = [rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in range(_half(spec))]
-    transfer = rank_of_trial.checkpoints.save(folder / "checkpoint")
+    transfer = checkpoints.save(folder / "checkpoint")
     torch.save({"losses": losses, "transfer": asdict(transfer)}, folder / f"{rank}.pt")
     return 0
 
@@ -112,7 +113,7 @@ def train_and_leave(spec: TrialSpec, folder: Path, rank: int, world_size: int) -
 def go_on(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """The second half of a training from the checkpoint that the file ``checkpoint`` names; losses, last parameters."""
     rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
-    transfer = rank_of_trial.checkpoints.load(Path((folder / "checkpoint").read_text()))
+    transfer = rank_of_trial.checkpoints().load(Path((folder / "checkpoint").read_text()))
     numbers = range(_half(spec), spec.settings.measured_steps)
     losses = [rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in numbers]
     saved = {"losses": losses, "last": rank_of_trial.whole_parameters(), "transfer": asdict(transfer)}
@@ -162,9 +163,8 @@ class _Rank:
     parameters: dict[str, nn.Parameter]
     stages: tuple[nn.Module, ...]
 
-    @property
     def checkpoints(self) -> Checkpoints:
-        """What saves this training and loads it; not of every optimizer."""
+        """What saves this training and loads it, to be asked for before the first step; not of every optimizer."""
         return Checkpoints(self.spec, self.stages, self.step.optimizer, self.grid)
 
     @classmethod
