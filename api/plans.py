@@ -10,6 +10,7 @@ from autotuner.domain.wire import content_key
 from autotuner.errors import AutotunerError, Busy, NotFound
 from autotuner.search.planning.plan import Plan, plan
 from autotuner.search.planning.request import PlanRequest
+from autotuner.search.planning.whole_clusters import offers
 
 __all__ = ["PlanRun", "Plans"]
 
@@ -88,8 +89,11 @@ class Plans:
         """The plan of that question, begun if it is new.
 
         Raises:
+            InvalidInput: There are no clusters to compare, or too many.
+            NotFound: The catalog has no accelerator of a name.
             Busy: Too many are computed already.
         """
+        offers(request)  # what cannot be compared is refused at once, not to whoever reads the plan
         plan_id = content_key(request)[:_DIGITS]
         with self._lock:
             run = self._runs.get(plan_id)

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
@@ -98,7 +98,7 @@ class _Watch:
         pass
 
     def on_job(self, job: EngineJob) -> None:
-        if self.placed_at is None and job.phase is not JobPhase.QUEUED:
+        if self.placed_at is None and job.phase is not EngineJobPhase.QUEUED:
             self.placed_at = time.perf_counter()
 
     def stop_requested(self) -> Stopped | None:

@@ -11,7 +11,7 @@ from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.studies.curve import LossCurve
 from autotuner.domain.studies.space import Candidate
 from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial, Reached
+from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
 from tests.builders import cpu_cluster, cpu_layout, tiny_job
 
 __all__ = ["candidate", "curve", "reached_trial", "study", "study_request", "study_trial"]
@@ -64,7 +64,7 @@ def study_trial(number: int = 0, *losses: float, step_time_s: float = 1.0, **cha
 
 def reached_trial(number: int, time_s: float, accelerator_hours: float, **changes: Any) -> OptimizerTrial:
     """A trial that came to the target so."""
-    reached = Reached(
+    reached = TargetReached(
         num_steps=4, num_samples=64, step_time_s=time_s / 4, time_s=time_s, accelerator_hours=accelerator_hours
     )
     return study_trial(number, 6.0, 5.5, 5.0, 4.5, step_time_s=time_s / 4, reached=reached, **changes)

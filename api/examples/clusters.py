@@ -11,7 +11,7 @@ from autotuner.domain.jobs.cluster import Link
 from autotuner.domain.jobs.link_norm import LinkNorm, link_health_of
 from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.launch.engines.known import EngineStanding
 
 __all__ = ["check_bodies", "check_page", "cluster_check", "engine_list", "link_list"]
@@ -49,7 +49,7 @@ def cluster_check() -> CheckView:
         name="t-ck-7d2mxq4zab-trial-0-0",
         handle="4711",
         submitted_at=_AT + 2,
-        phase=JobPhase.QUEUED,
+        phase=EngineJobPhase.QUEUED,
         detail="Resources",
     )
     findings = CheckFindings(engine="slurm 23.11.4, 2 partitions", jobs=(job,))

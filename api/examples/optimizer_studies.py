@@ -14,7 +14,7 @@ from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.studies.curve import LossCurve
 from autotuner.domain.studies.space import Candidate, OptimizerSpace
 from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial, Reached
+from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
 
 __all__ = ["optimizer_study_bodies", "optimizer_study_detail", "optimizer_study_page"]
 
@@ -81,7 +81,7 @@ def _trial() -> OptimizerTrial:
         data_parallel_degree=8,
     )
     curve = LossCurve(losses=(9.1, 7.3, 5.2, 4.7), step_times_s=(3.0, 2.0, 2.0, 2.0), global_batch_size=64)
-    reached = Reached(num_steps=4, num_samples=256, step_time_s=2.0, time_s=8.0, accelerator_hours=8 * 8 / 3600)
+    reached = TargetReached(num_steps=4, num_samples=256, step_time_s=2.0, time_s=8.0, accelerator_hours=8 * 8 / 3600)
     return OptimizerTrial(
         id="os-4kq2mxw7ab-0000",
         study_id="os-4kq2mxw7ab",

@@ -32,7 +32,6 @@ def plan_bodies() -> dict[str, Any]:
         "goal": {"num_tokens": 1e11, "deadline_s": 604_800},
         "accelerators": ["h100", "b200"],
         "sizes": [64],
-        "wait_s": 0,
     }
     own = {"prices": {"h100": 2.1}, "tariff": {"energy_price_per_kwh": 0.12, "power_usage_effectiveness": 1.2}}
     return {

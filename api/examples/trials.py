@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api.examples.predictions import layout, prediction
 from api.schemas import RankingPage, TrialDetail, TrialPage
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, Trial, TrialState
 from autotuner.ports import Page
 from autotuner.search.standings import Standing
@@ -93,7 +93,7 @@ def _job() -> EngineJob:
         engine="slurm",
         name=f"t-{SWEEP_ID}-0000-0-0",
         handle="4711",
-        phase=JobPhase.ENDED,
+        phase=EngineJobPhase.ENDED,
         submitted_at=CREATED_AT + 2,
         started_at=CREATED_AT + 12,
         ended_at=CREATED_AT + 55,

@@ -34,7 +34,7 @@ def create_plan(
     same question has the same id; a plan is kept for a while, by the process that computed it. Nothing runs.
     """
     run = plans.start(app, body.resolved(app))
-    view = PlanView.of(run, body.wait_s)
+    view = PlanView.of(run)
     response.status_code = 202 if view.answer is None else 200
     response.headers["Location"] = request.url_for("read_plan", plan_id=run.id).path
     return view

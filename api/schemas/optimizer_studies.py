@@ -17,7 +17,7 @@ from autotuner.domain.runs.trial import TrialSettings, TrialState
 from autotuner.domain.studies.front import front
 from autotuner.domain.studies.space import Candidate, OptimizerSpace
 from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial, Reached
+from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
 from autotuner.ports import Page
 from autotuner.search.studies.starts import starts_of
 
@@ -105,7 +105,7 @@ class OptimizerTrialView:
     world_size: int
     attempts: int
     is_on_front: bool
-    reached: Reached | None
+    reached: TargetReached | None
     detail: str
     num_steps: int
     losses: tuple[float, ...]

@@ -25,7 +25,6 @@ from autotuner.search.planning.whole_clusters import Price
 __all__ = ["ContenderView", "MarginalView", "PlanAnswer", "PlanCreate", "PlanView", "PredictedRun", "ProofView"]
 
 _MOST_NAMED = 64
-_MOST_WAIT_S = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,6 @@ class PlanCreate:
         failures: How often jobs are interrupted, and what that takes.
         space: Values of a layout's options; what is left out takes what suits each cluster and keeps the mathematics.
         max_accelerators: Of clusters whose size nobody named.
-        wait_s: How long the answer may wait for the plan.
     """
 
     model: GivenModel
@@ -66,7 +64,6 @@ class PlanCreate:
     failures: Failures = field(default_factory=Failures)
     space: GivenAxes = field(default_factory=dict)
     max_accelerators: Annotated[int, Field(ge=1, le=2**20)] = 16_384
-    wait_s: Annotated[float, Field(ge=0, le=_MOST_WAIT_S)] = 20.0
 
     def resolved(self, app: App) -> PlanRequest:
         """What is asked, with its names resolved.

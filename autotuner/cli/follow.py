@@ -14,7 +14,7 @@ from autotuner.cli.client import Client, ServerEvent
 from autotuner.cli.patience import patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
@@ -160,7 +160,7 @@ def _link_event(data: dict[str, Any]) -> LinkEvent:
 def _said_of_job(data: dict[str, Any]) -> str:
     """How a job stood when the event happened; nothing of its end, which the trial tells."""
     job = from_dict(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
-    return "" if job.phase is JobPhase.ENDED else job_in_words(job, data["at"])
+    return "" if job.phase is EngineJobPhase.ENDED else job_in_words(job, data["at"])
 
 
 def _result(trial: dict[str, Any], objective: Objective) -> str:

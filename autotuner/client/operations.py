@@ -215,7 +215,7 @@ def predict(body: PredictionRequest) -> Call[schemas.PredictionTable]:
 
 
 def create_plan(body: PlanCreate) -> Call[schemas.PlanView]:
-    """Compare whole clusters for a training run; ``answer`` is None where that takes longer than ``wait_s``."""
+    """Compare whole clusters for a training run; ``answer`` is None until ``read_plan`` finds it computed."""
     return _post("/plans", schemas.PlanView, body)
 
 

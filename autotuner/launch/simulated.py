@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autotuner.domain.jobs.cluster import SIMULATED, Cluster
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.simulation.luck import Luck, run_of
@@ -96,7 +96,7 @@ class _Run:
         self._watcher.on_job(self._job)
         if stopped := self._passed(self._scenario.queue_s):
             return self._over(stopped)
-        self._job = replace(self._job, phase=JobPhase.RUNNING, detail="", started_at=time.time())
+        self._job = replace(self._job, phase=EngineJobPhase.RUNNING, detail="", started_at=time.time())
         self._watcher.on_job(self._job)
         truth = truth_of(self._spec, self._cluster, self._scenario, self._luck)
         return self._over(self._dies_early(truth) or self._trained(truth))
@@ -161,12 +161,12 @@ class _Run:
 
     def _over(self, outcome: Outcome) -> Outcome:
         """The outcome, once the watcher knows how the job ended; it had its accelerators for simulated time."""
-        phase, detail = JobPhase.ENDED, ""
+        phase, detail = EngineJobPhase.ENDED, ""
         if isinstance(outcome, Stopped):
             if outcome.reason in ("shutdown", "lease_lost"):
                 return outcome
             if outcome.reason == "infrastructure":
-                phase, detail = JobPhase.LOST, outcome.detail
+                phase, detail = EngineJobPhase.LOST, outcome.detail
         waited_until = self._job.submitted_at + self._scenario.queue_s
         has_run = self._job.started_at is not None
         ended = replace(
@@ -189,7 +189,7 @@ def _job_of(spec: TrialSpec, handles: Iterator[int]) -> EngineJob:
     """The job that a service before this one began, from its beginning; else a new one."""
     for job in spec.jobs:
         if not job.phase.is_over:
-            return replace(job, phase=JobPhase.QUEUED, started_at=None)
+            return replace(job, phase=EngineJobPhase.QUEUED, started_at=None)
     name = f"{spec.trial_id}-{spec.run}-{len(spec.jobs)}"
     return EngineJob(engine=SIMULATED, name=name, handle=str(next(handles)), submitted_at=time.time())
 

@@ -15,10 +15,16 @@ PLAN: dict[str, Any] = {
 }
 
 
+def computed(client: httpx.Client, plan_id: str) -> dict[str, Any]:
+    """The plan once it is computed; a busy machine may take longer than one request waits."""
+    while True:
+        found: dict[str, Any] = client.get(f"/plans/{plan_id}", params={"wait_s": 20}, timeout=60).json()
+        if found["answer"] is not None:
+            return found
+
+
 def test_a_plan_compares_clusters_with_intervals_of_time_cost_and_energy(client: httpx.Client) -> None:
-    response = client.post("/plans", json=PLAN)
-    assert response.status_code == 200
-    answer = response.json()["answer"]
+    answer = computed(client, client.post("/plans", json=PLAN).json()["id"])["answer"]
     assert {one["cluster"] for one in answer["contenders"]} == {"h100-sxm:16", "h100-sxm:32"}
     for one in answer["contenders"]:
         for name in ("time_s", "cost", "energy_kwh"):
@@ -30,19 +36,18 @@ def test_a_plan_compares_clusters_with_intervals_of_time_cost_and_energy(client:
 
 def test_the_same_question_is_the_same_plan_and_is_found_again(client: httpx.Client) -> None:
     first = client.post("/plans", json=PLAN)
-    again = client.post("/plans", json=PLAN | {"wait_s": 0})
+    plan_id = first.json()["id"]
+    assert first.headers["Location"].endswith(f"/plans/{plan_id}")
+    found = computed(client, plan_id)
+    again = client.post("/plans", json=PLAN)
     assert again.status_code == 200  # it was computed before
-    assert again.json() == first.json()
-    found = client.get(f"/plans/{first.json()['id']}")
-    assert found.json() == first.json()
-    assert first.headers["Location"].endswith(f"/plans/{first.json()['id']}")
+    assert again.json() == found
 
 
-def test_a_plan_that_nobody_waits_for_says_how_far_it_is(client: httpx.Client) -> None:
-    response = client.post("/plans", json=PLAN | {"sizes": [8, 24, 40], "wait_s": 0})
-    assert response.status_code in (200, 202)
-    plan_id = response.json()["id"]
-    done = client.get(f"/plans/{plan_id}", params={"wait_s": 30}).json()
+def test_a_plan_says_how_far_it_is(client: httpx.Client) -> None:
+    response = client.post("/plans", json=PLAN | {"sizes": [8, 24, 40]})
+    assert response.status_code == 202
+    done = computed(client, response.json()["id"])
     assert done["answer"]["num_compared"] == 3
     assert done["num_done"] == done["num_known"] > 0
 

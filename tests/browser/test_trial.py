@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Browser, Page, expect
 
 from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.trial import Stopped
 from autotuner.search.text.sentences import size_in_words
 from tests.api.service import StoreDriver, loss_gate_result
@@ -89,7 +89,7 @@ def test_the_jobs_of_a_trial_say_where_they_stand_and_how_long_they_waited(page:
         name="t-trial-0-0",
         handle="4711",
         submitted_at=100.0,
-        phase=JobPhase.LOST,
+        phase=EngineJobPhase.LOST,
         detail="node2 does not answer",
         started_at=135.0,
         ended_at=200.0,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.ports import TrialWatcher
@@ -119,7 +119,7 @@ def test_steps_arrive_while_the_trial_runs(engine: EngineSubject) -> None:
     outcome = engine.run(engine.trial("engine-steps", **_endless()), watcher)
     assert outcome == Stopped(reason="cancelled")
     assert watcher.steps[0].step == 0
-    assert [job.phase for job in watcher.jobs][-1] is JobPhase.ENDED
+    assert [job.phase for job in watcher.jobs][-1] is EngineJobPhase.ENDED
 
 
 def test_a_rank_that_is_killed_comes_back_as_a_crash_that_names_it(engine: EngineSubject) -> None:
@@ -147,7 +147,7 @@ def test_a_node_that_is_lost_says_nothing_of_the_trial(engine: EngineSubject) ->
     launcher.close()
     assert isinstance(outcome, Stopped)
     assert outcome.reason == "infrastructure"
-    assert watcher.jobs[-1].phase is JobPhase.LOST
+    assert watcher.jobs[-1].phase is EngineJobPhase.LOST
     assert list(engine.held.left_over(trial.trial_id)) == []
 
 
@@ -185,7 +185,7 @@ def test_waiting_for_nodes_is_no_trial_time(engine: EngineSubject) -> None:
         outcome = threads.submit(engine.run, waiting, watcher)
         _until(lambda: bool(watcher.jobs))
         time.sleep(2.0)  # were there a node, the engine would have given it
-        assert watcher.jobs[-1].phase is JobPhase.QUEUED
+        assert watcher.jobs[-1].phase is EngineJobPhase.QUEUED
         for stop, _ in busy:
             stop.set()
         assert isinstance(outcome.result(), Measurement)

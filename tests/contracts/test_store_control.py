@@ -11,7 +11,7 @@ from autotuner.domain.access.caller import Caller
 from autotuner.domain.access.quota import Quota
 from autotuner.domain.access.scope import Scope
 from autotuner.domain.runs.challenge import Challenge
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.interventions import Rerun
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepState
 from autotuner.domain.runs.trial import FailureKind, Stopped, TrialFailure, TrialState
@@ -106,7 +106,7 @@ def test_a_sweep_with_jobs_that_go_on_is_paused_by_the_next_worker_which_ends_th
     sweep = held_sweep(store)
     trial = start(store, sweep)
     job = EngineJob(
-        name=trial.id, engine="slurm", handle="7", phase=JobPhase.RUNNING, submitted_at=11.0, started_at=11.0
+        name=trial.id, engine="slurm", handle="7", phase=EngineJobPhase.RUNNING, submitted_at=11.0, started_at=11.0
     )
     store.set_job(trial.id, job, owner=OWNER, now=12.0)
     end(store, store.get_trial(trial.id), Stopped(reason="shutdown"))

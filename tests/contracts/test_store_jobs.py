@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.trial import Stopped, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost
 from autotuner.ports import Store
@@ -20,9 +20,9 @@ def job(number: int = 0, **changes: Any) -> EngineJob:
     return replace(plain, **changes)
 
 
-RUNNING = job(phase=JobPhase.RUNNING, started_at=14.0)
-ENDED = replace(RUNNING, phase=JobPhase.ENDED, ended_at=16.0)
-LOST = replace(ENDED, phase=JobPhase.LOST, detail="node2 does not answer")
+RUNNING = job(phase=EngineJobPhase.RUNNING, started_at=14.0)
+ENDED = replace(RUNNING, phase=EngineJobPhase.ENDED, ended_at=16.0)
+LOST = replace(ENDED, phase=EngineJobPhase.LOST, detail="node2 does not answer")
 
 
 def given(store: Store, trial: Trial, *jobs: EngineJob) -> Trial:
@@ -112,14 +112,14 @@ def test_a_job_that_a_shutdown_leaves_alone_is_still_its_first_attempt(store: St
     assert store.start_trial(trial.id, owner=OWNER, now=20.0).attempts == 1
 
 
-WAITS, RUNS = job(1, submitted_at=16.0), job(1, submitted_at=16.0, started_at=17.5, phase=JobPhase.RUNNING)
+WAITS, RUNS = job(1, submitted_at=16.0), job(1, submitted_at=16.0, started_at=17.5, phase=EngineJobPhase.RUNNING)
 HOURS = [
     ((job(),), 0.0),
     ((RUNNING,), 30.0 - 14.0),
     ((ENDED,), 2.0),
     ((LOST, WAITS), 2.0),
     ((LOST, RUNS), 2.0 + 30.0 - 17.5),
-    ((job(phase=JobPhase.LOST, ended_at=13.0),), 0.0),
+    ((job(phase=EngineJobPhase.LOST, ended_at=13.0),), 0.0),
 ]
 
 
@@ -135,7 +135,7 @@ def test_accelerators_cost_from_when_each_job_has_them_in_a_trial_as_in_an_overv
 
 def test_a_trial_that_has_ended_costs_no_more_whatever_was_seen_last_of_its_job(store: Store) -> None:
     sweep = held_sweep(store)
-    trial = given(store, start(store, sweep), job(phase=JobPhase.RUNNING, started_at=11.5))
+    trial = given(store, start(store, sweep), job(phase=EngineJobPhase.RUNNING, started_at=11.5))
     ended = end(store, trial, Stopped(reason="cancelled"))
     for now in (12.0, 100.0):
         assert ended.accelerator_hours(now) == pytest.approx(0.5 / 3600)

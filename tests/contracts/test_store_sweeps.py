@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Stopped, TrialState
@@ -232,7 +232,7 @@ def test_cancelling_a_sweep_that_its_worker_gave_back_ends_it_and_its_trials_at_
 def test_cancelling_a_sweep_whose_jobs_an_engine_still_runs_leaves_the_end_to_the_next_worker(store: Store) -> None:
     held = held_sweep(store)
     trial = start(store, held)
-    job = EngineJob(engine="slurm", name="t-1-0-0", handle="4711", submitted_at=11.0, phase=JobPhase.RUNNING)
+    job = EngineJob(engine="slurm", name="t-1-0-0", handle="4711", submitted_at=11.0, phase=EngineJobPhase.RUNNING)
     store.set_job(trial.id, job, owner=OWNER, now=11.0)
     store.finish_trial(trial.id, Stopped(reason="shutdown"), owner=OWNER, now=12.0)
     store.release_sweep(held.id, owner=OWNER, now=12.0)

@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 import migrations
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.runs.cluster_check import CheckState
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
@@ -156,7 +156,10 @@ def test_jobs_of_engines_are_read_where_the_revision_had_them(store: Store, revi
         assert not any(trial.jobs for trial in store.list_trials("sw-finished00")[0])
         return
     _, moved, _ = store.list_trials("sw-gated00000")[0]
-    assert [(job.handle, job.phase) for job in moved.jobs] == [("4711", JobPhase.LOST), ("4712", JobPhase.ENDED)]
+    assert [(job.handle, job.phase) for job in moved.jobs] == [
+        ("4711", EngineJobPhase.LOST),
+        ("4712", EngineJobPhase.ENDED),
+    ]
     assert store.overview("sw-running000", now=300.0).accelerator_hours == (300.0 - 232.0) / 3600
     cluster = store.get_sweep("sw-running000").request.job.cluster
     assert (cluster.engine, cluster.queue) == ("slurm", "batch")

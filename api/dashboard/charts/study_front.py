@@ -9,7 +9,7 @@ from markupsafe import Markup
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
 from api.schemas import OptimizerTrialView
-from autotuner.domain.studies.trial import Reached
+from autotuner.domain.studies.trial import TargetReached
 from autotuner.units import format_seconds
 
 __all__ = ["study_front"]
@@ -17,7 +17,7 @@ __all__ = ["study_front"]
 _HEIGHT = 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 14.0, 36.0
 
-Pair = tuple[OptimizerTrialView, Reached]
+Pair = tuple[OptimizerTrialView, TargetReached]
 
 
 def study_front(trials: Sequence[OptimizerTrialView]) -> Markup:

@@ -125,7 +125,6 @@ def plan(
         "prices": dict(read_prices("--price", price or [])),
         "tariff": read_tariff(tariff),
         "space": read_space(space),
-        "wait_s": 0.0,
     }
     with connect(server) as client:
         found = _computed(client, body)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["EngineJob", "JobPhase"]
+__all__ = ["EngineJob", "EngineJobPhase"]
 
 
-class JobPhase(StrEnum):
+class EngineJobPhase(StrEnum):
     """Where a job stands."""
 
     QUEUED = "queued"  # accepted; it has no accelerators yet, or its nodes are still being made ready
@@ -19,7 +19,7 @@ class JobPhase(StrEnum):
     @property
     def is_over(self) -> bool:
         """No process of it is left."""
-        return self in (JobPhase.ENDED, JobPhase.LOST)
+        return self in (EngineJobPhase.ENDED, EngineJobPhase.LOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class EngineJob:
     name: str
     handle: str
     submitted_at: float
-    phase: JobPhase = JobPhase.QUEUED
+    phase: EngineJobPhase = EngineJobPhase.QUEUED
     detail: str = ""
     started_at: float | None = None
     ended_at: float | None = None
@@ -58,4 +58,4 @@ class EngineJob:
 
     def over(self, now: float) -> EngineJob:
         """The job as it stands when its trial has ended, where nobody saw it end."""
-        return self if self.phase.is_over else replace(self, phase=JobPhase.ENDED, ended_at=now)
+        return self if self.phase.is_over else replace(self, phase=EngineJobPhase.ENDED, ended_at=now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autotuner.domain.studies.trial import OptimizerTrial, Reached
+from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
 
 __all__ = ["dominates", "front"]
 
@@ -16,7 +16,7 @@ def front(trials: Iterable[OptimizerTrial]) -> Sequence[OptimizerTrial]:
     return sorted(best, key=lambda trial: (trial.reached.time_s if trial.reached else 0.0, trial.number))
 
 
-def dominates(one: Reached, other: Reached) -> bool:
+def dominates(one: TargetReached, other: TargetReached) -> bool:
     """Whether one is no worse in both, time and accelerator-hours, and better in one."""
     ours, theirs = (one.time_s, one.accelerator_hours), (other.time_s, other.accelerator_hours)
     return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]

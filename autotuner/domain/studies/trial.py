@@ -9,11 +9,11 @@ from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.studies.curve import LossCurve
 from autotuner.domain.studies.space import Candidate
 
-__all__ = ["OptimizerTrial", "Reached"]
+__all__ = ["OptimizerTrial", "TargetReached"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class TargetReached:
     """What it took a candidate to come to the target loss.
 
     Attributes:
@@ -56,7 +56,7 @@ class OptimizerTrial:
     started_at: float | None = None
     finished_at: float | None = None
     curve: LossCurve
-    reached: Reached | None = None
+    reached: TargetReached | None = None
     detail: str = ""
     jobs: tuple[EngineJob, ...] = ()
 

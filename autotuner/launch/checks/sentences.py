@@ -7,7 +7,7 @@ import re
 from autotuner.domain.jobs.cluster import Cluster, Link
 from autotuner.domain.jobs.link_words import links_compared, links_judged
 from autotuner.domain.jobs.profile import CollectivePoint, DeviceProfile, knows_links, measured_link_health, profiled
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.trial import Measurement, TrialFailure
 from autotuner.units import format_bytes, format_rate, format_seconds
 
@@ -31,14 +31,14 @@ def job_said(what: str, job: EngineJob, cluster: Cluster) -> str:
     """How the job of the trial or of the benchmarks stands."""
     about = f": {job.detail}" if job.detail else ""
     match job.phase:
-        case JobPhase.QUEUED:
+        case EngineJobPhase.QUEUED:
             where = f", queue {cluster.queue}" if cluster.queue else ""
             return f"{what}: job {job.handle} waits for {_nodes(cluster)} of {job.engine}{where}{about}"
-        case JobPhase.RUNNING:
+        case EngineJobPhase.RUNNING:
             return f"{what}: job {job.handle} runs on {_nodes(cluster)}"
-        case JobPhase.ENDED:
+        case EngineJobPhase.ENDED:
             return f"{what}: job {job.handle} has ended{about}"
-        case JobPhase.LOST:
+        case EngineJobPhase.LOST:
             return f"{what}: job {job.handle} is lost{about}"
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from threading import Event as Flag
 
 from autotuner.domain.jobs.profile import CollectivePoint
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.trial import StepReport, Stopped
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.sentences import collective_said, job_said, queue_said
@@ -88,6 +88,6 @@ class CheckWatcher:
 
     def _waited_too_long(self) -> Stopped | None:
         job, longest_s = self._job, self._hold.check.request.max_queued_s
-        if job is None or job.phase is not JobPhase.QUEUED or job.queued_s(self._hold.now()) < longest_s:
+        if job is None or job.phase is not EngineJobPhase.QUEUED or job.queued_s(self._hold.now()) < longest_s:
             return None
         return Stopped(reason="budget", detail=queue_said(job, longest_s))

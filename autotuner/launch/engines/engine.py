@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.errors import AutotunerError
 
@@ -47,7 +47,7 @@ class JobStatus:
         detail: Why it waits, or how it ended, in the engine's words; empty where there is nothing to say.
     """
 
-    phase: JobPhase
+    phase: EngineJobPhase
     detail: str = ""
 
 

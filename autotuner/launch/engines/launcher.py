@@ -15,7 +15,7 @@ from uuid import uuid4
 import structlog
 
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.errors import InvalidInput
@@ -234,7 +234,7 @@ class _Run(Generic[Result]):
             status = self._patiently(look)
             if isinstance(status, Stopped):
                 return self._stopped(job, status), job
-            if status.phase is not JobPhase.QUEUED:
+            if status.phase is not EngineJobPhase.QUEUED:
                 return None, self._seen(job, status)
             if status.detail != job.detail:
                 job = self._seen(job, status)
@@ -249,7 +249,7 @@ class _Run(Generic[Result]):
             job,
             phase=status.phase,
             detail=status.detail,
-            started_at=job.started_at or (now if status.phase is JobPhase.RUNNING else None),
+            started_at=job.started_at or (now if status.phase is EngineJobPhase.RUNNING else None),
             ended_at=job.ended_at or (now if status.phase.is_over else None),
         )
         if seen != job:
@@ -259,7 +259,7 @@ class _Run(Generic[Result]):
     def _stopped(self, job: EngineJob, stopped: Stopped) -> Stopped:
         if stopped.reason not in _LEFT_ALONE:
             self._abandon(job)
-            self._seen(job, JobStatus(phase=JobPhase.ENDED, detail=stopped.detail))
+            self._seen(job, JobStatus(phase=EngineJobPhase.ENDED, detail=stopped.detail))
         return stopped
 
     def _abandon(self, job: EngineJob) -> None:
@@ -311,7 +311,7 @@ class _Run(Generic[Result]):
             return outcome
         if outcome.kind in _OF_A_LOST_PEER:
             ranks.miss()
-        if ranks.status.phase is JobPhase.LOST:
+        if ranks.status.phase is EngineJobPhase.LOST:
             return Stopped(reason="infrastructure", detail=f"{self._name} lost the job: {ranks.status.detail}")
         if ranks.is_out_of_reach:
             return Stopped(reason="infrastructure", detail=f"{self._name} no longer answers")
@@ -321,7 +321,7 @@ class _Run(Generic[Result]):
 
     def _over(self, job: EngineJob, status: JobStatus) -> None:
         """The job's end, told and forgotten."""
-        self._seen(job, status if status.phase.is_over else JobStatus(phase=JobPhase.ENDED))
+        self._seen(job, status if status.phase.is_over else JobStatus(phase=EngineJobPhase.ENDED))
         try:
             self._engine.forget(job.handle)
         except EngineUnavailable as error:

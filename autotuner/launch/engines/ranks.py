@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobStatus
 from autotuner.launch.engines.output import JobOutput
 from autotuner.launch.ranks import Death
@@ -124,13 +124,13 @@ class EngineRanks:
 
     def miss(self) -> None:
         """Take a job that has been ended for lost where a node said how it ended and another never did."""
-        if self.status.phase is JobPhase.LOST or not self._output.ends:
+        if self.status.phase is EngineJobPhase.LOST or not self._output.ends:
             return
         self._await_ends(min(_LAST_WORDS_S, self._patience_s))
         if silent := self._output.silent:
             nodes = ", ".join(map(str, silent))
             detail = f"node {nodes} fell silent" if len(silent) == 1 else f"nodes {nodes} fell silent"
-            self.status = JobStatus(phase=JobPhase.LOST, detail=detail)
+            self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
 
     def _leaves_by_itself(self) -> bool:
         deadline = time.monotonic() + min(_LEAVING_S, self._patience_s)
@@ -154,7 +154,7 @@ class EngineRanks:
 
     def _hear_last_words(self) -> None:
         """An engine may know that a job is over before the last of its output has arrived."""
-        if self.status.phase is JobPhase.ENDED:
+        if self.status.phase is EngineJobPhase.ENDED:
             self._await_ends(min(_LAST_WORDS_S, self._patience_s))
         else:
             self._pump()

@@ -11,7 +11,7 @@ from autotuner.domain.studies.curve import LossCurve
 from autotuner.domain.studies.front import front
 from autotuner.domain.studies.space import Candidate
 from autotuner.domain.studies.study import OptimizerStudy, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial, Reached
+from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
 from autotuner.search.studies.proposing import propose
 from autotuner.search.studies.pruning import Pruning
 from autotuner.search.studies.starts import starts_of
@@ -79,7 +79,7 @@ class StudyPlan:
             optimizer=candidate.optimizer,
         )
 
-    def reached(self, trial: OptimizerTrial) -> Reached | None:
+    def reached(self, trial: OptimizerTrial) -> TargetReached | None:
         """What the trial took to the target; None where it is not there."""
         curve = trial.curve
         num_steps = curve.steps_to(self._request.target_loss, self._request.window_sequences)
@@ -88,7 +88,7 @@ class StudyPlan:
         time_s = num_steps * curve.step_time_s
         hours = time_s * trial.world_size / 3600
         price = self._request.job.cluster.price_per_accelerator_hour
-        return Reached(
+        return TargetReached(
             num_steps=num_steps,
             num_samples=num_steps * curve.global_batch_size,
             step_time_s=curve.step_time_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.trial import FailureKind, Outcome, Stopped, Trial, TrialFailure
 
 __all__ = ["MAX_ATTEMPTS", "given_up", "unless_lost_again"]
@@ -16,7 +16,7 @@ def given_up(trial: Trial) -> TrialFailure | None:
     if trial.job_goes_on or trial.attempts < MAX_ATTEMPTS:
         return None
     last = trial.jobs[-1] if trial.jobs else None
-    if last is not None and last.phase is JobPhase.LOST:
+    if last is not None and last.phase is EngineJobPhase.LOST:
         return _lost(trial, last.detail)
     message = f"interrupted {trial.attempts} times; the service dies when it runs"
     return TrialFailure(kind=FailureKind.INTERRUPTED, message=message)

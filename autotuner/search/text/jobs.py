@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.units import format_duration
 
 __all__ = ["engine_in_words", "job_in_words", "latest"]
@@ -20,17 +20,17 @@ def job_in_words(job: EngineJob, now: float) -> str:
     because = f": {job.detail}" if job.detail else ""
     before = f", after {waited} in the queue" if waited else ""
     match job.phase:
-        case JobPhase.QUEUED:
+        case EngineJobPhase.QUEUED:
             stands = f"waits{because}" + (f", {waited}" if waited else "")
-        case JobPhase.RUNNING:
+        case EngineJobPhase.RUNNING:
             stands = "runs" + (f", {ran}" if _if_any(job.running_s(now)) else "") + before
-        case JobPhase.ENDED if job.started_at is None:
+        case EngineJobPhase.ENDED if job.started_at is None:
             stands = f"ended before it ran{because}{before}"
-        case JobPhase.ENDED:
+        case EngineJobPhase.ENDED:
             stands = f"ran {ran}{before}{because}"
-        case JobPhase.LOST if job.started_at is None:
+        case EngineJobPhase.LOST if job.started_at is None:
             stands = f"never ran{because}{before}"
-        case JobPhase.LOST:
+        case EngineJobPhase.LOST:
             stands = f"was lost{because}, {ran} after it began"
     return f"{job.engine} job {job.handle} {stands}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.trial import Stopped
 from tests.contracts.engine_contract import EngineSubject, Once
 from tests.contracts.held import HeldEngine
@@ -35,4 +35,4 @@ def test_ranks_that_fail_because_a_silent_machine_is_gone_are_no_failure_of_the_
     assert isinstance(outcome, Stopped)
     assert outcome.reason == "infrastructure"
     assert "node-1 does not answer" in outcome.detail
-    assert watcher.jobs[-1].phase is JobPhase.LOST
+    assert watcher.jobs[-1].phase is EngineJobPhase.LOST

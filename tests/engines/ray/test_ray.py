@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from autotuner.domain.layouts.choice import AttentionKernel
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.trial import Measurement
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobOrder
 from autotuner.launch.trainers.registration import read_trainers
@@ -56,9 +56,9 @@ def until_running(engine: Engine, handle: str) -> None:
 def test_a_job_for_nodes_that_ray_does_not_have_waits_and_says_what_for(engine: Engine) -> None:
     handle = engine.submit(sleeping("ray-too-large", num_nodes=3))
     until(lambda: "3 nodes with 1 CPU" in engine.look(handle).detail)
-    assert engine.look(handle).phase is JobPhase.QUEUED
+    assert engine.look(handle).phase is EngineJobPhase.QUEUED
     assert engine.cancel(handle)
-    assert engine.look(handle).phase is JobPhase.ENDED
+    assert engine.look(handle).phase is EngineJobPhase.ENDED
     engine.forget(handle)
 
 
@@ -67,7 +67,7 @@ def test_a_driver_that_is_killed_takes_its_nodes_along(engine: Engine) -> None:
     until_running(engine, handle)
     driver_of(handle).kill()
     until(lambda: engine.look(handle).phase.is_over)
-    assert engine.look(handle).phase is JobPhase.LOST
+    assert engine.look(handle).phase is EngineJobPhase.LOST
     assert list(left_over("ray-driverless")) == []
     engine.forget(handle)
 
@@ -90,7 +90,7 @@ def test_a_name_that_was_forgotten_may_be_used_again_and_nothing_of_the_old_job_
     second = engine.submit(sleeping("ray-again"))
     assert second != first
     assert engine.read(second, 0, 0) == b""
-    assert engine.look(first).phase is JobPhase.LOST
+    assert engine.look(first).phase is EngineJobPhase.LOST
     assert engine.cancel(second)
     engine.forget(second)
 

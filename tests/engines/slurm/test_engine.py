@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.slurm.engine import SlurmEngine
@@ -63,7 +63,7 @@ def test_it_says_its_version_and_its_partitions(engine: SlurmEngine) -> None:
 def test_each_node_prints_into_a_file_of_its_own_and_meets_the_others(engine: SlurmEngine) -> None:
     wanted = order("meet", "echo", "{node_rank} of {num_nodes} at {master_address}")
     handle = engine.submit(wanted)
-    assert until("the job ends", is_over(engine, handle)).phase is JobPhase.ENDED
+    assert until("the job ends", is_over(engine, handle)).phase is EngineJobPhase.ENDED
     for node_rank in (0, 1):
         assert f"{node_rank} of 2 at 127.0.0.1" in engine.read(handle, node_rank, 0).decode()
     engine.forget(handle)
@@ -82,7 +82,7 @@ def test_a_job_of_more_nodes_than_there_are_waits_with_slurms_reason(engine: Slu
     """
     handle = engine.submit(order("large", "true", num_nodes=3))
     status = until("a reason", lambda: says_why(engine, handle))
-    assert status.phase is JobPhase.QUEUED
+    assert status.phase is EngineJobPhase.QUEUED
     assert {status.detail, slurm.reason(handle.split(":")[0])} <= {"PartitionConfig", "PartitionNodeLimit"}
     assert engine.cancel(handle)
     engine.forget(handle)
@@ -91,9 +91,9 @@ def test_a_job_of_more_nodes_than_there_are_waits_with_slurms_reason(engine: Slu
 def test_a_job_that_waits_says_why_in_slurms_words_and_can_be_cancelled(engine: SlurmEngine) -> None:
     handle = engine.submit(order("waits", "true", queue="closed"))
     status = until("a reason", lambda: says_why(engine, handle))
-    assert status == JobStatus(phase=JobPhase.QUEUED, detail="PartitionDown")
+    assert status == JobStatus(phase=EngineJobPhase.QUEUED, detail="PartitionDown")
     assert engine.cancel(handle)
-    assert engine.look(handle) == JobStatus(phase=JobPhase.ENDED, detail="CANCELLED")
+    assert engine.look(handle) == JobStatus(phase=EngineJobPhase.ENDED, detail="CANCELLED")
     engine.forget(handle)
 
 
@@ -102,7 +102,8 @@ def test_a_job_that_somebody_else_cancels_is_lost(engine: SlurmEngine, slurm: Sl
     until("it runs", lambda: slurm.processes_of("n1") and slurm.processes_of("n2"))
     slurm.run("scancel", handle.split(":")[0])
     status = until("the job ends", is_over(engine, handle))
-    assert status.phase in (JobPhase.LOST, JobPhase.ENDED)  # its nodes may have said before that they were ended
+    # Its nodes may have said before that they were ended.
+    assert status.phase in (EngineJobPhase.LOST, EngineJobPhase.ENDED)
     engine.forget(handle)
 
 
@@ -113,7 +114,7 @@ def test_of_two_jobs_of_one_name_only_one_runs(engine: SlurmEngine, slurm: Slurm
     folder = slurm.shared / wanted.name
     slurm.run("sbatch", f"--job-name={wanted.name}", "--nodes=2", f"--output={folder}/other.log", f"{folder}/job.sh")
     until("both are over", lambda: not slurm.jobs("PENDING") and not slurm.jobs("RUNNING"))
-    assert until("the job ends", is_over(engine, first)).phase is JobPhase.ENDED
+    assert until("the job ends", is_over(engine, first)).phase is EngineJobPhase.ENDED
     assert engine.read(first, 0, 0).decode().count("ran") == 1
     engine.forget(first)
 
@@ -132,7 +133,7 @@ def test_nodes_without_the_interpreter_are_lost_and_say_what_is_missing(slurm: S
     engine = made(slurm, python="/nowhere/python")
     handle = engine.submit(order("bare", "true"))
     status = until("the job ends", is_over(engine, handle))
-    assert status.phase is JobPhase.LOST
+    assert status.phase is EngineJobPhase.LOST
     assert "/nowhere/python: not found" in status.detail
     engine.forget(handle)
 
@@ -152,7 +153,7 @@ def test_a_job_goes_on_while_the_controller_is_away_and_its_nodes_are_believed(
 
     def has_ended() -> bool:
         try:
-            return engine.look(handle).phase is JobPhase.ENDED
+            return engine.look(handle).phase is EngineJobPhase.ENDED
         except EngineUnavailable:
             return False
 

@@ -17,7 +17,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSpec
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation.scenario import Scenario
@@ -186,7 +186,7 @@ def test_nodes_that_are_lost_say_nothing_of_the_trial_and_the_next_attempt_may_h
 def test_a_job_is_told_from_its_queue_to_its_end_and_has_its_accelerators_for_simulated_time() -> None:
     watcher = Watcher()
     found = measured(by(replace(EXACT, queue_s=60.0, start_s=30.0)).run(large(), watcher))
-    assert [job.phase for job in watcher.jobs] == [JobPhase.QUEUED, JobPhase.RUNNING, JobPhase.ENDED]
+    assert [job.phase for job in watcher.jobs] == [EngineJobPhase.QUEUED, EngineJobPhase.RUNNING, EngineJobPhase.ENDED]
     ended = watcher.jobs[-1]
     assert ended.queued_s(time.time()) == pytest.approx(60.0)
     assert ended.running_s(time.time()) == pytest.approx(30.0 + 3 * found.step_time_s)

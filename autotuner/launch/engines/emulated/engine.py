@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.wire import dumps
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.engine import JobOrder, JobStatus
@@ -92,14 +92,14 @@ class EmulatedEngine:
         """Started on the way where there is room by now."""
         job = self._folder / handle
         if not (job / "nodes").exists():
-            return JobStatus(phase=JobPhase.LOST, detail="nothing is known of it")
+            return JobStatus(phase=EngineJobPhase.LOST, detail="nothing is known of it")
         if (job / "lost").exists():
-            return JobStatus(phase=JobPhase.LOST, detail=(job / "lost").read_text())
+            return JobStatus(phase=EngineJobPhase.LOST, detail=(job / "lost").read_text())
         pids = _pids(job)
         if not pids:
             return self._start(job)
         is_running = any(_is_alive(*node) for node in pids)
-        return JobStatus(phase=JobPhase.RUNNING if is_running else JobPhase.ENDED)
+        return JobStatus(phase=EngineJobPhase.RUNNING if is_running else EngineJobPhase.ENDED)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
         """From the node's file."""
@@ -142,19 +142,19 @@ class EmulatedEngine:
 
     def _start(self, job: Path) -> JobStatus:
         if (job / "cancelled").exists():
-            return JobStatus(phase=JobPhase.ENDED, detail="cancelled before it began")
+            return JobStatus(phase=EngineJobPhase.ENDED, detail="cancelled before it began")
         with FileLock(self._folder / "starting.lock"):
             if _pids(job):
-                return JobStatus(phase=JobPhase.RUNNING)
+                return JobStatus(phase=EngineJobPhase.RUNNING)
             num_nodes = int((job / "nodes").read_text())
             num_busy = sum(_is_alive(*node) for other in self._folder.iterdir() for node in _pids(other))
             if num_busy + num_nodes > self._settings.num_nodes:
                 detail = f"{num_busy} of {self._settings.num_nodes} nodes are busy"
-                return JobStatus(phase=JobPhase.QUEUED, detail=detail)
+                return JobStatus(phase=EngineJobPhase.QUEUED, detail=detail)
             port = str(free_port())
             nodes = [self._start_node(job, node_rank, port) for node_rank in range(num_nodes)]
             (job / "pids").write_text(json.dumps(nodes))
-        return JobStatus(phase=JobPhase.RUNNING)
+        return JobStatus(phase=EngineJobPhase.RUNNING)
 
     def _start_node(self, job: Path, node_rank: int, port: str) -> tuple[int, float]:
         """Pid and birth of a process that has a session of its own, and whose parent need not wait for it."""

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.kubernetes.api import Kind, KubernetesApi
 from autotuner.launch.engines.kubernetes.jobs import Jobs, num_nodes_of
@@ -139,8 +139,8 @@ class KubernetesEngine:
         timeout_s = self._settings.start_timeout_s
         status = self._jobs.status(name, now=self._clock(), start_timeout_s=timeout_s)
         if status is None and self._api.get(kind, name) is not None:
-            status = JobStatus(phase=JobPhase.QUEUED, detail="just made")
-        return status or JobStatus(phase=JobPhase.LOST, detail=f"the cluster has no {kind} {name}")
+            status = JobStatus(phase=EngineJobPhase.QUEUED, detail="just made")
+        return status or JobStatus(phase=EngineJobPhase.LOST, detail=f"the cluster has no {kind} {name}")
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
         """What the node's container printed, of which a thread keeps a copy once somebody asks."""

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.kubernetes.api import Kind
 from autotuner.launch.engines.kubernetes.judgement import judged
@@ -159,5 +159,5 @@ def _status(record: _Record, now: float, start_timeout_s: float) -> JobStatus:
         state = JobState(is_deleted=True, conditions={} if record.is_cancelled else state.conditions)
         pods = [replace(pod, disruption="", reason="", was_deleted=False) for pod in pods]
     elif record.is_gone:
-        return JobStatus(phase=JobPhase.LOST, detail="somebody deleted the job while it was there")
+        return JobStatus(phase=EngineJobPhase.LOST, detail="somebody deleted the job while it was there")
     return judged(state, pods, record.num_nodes, now=now, start_timeout_s=start_timeout_s, begun=record.begun)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.kubernetes.states import JobState, PodState
 
@@ -34,16 +34,18 @@ def judged(
         begun: All of them ran at once before.
     """
     if lost := loss(job, pods, begun=begun, now=now):
-        return JobStatus(phase=JobPhase.LOST, detail=lost)
+        return JobStatus(phase=EngineJobPhase.LOST, detail=lost)
     if job.is_over or job.is_deleted:
         return _ending(job, pods)
     if sum(pod.main.has_started for pod in pods) >= num_nodes:
-        return JobStatus(phase=JobPhase.RUNNING)
+        return JobStatus(phase=EngineJobPhase.RUNNING)
     waits = _why_it_waits(job, pods, num_nodes)
     since = min((pod.started_at for pod in pods if pod.started_at is not None), default=now)
     if now - since > start_timeout_s:
-        return JobStatus(phase=JobPhase.LOST, detail=f"not all pods started within {start_timeout_s:.0f} s: {waits}")
-    return JobStatus(phase=JobPhase.QUEUED, detail=waits)
+        return JobStatus(
+            phase=EngineJobPhase.LOST, detail=f"not all pods started within {start_timeout_s:.0f} s: {waits}"
+        )
+    return JobStatus(phase=EngineJobPhase.QUEUED, detail=waits)
 
 
 def loss(job: JobState, pods: Sequence[PodState], *, now: float, begun: bool = False) -> str:
@@ -79,8 +81,8 @@ def _ending(job: JobState, pods: Sequence[PodState]) -> JobStatus:
     """Over, or about to be: pods may still be saying their last words."""
     leaving = [pod.name for pod in pods if not pod.has_ended]
     if leaving:
-        return JobStatus(phase=JobPhase.RUNNING, detail=f"ends: {', '.join(leaving[:3])} still there")
-    return JobStatus(phase=JobPhase.ENDED, detail=_how_it_ended(job, pods))
+        return JobStatus(phase=EngineJobPhase.RUNNING, detail=f"ends: {', '.join(leaving[:3])} still there")
+    return JobStatus(phase=EngineJobPhase.ENDED, detail=_how_it_ended(job, pods))
 
 
 def _how_it_ended(job: JobState, pods: Sequence[PodState]) -> str:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from autotuner.domain import wire
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.ray.job_log import JobLog
 from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState, RayJob
@@ -113,9 +113,9 @@ class RayEngine:
         if said is not None and said.phase.is_over:
             return said
         if job is None:
-            return JobStatus(phase=JobPhase.LOST, detail="Ray knows no such job any more")
+            return JobStatus(phase=EngineJobPhase.LOST, detail="Ray knows no such job any more")
         if not job.state.is_terminal:
-            return said or JobStatus(phase=JobPhase.QUEUED, detail=job.message)
+            return said or JobStatus(phase=EngineJobPhase.QUEUED, detail=job.message)
         return followed.without_driver(job)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
@@ -256,12 +256,12 @@ class _Followed:
         """How a job stands whose driver is gone and has not said how it ended."""
         if not self.log.has_begun:
             is_ours = job.state is JobState.STOPPED
-            return JobStatus(phase=JobPhase.ENDED if is_ours else JobPhase.LOST, detail=job.message)
+            return JobStatus(phase=EngineJobPhase.ENDED if is_ours else EngineJobPhase.LOST, detail=job.message)
         now = time.monotonic()
         self._bereft_since = self._bereft_since or now
         if now - self._bereft_since < _KEEPERS_S:
-            return JobStatus(phase=JobPhase.RUNNING, detail="Ray ends the nodes of a job without a driver")
-        return JobStatus(phase=JobPhase.LOST, detail=f"the job's driver is gone: {job.message}")
+            return JobStatus(phase=EngineJobPhase.RUNNING, detail="Ray ends the nodes of a job without a driver")
+        return JobStatus(phase=EngineJobPhase.LOST, detail=f"the job's driver is gone: {job.message}")
 
 
 def _packed(order: dict[str, Any]) -> str:

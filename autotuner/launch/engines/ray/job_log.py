@@ -7,7 +7,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 
 __all__ = ["JobLog"]
@@ -48,7 +48,7 @@ class JobLog:
 
     def _understand(self, said: dict[str, Any]) -> None:
         if "phase" in said:
-            self.status = JobStatus(phase=JobPhase(said["phase"]), detail=said["detail"])
-            self.has_begun |= self.status.phase is JobPhase.RUNNING
+            self.status = JobStatus(phase=EngineJobPhase(said["phase"]), detail=said["detail"])
+            self.has_begun |= self.status.phase is EngineJobPhase.RUNNING
         else:
             self._printed[int(said["node"])] += said["text"].encode("latin-1")

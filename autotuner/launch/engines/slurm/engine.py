@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.slurm.commands import Command, CommandFailed, SlurmCommands
 from autotuner.launch.engines.slurm.folder import JobFolder
@@ -109,15 +109,17 @@ class SlurmEngine:
         name, folder = self._job(handle)
         ended = folder.nodes_ended()
         if _all(ended):
-            return JobStatus(phase=JobPhase.ENDED)
+            return JobStatus(phase=EngineJobPhase.ENDED)
         number = folder.number() or _number(handle)
         if folder.was_restarted:
-            return JobStatus(phase=JobPhase.LOST, detail=f"Slurm forgot that job {number} ran, and started it again")
+            return JobStatus(
+                phase=EngineJobPhase.LOST, detail=f"Slurm forgot that job {number} ran, and started it again"
+            )
         row = self._row(name, number)
         if row is None:
-            return JobStatus(phase=JobPhase.LOST, detail=f"Slurm has forgotten job {number}")
-        if row.phase is JobPhase.RUNNING and any(ended) and (gone := self._gone_nodes(row)):
-            return JobStatus(phase=JobPhase.LOST, detail=gone)
+            return JobStatus(phase=EngineJobPhase.LOST, detail=f"Slurm has forgotten job {number}")
+        if row.phase is EngineJobPhase.RUNNING and any(ended) and (gone := self._gone_nodes(row)):
+            return JobStatus(phase=EngineJobPhase.LOST, detail=gone)
         return self._status(row, folder)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
@@ -165,10 +167,10 @@ class SlurmEngine:
     def _status(self, row: JobRow, folder: JobFolder) -> JobStatus:
         detail = _detail(row)
         match row.phase:
-            case JobPhase.ENDED if not folder.has_begun() and not folder.is_cancelled:
-                return JobStatus(phase=JobPhase.LOST, detail=_joined(detail, folder.complaint()))
-            case JobPhase.ENDED if row.state == "CANCELLED" and not folder.is_cancelled:
-                return JobStatus(phase=JobPhase.LOST, detail=_joined(detail, "not by the autotuner"))
+            case EngineJobPhase.ENDED if not folder.has_begun() and not folder.is_cancelled:
+                return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, folder.complaint()))
+            case EngineJobPhase.ENDED if row.state == "CANCELLED" and not folder.is_cancelled:
+                return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, "not by the autotuner"))
         return JobStatus(phase=row.phase, detail=detail)
 
     def _gone_nodes(self, row: JobRow) -> str:
@@ -206,9 +208,9 @@ def _number(handle: str) -> int:
 def _detail(row: JobRow) -> str:
     """In Slurm's words: why it waits, where it runs, how it ended."""
     match row.phase:
-        case JobPhase.QUEUED:
+        case EngineJobPhase.QUEUED:
             return row.reason or row.state
-        case JobPhase.RUNNING:
+        case EngineJobPhase.RUNNING:
             return f"{row.state} on {row.nodes}" if row.nodes else row.state
         case _ if row.state == "CANCELLED":
             return row.state  # the reason is still what it waited for

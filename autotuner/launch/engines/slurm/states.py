@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 
 __all__ = ["SACCT_FIELDS", "SQUEUE_FORMAT", "JobRow", "phase_of", "read_sacct", "read_squeue"]
 
@@ -45,18 +45,18 @@ class JobRow:
     nodes: str = ""
 
     @property
-    def phase(self) -> JobPhase:
+    def phase(self) -> EngineJobPhase:
         """What the state means."""
         return phase_of(self.state)
 
 
-def phase_of(state: str) -> JobPhase:
+def phase_of(state: str) -> EngineJobPhase:
     """What a state of Slurm means; one that nobody knows yet is taken for running, which it will not stay for ever."""
     if state in _QUEUED:
-        return JobPhase.QUEUED
+        return EngineJobPhase.QUEUED
     if state in _LOST:
-        return JobPhase.LOST
-    return JobPhase.ENDED if state in _ENDED else JobPhase.RUNNING
+        return EngineJobPhase.LOST
+    return EngineJobPhase.ENDED if state in _ENDED else EngineJobPhase.RUNNING
 
 
 def read_squeue(printed: str) -> Iterator[JobRow]:

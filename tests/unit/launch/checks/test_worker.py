@@ -14,7 +14,7 @@ import pytest
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.profile import profiled
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.wire import to_dict
 from autotuner.errors import StoreUnavailable
 from autotuner.launch.checks.worker import CheckWorker
@@ -126,7 +126,7 @@ def test_a_check_that_goes_well_says_what_happened_and_stores_the_clusters_profi
     check = checked(store, {"scripted": launcher(tmp_path, engine)})
     assert (check.state, check.findings.engine, check.findings.num_points) == (CheckState.COMPLETE, "scripted", 6)
     assert check.findings.trial == measurement()
-    assert [job.phase for job in check.findings.jobs] == [JobPhase.ENDED, JobPhase.ENDED]
+    assert [job.phase for job in check.findings.jobs] == [EngineJobPhase.ENDED, EngineJobPhase.ENDED]
     said = "\n".join(lines(check))
     assert lines(check)[0] == "the engine scripted answers: scripted"
     for part in (
@@ -236,7 +236,7 @@ def test_a_job_that_the_engine_will_not_have_fails_the_check_in_its_words(store:
 
 
 def test_a_job_that_does_not_start_in_time_fails_the_check_and_is_cancelled(store: SqlStore, tmp_path: Path) -> None:
-    waits = JobStatus(phase=JobPhase.QUEUED, detail="Resources")
+    waits = JobStatus(phase=EngineJobPhase.QUEUED, detail="Resources")
 
     class Full(Nodes):
         def look(self, handle: str) -> JobStatus:
@@ -335,7 +335,7 @@ def test_jobs_that_a_dead_worker_left_are_ended_where_the_check_was_cancelled_me
 ) -> None:
     check = asked(store)
     store.claim_check(owner="dead", now=1.0, lease_s=1.0)
-    job: EngineJob = engine_job(job_name(f"{check.id}-trial", 0, 0), phase=JobPhase.RUNNING, started_at=1.0)
+    job: EngineJob = engine_job(job_name(f"{check.id}-trial", 0, 0), phase=EngineJobPhase.RUNNING, started_at=1.0)
     store.save_findings(check.id, CheckFindings(jobs=(job,)), owner="dead", now=1.0, lease_s=1.0)
     store.request_check_cancel(check.id, now=2.0)
     engine = Nodes(RUNNING)

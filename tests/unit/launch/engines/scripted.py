@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.emulated.engine import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import EngineRefused, JobOrder, JobStatus
 from autotuner.launch.engines.kinds import Kind
@@ -19,8 +19,8 @@ from tests.trainers.registered import registered
 
 __all__ = ["ENDED", "LOST", "QUEUED", "RUNNING", "Scripted", "launcher", "told"]
 
-QUEUED, RUNNING = JobStatus(phase=JobPhase.QUEUED), JobStatus(phase=JobPhase.RUNNING)
-ENDED, LOST = JobStatus(phase=JobPhase.ENDED), JobStatus(phase=JobPhase.LOST, detail="node 7 is down")
+QUEUED, RUNNING = JobStatus(phase=EngineJobPhase.QUEUED), JobStatus(phase=EngineJobPhase.RUNNING)
+ENDED, LOST = JobStatus(phase=EngineJobPhase.ENDED), JobStatus(phase=EngineJobPhase.LOST, detail="node 7 is down")
 
 
 class Scripted:

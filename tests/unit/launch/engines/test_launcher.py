@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
 from autotuner.domain.wire import to_dict
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
@@ -38,7 +38,7 @@ def trial(**changes: Any) -> TrialSpec:
 
 
 def test_a_job_is_told_of_as_it_waits_runs_and_ends(tmp_path: Path) -> None:
-    waits = JobStatus(phase=JobPhase.QUEUED, detail="Resources")
+    waits = JobStatus(phase=EngineJobPhase.QUEUED, detail="Resources")
     engine, watcher = Scripted(QUEUED, waits, waits, RUNNING, ENDED, printed=measured), Watcher()
     assert isinstance(launcher(tmp_path, engine).run(trial(), watcher), Measurement)
     assert [(job.phase.value, job.detail) for job in watcher.jobs] == [
@@ -66,7 +66,7 @@ def test_a_rank_whose_peers_node_fell_silent_says_nothing_of_the_trial(tmp_path:
     watcher = Watcher()
     outcome = launcher(tmp_path, Scripted(RUNNING, printed=first_node_alone)).run(trial(), watcher)
     assert outcome == Stopped(reason="infrastructure", detail="scripted lost the job: node 1 fell silent")
-    assert watcher.jobs[-1].phase is JobPhase.LOST
+    assert watcher.jobs[-1].phase is EngineJobPhase.LOST
 
 
 def test_a_measurement_that_was_told_before_the_nodes_were_lost_counts(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_measurement_that_was_told_before_the_nodes_were_lost_counts(tmp_path:
 
 def test_the_job_after_one_that_was_lost_has_a_name_of_its_own(tmp_path: Path) -> None:
     engine, name = Scripted(RUNNING, printed=measured), job_name(trial().trial_id, 0, 0)
-    lost = EngineJob(engine="scripted", name=name, handle="#0", submitted_at=1.0, phase=JobPhase.LOST)
+    lost = EngineJob(engine="scripted", name=name, handle="#0", submitted_at=1.0, phase=EngineJobPhase.LOST)
     launcher(tmp_path, engine).run(trial(jobs=(lost,)), Watcher())
     assert list(engine.orders) == [job_name(trial().trial_id, 0, 1)]
 
@@ -143,7 +143,7 @@ def test_a_job_that_was_left_is_ended_when_its_trial_is_cancelled_before_anybody
     left = EngineJob(engine="scripted", name=name, handle="#0", submitted_at=1.0, phase=phase.phase)
     assert launcher(tmp_path, engine).run(trial(jobs=(left,)), watcher) == Stopped(reason="cancelled")
     assert engine.cancelled == ["#0"]
-    assert watcher.jobs[-1].phase is JobPhase.ENDED
+    assert watcher.jobs[-1].phase is EngineJobPhase.ENDED
 
 
 def test_the_operators_variables_and_first_queue_reach_the_job(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, Trial, TrialFailure, TrialSpec, TrialState
@@ -24,7 +24,7 @@ from tests.builders import cpu_layout, prediction, sweep_request
 from tests.unit.search.sweeps.test_sweep_run import mixed_precision_request
 
 JOB = EngineJob(engine="slurm", name="job", handle="4711", submitted_at=1.0)
-LOST = replace(JOB, phase=JobPhase.LOST, detail="node2 does not answer", started_at=2.0, ended_at=3.0)
+LOST = replace(JOB, phase=EngineJobPhase.LOST, detail="node2 does not answer", started_at=2.0, ended_at=3.0)
 
 
 class Losing(FakeLauncher):
@@ -40,7 +40,7 @@ class Losing(FakeLauncher):
         if not self._is_lost(spec):
             return super().run(spec, watcher)
         self.specs.append(spec)
-        watcher.on_job(replace(job, phase=JobPhase.LOST, started_at=2.0, ended_at=3.0))
+        watcher.on_job(replace(job, phase=EngineJobPhase.LOST, started_at=2.0, ended_at=3.0))
         return Stopped(reason="infrastructure", detail=f"node2 does not answer, {len(self.specs)}")
 
 
@@ -137,4 +137,4 @@ def test_a_restarted_service_hands_the_job_on_and_counts_one_attempt() -> None:
     Worker(store, next_one, SystemClock(), owner="two", lease_s=15.0).run_once()
     (ended,) = store.list_trials(sweep_id)[0]
     assert [spec.jobs for spec in next_one.specs] == [(JOB,)]
-    assert (ended.state, ended.attempts, ended.jobs[0].phase) == (TrialState.COMPLETE, 1, JobPhase.ENDED)
+    assert (ended.state, ended.attempts, ended.jobs[0].phase) == (TrialState.COMPLETE, 1, EngineJobPhase.ENDED)

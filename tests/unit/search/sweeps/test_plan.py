@@ -11,7 +11,7 @@ from autotuner.domain.jobs.defaults import default_space, default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.runs.engine_job import EngineJob, JobPhase
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
@@ -304,7 +304,7 @@ def test_a_job_costs_from_when_it_has_its_accelerators() -> None:
     plan.started(running)
     plan.placed(replace(running, jobs=(waits,)))
     assert plan.overspent(100 * 3600.0) is None
-    plan.placed(replace(running, jobs=(replace(waits, phase=JobPhase.RUNNING, started_at=99.75 * 3600.0),)))
+    plan.placed(replace(running, jobs=(replace(waits, phase=EngineJobPhase.RUNNING, started_at=99.75 * 3600.0),)))
     assert plan.overspent(100 * 3600.0) is None
     assert plan.overspent(101 * 3600.0) is not None
 
@@ -513,7 +513,7 @@ def test_a_gate_on_an_engine_costs_what_its_jobs_had_of_accelerators() -> None:
     waits = EngineJob(engine="slurm", name="gate", handle="4711", submitted_at=10.0)
     plan.gate_placed(order.trial, waits)
     assert plan.overspent(10.0 + 100 * 3600) is None
-    plan.gate_placed(order.trial, replace(waits, phase=JobPhase.ENDED, started_at=20.0, ended_at=3620.0))
+    plan.gate_placed(order.trial, replace(waits, phase=EngineJobPhase.ENDED, started_at=20.0, ended_at=3620.0))
     assert plan.gate_hours(order.trial, 1e9) == order.trial.layout.world_size
     assert plan.gate_jobs(order.trial)[0].handle == "4711"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.launch.engines.engine import EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.kubernetes.engine import KubernetesEngine
@@ -47,7 +47,7 @@ class Held:
         for engine in self._made:
             engine.close()
 
-    def until(self, engine: KubernetesEngine, handle: str, *phases: JobPhase) -> JobStatus:
+    def until(self, engine: KubernetesEngine, handle: str, *phases: EngineJobPhase) -> JobStatus:
         """The first status of such a phase; an engine that does not answer is asked again."""
         deadline = time.monotonic() + AGES_S
         while time.monotonic() < deadline:

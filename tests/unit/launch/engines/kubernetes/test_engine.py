@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kubernetes.client import models
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from tests.builders import cpu_cluster
@@ -20,7 +20,7 @@ def test_a_job_runs_from_its_order_to_its_last_word(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order("import os; print('variable', '$HOME $(HOME) $$')"))
     assert held.printed(engine, handle)("variable $HOME $(HOME) $$")
-    assert held.until(engine, handle, JobPhase.ENDED).detail == ""
+    assert held.until(engine, handle, EngineJobPhase.ENDED).detail == ""
     assert held.printed(engine, handle)('"exit_code":0')
     engine.forget(handle)
     held.cluster.until(lambda: not held.cluster.objects.all("pods"))
@@ -75,7 +75,7 @@ def test_a_job_whose_maker_was_ended_before_it_named_the_pods_is_made_whole_when
         engine.submit(order(SLEEPS, num_nodes=2))
     handle = engine.find("t-1-0-0")
     assert handle is not None
-    assert held.until(engine, handle, JobPhase.RUNNING)
+    assert held.until(engine, handle, EngineJobPhase.RUNNING)
 
 
 def test_an_image_that_cannot_be_pulled_keeps_the_job_waiting_and_loses_it_in_the_end(held: Held) -> None:
@@ -83,8 +83,8 @@ def test_an_image_that_cannot_be_pulled_keeps_the_job_waiting_and_loses_it_in_th
     engine = held.engine("start_timeout_s = 3.0")
     handle = engine.submit(order(SLEEPS))
     held.cluster.until(lambda: "ImagePullBackOff" in engine.look(handle).detail)
-    assert engine.look(handle).phase is JobPhase.QUEUED
-    assert "ImagePullBackOff" in held.until(engine, handle, JobPhase.LOST).detail
+    assert engine.look(handle).phase is EngineJobPhase.QUEUED
+    assert "ImagePullBackOff" in held.until(engine, handle, EngineJobPhase.LOST).detail
     assert engine.cancel(handle)
 
 
@@ -93,18 +93,18 @@ def test_an_evicted_pod_is_a_lost_job_and_what_it_printed_is_kept(held: Held) ->
     handle = engine.submit(order(SLEEPS))
     assert held.printed(engine, handle)("begun")
     held.cluster.evict(held.cluster.pod("t-1-0-0", 0))
-    assert "EvictionByEvictionAPI" in held.until(engine, handle, JobPhase.LOST).detail
+    assert "EvictionByEvictionAPI" in held.until(engine, handle, EngineJobPhase.LOST).detail
     held.cluster.until(lambda: not held.cluster.objects.all("pods"))
-    assert engine.look(handle).phase is JobPhase.LOST
+    assert engine.look(handle).phase is EngineJobPhase.LOST
     assert b"begun" in engine.read(handle, 0, 0)
 
 
 def test_a_pod_that_is_deleted_while_it_runs_is_a_lost_job(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.delete_pod(held.cluster.pod("t-1-0-0", 0))
-    assert held.until(engine, handle, JobPhase.LOST).detail.endswith("was deleted while it ran")
+    assert held.until(engine, handle, EngineJobPhase.LOST).detail.endswith("was deleted while it ran")
 
 
 def test_a_machine_that_vanishes_is_a_lost_job_and_cancelling_says_that_a_process_may_be_left(
@@ -113,9 +113,9 @@ def test_a_machine_that_vanishes_is_a_lost_job_and_cancelling_says_that_a_proces
     monkeypatch.setattr("autotuner.launch.engines.kubernetes.engine._LEAVING_S", 0.5)
     engine = held.engine()
     handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.lose_node(held.cluster.pod("t-1-0-0", 0))
-    assert "DeletionByTaintManager" in held.until(engine, handle, JobPhase.LOST).detail
+    assert "DeletionByTaintManager" in held.until(engine, handle, EngineJobPhase.LOST).detail
     held.cluster.mend_nodes()
     assert engine.cancel(handle)
 
@@ -123,48 +123,48 @@ def test_a_machine_that_vanishes_is_a_lost_job_and_cancelling_says_that_a_proces
 def test_watches_that_are_too_old_are_begun_anew_with_a_list(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.objects.forget_events()
     held.cluster.evict(held.cluster.pod("t-1-0-0", 0))
-    assert held.until(engine, handle, JobPhase.LOST)
+    assert held.until(engine, handle, EngineJobPhase.LOST)
 
 
 def test_a_watch_that_is_refused_as_too_old_is_begun_anew_too(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.faults.gone_as_status = True
     held.cluster.objects.forget_events()
     held.cluster.server.cut_connections()
     held.cluster.delete_pod(held.cluster.pod("t-1-0-0", 0))
-    assert held.until(engine, handle, JobPhase.LOST)
+    assert held.until(engine, handle, EngineJobPhase.LOST)
 
 
 def test_a_watch_goes_on_at_its_bookmark(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     num_lists = len([one for one in held.cluster.server.requests if "/pods?" in one and "watch" not in one])
     for _ in range(3):
         time.sleep(0.5)  # bookmarks come meanwhile
         held.cluster.server.cut_connections()
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.delete_pod(held.cluster.pod("t-1-0-0", 0))
-    held.until(engine, handle, JobPhase.LOST)
+    held.until(engine, handle, EngineJobPhase.LOST)
     assert len([one for one in held.cluster.server.requests if "/pods?" in one and "watch" not in one]) == num_lists
 
 
 def test_a_cluster_that_is_down_answers_nothing_and_jobs_are_as_they_were_when_it_is_back(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order(SLEEPS))
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.faults.is_down = True
     held.cluster.server.cut_connections()
     held.cluster.until(lambda: looked(engine, handle) is None)
     with pytest.raises(EngineUnavailable):
         engine.check()
     held.cluster.faults.is_down = False
-    assert held.until(engine, handle, JobPhase.RUNNING)
+    assert held.until(engine, handle, EngineJobPhase.RUNNING)
 
 
 COUNTS = "import time\nfor number in range(100):\n    print('number', number)\n    time.sleep(0.01)"
@@ -179,7 +179,7 @@ def numbers(printed: bytes) -> list[int]:
 def test_logs_whose_connections_break_again_and_again_arrive_once_and_whole(held: Held, num_bytes: int) -> None:
     engine = held.engine()
     handle = engine.submit(order(COUNTS))
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     breaks = threading.Event()
 
     def cut() -> None:
@@ -212,12 +212,12 @@ def test_another_service_reads_the_same_bytes(held: Held) -> None:
 def test_a_job_that_is_cancelled_is_gone_with_its_service(held: Held) -> None:
     engine = held.engine()
     handle = engine.submit(order(SLEEPS, num_nodes=2))
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     assert held.cluster.objects.all("services")
     assert engine.cancel(handle)
     assert not held.cluster.objects.all("pods")
     held.cluster.until(lambda: not held.cluster.objects.all("services"))
-    assert engine.look(handle).phase is JobPhase.ENDED
+    assert engine.look(handle).phase is EngineJobPhase.ENDED
 
 
 def test_cancelling_what_is_not_there_is_done_at_once(held: Held) -> None:
@@ -225,7 +225,7 @@ def test_cancelling_what_is_not_there_is_done_at_once(held: Held) -> None:
 
 
 def test_what_the_cluster_does_not_know_is_lost(held: Held) -> None:
-    assert held.engine().look("Job/t-9").phase is JobPhase.LOST
+    assert held.engine().look("Job/t-9").phase is EngineJobPhase.LOST
 
 
 def test_a_container_that_the_kernel_killed_for_memory_says_so_in_its_last_line(held: Held) -> None:
@@ -233,7 +233,7 @@ def test_a_container_that_the_kernel_killed_for_memory_says_so_in_its_last_line(
     handle = engine.submit(order(SLEEPS))
     assert held.printed(engine, handle)("begun")
     held.cluster.kill_for_memory(held.cluster.pod("t-1-0-0", 0))
-    assert "OOMKilled" in held.until(engine, handle, JobPhase.ENDED).detail
+    assert "OOMKilled" in held.until(engine, handle, EngineJobPhase.ENDED).detail
     assert held.printed(engine, handle)('"oom_killed": true')
 
 
@@ -242,7 +242,7 @@ def test_an_image_without_our_packages_is_told_in_python_s_own_words(held: Held,
     held.cluster.has_packages = False
     engine = held.engine()
     handle = engine.submit(order(SLEEPS, num_nodes=num_nodes))
-    assert "No module named 'trials'" in held.until(engine, handle, JobPhase.ENDED).detail
+    assert "No module named 'trials'" in held.until(engine, handle, EngineJobPhase.ENDED).detail
 
 
 def test_a_job_of_kueue_waits_until_its_queue_lets_it_and_is_lost_when_that_takes_its_place_away(held: Held) -> None:
@@ -250,12 +250,12 @@ def test_a_job_of_kueue_waits_until_its_queue_lets_it_and_is_lost_when_that_take
     engine = held.engine("kueue = true")
     one = order(SLEEPS)
     handle = engine.submit(replace(one, cluster=replace(one.cluster, queue="research")))
-    assert held.until(engine, handle, JobPhase.QUEUED).detail
+    assert held.until(engine, handle, EngineJobPhase.QUEUED).detail
     held.cluster.until(lambda: engine.look(handle).detail == "suspended: it waits in its queue")
     held.cluster.controllers.admits = True
-    held.until(engine, handle, JobPhase.RUNNING)
+    held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.suspend("t-1-0-0")
-    assert held.until(engine, handle, JobPhase.LOST).detail
+    assert held.until(engine, handle, EngineJobPhase.LOST).detail
 
 
 def test_a_cluster_without_a_queue_is_refused_where_kueue_needs_one(held: Held) -> None:
@@ -269,7 +269,7 @@ def test_a_job_set_runs_and_is_gone_with_all_that_it_made(held: Held) -> None:
     handle = engine.submit(order("print('hello')", num_nodes=2))
     assert handle == "JobSet/t-1-0-0"
     assert held.printed(engine, handle, 1)("hello")
-    assert held.until(engine, handle, JobPhase.ENDED)
+    assert held.until(engine, handle, EngineJobPhase.ENDED)
     assert engine.cancel(handle)
     held.cluster.until(lambda: not any(held.cluster.objects.all(kind) for kind in ("jobs", "jobsets", "services")))
 
@@ -294,18 +294,18 @@ def test_the_check_names_version_and_namespace_and_the_rights_that_are_missing(h
 def test_pods_that_find_no_machine_keep_the_job_waiting_with_the_scheduler_s_words(held: Held) -> None:
     engine = held.engine()
     busy = engine.submit(order(SLEEPS, num_nodes=2))
-    held.until(engine, busy, JobPhase.RUNNING)
+    held.until(engine, busy, EngineJobPhase.RUNNING)
     waits = engine.submit(order(SLEEPS, name="t-2", num_nodes=1))
     held.cluster.until(lambda: "Insufficient nvidia.com/gpu" in engine.look(waits).detail)
     assert engine.cancel(busy)
-    assert held.until(engine, waits, JobPhase.RUNNING)
+    assert held.until(engine, waits, EngineJobPhase.RUNNING)
 
 
 def test_what_the_cluster_of_these_tests_serves_is_what_kubernetes_would(held: Held) -> None:
     """By the client's models, which refuse fields that they do not know."""
     engine = held.engine()
     handle = engine.submit(order("import sys; sys.exit(3)", num_nodes=2))
-    assert "exit code 1" in held.until(engine, handle, JobPhase.ENDED).detail
+    assert "exit code 1" in held.until(engine, handle, EngineJobPhase.ENDED).detail
     for plural, model in (("jobs", models.V1Job), ("pods", models.V1Pod), ("services", models.V1Service)):
         for served in held.cluster.objects.all(plural):
             assert model.model_validate(served)
@@ -316,7 +316,7 @@ def test_a_slow_cluster_is_waited_for(held: Held, cluster: FakeCluster) -> None:
     engine = held.engine()
     handle = engine.submit(order("print('slowly')"))
     assert held.printed(engine, handle)("slowly")
-    assert held.until(engine, handle, JobPhase.ENDED)
+    assert held.until(engine, handle, EngineJobPhase.ENDED)
 
 
 def test_the_first_of_its_queues_is_enough_for_kueue(held: Held, tmp_path: Path) -> None:

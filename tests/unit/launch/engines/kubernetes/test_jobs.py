@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.kubernetes.jobs import Jobs
 from tests.kubernetes.objects import condition, now_text
 
@@ -31,7 +31,7 @@ def pod(index: int, phase: str = "Running", **metadata: Any) -> dict[str, Any]:
     }
 
 
-def phase(jobs: Jobs, now: float = 0.0) -> JobPhase | None:
+def phase(jobs: Jobs, now: float = 0.0) -> EngineJobPhase | None:
     status = jobs.status("t-1", now=now, start_timeout_s=START_TIMEOUT_S)
     return None if status is None else status.phase
 
@@ -40,7 +40,7 @@ def running() -> Jobs:
     jobs = Jobs()
     jobs.replaced("Job", [job()])
     jobs.replaced("Pod", [pod(0), pod(1)])
-    assert phase(jobs) is JobPhase.RUNNING
+    assert phase(jobs) is EngineJobPhase.RUNNING
     return jobs
 
 
@@ -52,24 +52,24 @@ def test_a_pod_that_somebody_deletes_is_lost_though_the_cluster_forgets_it() -> 
     jobs = running()
     jobs.changed("Pod", pod(1, deletionTimestamp=now_text()))
     jobs.deleted("Pod", pod(1, "Failed", deletionTimestamp=now_text()))
-    assert phase(jobs) is JobPhase.LOST
+    assert phase(jobs) is EngineJobPhase.LOST
 
 
 def test_a_pod_that_is_missing_from_the_next_list_is_lost() -> None:
     jobs = running()
     jobs.replaced("Pod", [pod(0)])
-    assert phase(jobs) is JobPhase.LOST
+    assert phase(jobs) is EngineJobPhase.LOST
 
 
 def test_pods_that_the_job_controller_ends_after_one_failed_are_not_lost() -> None:
     jobs, over = running(), job()
     jobs.changed("Pod", pod(0, "Failed"))
     jobs.changed("Pod", pod(1, deletionTimestamp=now_text(30.0)))
-    assert phase(jobs) is JobPhase.RUNNING
+    assert phase(jobs) is EngineJobPhase.RUNNING
     jobs.deleted("Pod", pod(1, "Failed", deletionTimestamp=now_text()))
     condition(over, "Failed", "BackoffLimitExceeded")
     jobs.changed("Job", over)
-    assert phase(jobs) is JobPhase.ENDED
+    assert phase(jobs) is EngineJobPhase.ENDED
 
 
 def test_a_disruption_is_remembered_when_its_pod_is_gone() -> None:
@@ -77,30 +77,30 @@ def test_a_disruption_is_remembered_when_its_pod_is_gone() -> None:
     condition(evicted, "DisruptionTarget", "EvictionByEvictionAPI")
     jobs.changed("Pod", evicted)
     jobs.replaced("Pod", [pod(0)])
-    assert phase(jobs) is JobPhase.LOST
+    assert phase(jobs) is EngineJobPhase.LOST
 
 
 def test_a_job_that_was_cancelled_has_ended_once_its_pods_are_gone() -> None:
     jobs = running()
     jobs.cancel("t-1")
     jobs.changed("Pod", pod(0, deletionTimestamp=now_text(30.0)))
-    assert phase(jobs) is JobPhase.RUNNING
+    assert phase(jobs) is EngineJobPhase.RUNNING
     jobs.replaced("Pod", [])
     jobs.replaced("Job", [])
-    assert phase(jobs) is JobPhase.ENDED
+    assert phase(jobs) is EngineJobPhase.ENDED
 
 
 def test_a_cancelled_pod_whose_machine_does_not_answer_is_lost() -> None:
     jobs = running()
     jobs.cancel("t-1")
     jobs.changed("Pod", pod(0, deletionTimestamp="2026-01-01T00:00:00Z"))
-    assert phase(jobs, now=2e9) is JobPhase.LOST
+    assert phase(jobs, now=2e9) is EngineJobPhase.LOST
 
 
 def test_a_job_that_somebody_else_deletes_while_it_runs_is_lost() -> None:
     jobs = running()
     jobs.deleted("Job", job())
-    assert phase(jobs) is JobPhase.LOST
+    assert phase(jobs) is EngineJobPhase.LOST
 
 
 def test_a_job_that_was_over_when_the_cluster_forgot_it_has_ended() -> None:
@@ -111,7 +111,7 @@ def test_a_job_that_was_over_when_the_cluster_forgot_it_has_ended() -> None:
     jobs.changed("Job", over)
     jobs.replaced("Pod", [])
     jobs.replaced("Job", [])
-    assert phase(jobs) is JobPhase.ENDED
+    assert phase(jobs) is EngineJobPhase.ENDED
 
 
 def test_a_job_that_was_forgotten_is_not_known_whatever_is_heard_of_it() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.kubernetes.judgement import ABSENT_S, judged
 from autotuner.launch.engines.kubernetes.states import Container, JobState, PodState
@@ -36,13 +36,13 @@ def failed(reason: str = "BackoffLimitExceeded", message: str = "") -> JobState:
 
 
 def test_a_job_runs_once_all_of_its_pods_have_started() -> None:
-    assert judge(running(0), pod(1)).phase is JobPhase.QUEUED
-    assert judge(running(0), running(1)) == JobStatus(phase=JobPhase.RUNNING)
+    assert judge(running(0), pod(1)).phase is EngineJobPhase.QUEUED
+    assert judge(running(0), running(1)) == JobStatus(phase=EngineJobPhase.RUNNING)
 
 
 def test_a_job_whose_first_pod_has_ended_before_the_last_was_seen_to_start_runs_still() -> None:
     done = running(0, phase="Succeeded", main=replace(RUNS, exit_code=0))
-    assert judge(done, running(1)).phase is JobPhase.RUNNING
+    assert judge(done, running(1)).phase is EngineJobPhase.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -55,40 +55,40 @@ def test_a_job_whose_first_pod_has_ended_before_the_last_was_seen_to_start_runs_
     ],
 )
 def test_why_a_job_waits_is_told_in_the_cluster_s_words(pods: tuple[PodState, ...], job: JobState, told: str) -> None:
-    assert judge(*pods, job=job) == JobStatus(phase=JobPhase.QUEUED, detail=told)
+    assert judge(*pods, job=job) == JobStatus(phase=EngineJobPhase.QUEUED, detail=told)
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"])
 def test_an_image_that_cannot_be_pulled_waits_until_the_start_timeout_then_the_job_is_lost(reason: str) -> None:
     stuck = pod(0, main=Container(reason=reason, message='Back-off pulling image "trials:2"'))
     waits = judge(stuck, pod(1))
-    assert waits.phase is JobPhase.QUEUED
+    assert waits.phase is EngineJobPhase.QUEUED
     assert waits.detail == f'pod t-1-0-abcde: {reason}: Back-off pulling image "trials:2"'
     late = judge(stuck, pod(1), now=NOW + 900.0)
-    assert late.phase is JobPhase.LOST
+    assert late.phase is EngineJobPhase.LOST
     assert "not all pods started within 900 s: pod t-1-0-abcde" in late.detail
 
 
 def test_a_job_without_a_machine_waits_for_ever() -> None:
-    assert judge(pod(0, node="", started_at=None), now=NOW + 1e6).phase is JobPhase.QUEUED
+    assert judge(pod(0, node="", started_at=None), now=NOW + 1e6).phase is EngineJobPhase.QUEUED
 
 
 def test_a_job_ends_once_it_is_complete_and_no_pod_is_left() -> None:
     job = JobState(conditions={"Complete": ("", "")})
     done = running(0, phase="Succeeded", main=replace(RUNS, exit_code=0))
-    assert judge(done, running(1), job=job).phase is JobPhase.RUNNING
-    assert judge(done, replace(done, index=1), job=job) == JobStatus(phase=JobPhase.ENDED)
+    assert judge(done, running(1), job=job).phase is EngineJobPhase.RUNNING
+    assert judge(done, replace(done, index=1), job=job) == JobStatus(phase=EngineJobPhase.ENDED)
 
 
 def test_a_failed_job_tells_the_last_words_of_the_container_that_failed() -> None:
     status = judge(running(0, phase="Failed", main=FAILED), pod(1, is_gone=True), job=failed())
-    assert status.phase is JobPhase.ENDED
+    assert status.phase is EngineJobPhase.ENDED
     assert status.detail == ("pod t-1-0-abcde: exit code 1, Error: ModuleNotFoundError: No module named 'trials'")
 
 
 def test_a_pod_that_failed_before_its_node_began_is_told_as_well() -> None:
     status = judge(pod(0, phase="Failed", gathering=FAILED), pod(1, phase="Failed"), job=failed())
-    assert status.phase is JobPhase.ENDED
+    assert status.phase is EngineJobPhase.ENDED
     assert "No module named 'trials'" in status.detail
 
 
@@ -108,39 +108,39 @@ def test_a_pod_that_failed_before_its_node_began_is_told_as_well() -> None:
 )
 def test_a_job_whose_pod_is_taken_away_is_lost(taken: dict[str, Any]) -> None:
     status = judge(running(0), running(1, **taken))
-    assert status.phase is JobPhase.LOST
+    assert status.phase is EngineJobPhase.LOST
     assert "t-1-1-abcde" in status.detail
 
 
 def test_a_peer_that_failed_because_its_neighbour_was_evicted_is_no_failure_of_the_trial() -> None:
     evicted = running(1, phase="Failed", disruption="EvictionByEvictionAPI")
-    assert judge(running(0, phase="Failed", main=FAILED), evicted, job=failed()).phase is JobPhase.LOST
+    assert judge(running(0, phase="Failed", main=FAILED), evicted, job=failed()).phase is EngineJobPhase.LOST
 
 
 def test_a_job_that_failed_for_a_disruption_is_lost_though_its_pods_are_gone() -> None:
     message = "Pod training/t-1-1-abcde has condition DisruptionTarget matching FailJob rule at index 0"
-    assert judge(job=failed("PodFailurePolicy", message)) == JobStatus(phase=JobPhase.LOST, detail=message)
+    assert judge(job=failed("PodFailurePolicy", message)) == JobStatus(phase=EngineJobPhase.LOST, detail=message)
 
 
 def test_a_job_that_failed_though_no_pod_of_it_failed_by_itself_is_lost() -> None:
     """Whoever asks too late sees neither who deleted the pod nor when."""
     told_to_leave = running(0, phase="Failed", main=FAILED, leaves_by=NOW)
-    assert judge(job=failed()).phase is JobPhase.LOST
-    assert judge(told_to_leave, job=failed()).phase is JobPhase.LOST
-    assert judge(told_to_leave, running(1, phase="Failed", main=FAILED), job=failed()).phase is JobPhase.ENDED
+    assert judge(job=failed()).phase is EngineJobPhase.LOST
+    assert judge(told_to_leave, job=failed()).phase is EngineJobPhase.LOST
+    assert judge(told_to_leave, running(1, phase="Failed", main=FAILED), job=failed()).phase is EngineJobPhase.ENDED
 
 
 def test_a_pod_that_ran_past_the_kubelet_s_limit_ended_and_one_that_waited_past_it_was_lost() -> None:
     reason = "DeadlineExceeded: Pod was active on the node longer than the specified deadline"
-    assert judge(running(0, phase="Failed", reason=reason), job=failed()).phase is JobPhase.ENDED
-    assert judge(pod(0, phase="Failed", reason=reason), job=failed()).phase is JobPhase.LOST
+    assert judge(running(0, phase="Failed", reason=reason), job=failed()).phase is EngineJobPhase.ENDED
+    assert judge(pod(0, phase="Failed", reason=reason), job=failed()).phase is EngineJobPhase.LOST
 
 
 def test_a_job_that_kueue_suspends_while_it_runs_is_lost() -> None:
     suspended = JobState(is_suspended=True)
-    assert judge(job=suspended).phase is JobPhase.QUEUED
-    assert judge(job=suspended, begun=True).phase is JobPhase.LOST
+    assert judge(job=suspended).phase is EngineJobPhase.QUEUED
+    assert judge(job=suspended, begun=True).phase is EngineJobPhase.LOST
 
 
 def test_a_pod_that_was_told_to_leave_has_until_its_grace_is_over() -> None:
-    assert judge(running(0), running(1, leaves_by=NOW + 20.0)).phase is JobPhase.RUNNING
+    assert judge(running(0), running(1, leaves_by=NOW + 20.0)).phase is EngineJobPhase.RUNNING

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from autotuner.domain import wire
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from tests.builders import h100_cluster
@@ -106,11 +106,11 @@ def test_a_job_that_ray_remembers_though_it_was_told_to_forget_it_makes_room(ray
 def test_a_job_waits_until_its_driver_says_that_its_nodes_run(ray: ScriptedRay) -> None:
     handle = ray.engine().submit(order())
     ray.job.message = "Job is currently running."
-    assert ray.engine().look(handle) == JobStatus(phase=JobPhase.QUEUED, detail="Job is currently running.")
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase.QUEUED, detail="Job is currently running.")
     ray.job.says(phase="queued", detail="no 2 nodes have 1 CPU free")
-    assert ray.engine().look(handle) == JobStatus(phase=JobPhase.QUEUED, detail="no 2 nodes have 1 CPU free")
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase.QUEUED, detail="no 2 nodes have 1 CPU free")
     ray.job.says(phase="running", detail="")
-    assert ray.engine().look(handle) == JobStatus(phase=JobPhase.RUNNING)
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase.RUNNING)
 
 
 @pytest.mark.parametrize("phase", ["ended", "lost"])
@@ -118,13 +118,13 @@ def test_a_job_is_over_as_soon_as_its_driver_says_so(ray: ScriptedRay, phase: st
     handle = ray.engine().submit(order())
     ray.job.says(phase="running", detail="")
     ray.job.says(phase=phase, detail="node 1: the node is gone")
-    assert ray.engine().look(handle) == JobStatus(phase=JobPhase(phase), detail="node 1: the node is gone")
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase(phase), detail="node 1: the node is gone")
 
 
 def test_a_driver_that_could_not_be_started_says_nothing_of_the_trial(ray: ScriptedRay) -> None:
     handle = ray.engine().submit(order())
     ray.job.status, ray.job.message = "FAILED", "No module named trials"
-    assert ray.engine().look(handle) == JobStatus(phase=JobPhase.LOST, detail="No module named trials")
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail="No module named trials")
 
 
 def test_nodes_whose_driver_was_killed_get_time_to_be_ended(ray: ScriptedRay) -> None:
@@ -132,32 +132,32 @@ def test_nodes_whose_driver_was_killed_get_time_to_be_ended(ray: ScriptedRay) ->
     handle = engine.submit(order())
     ray.job.says(phase="running", detail="")
     ray.job.status = "FAILED"
-    assert engine.look(handle).phase is JobPhase.RUNNING
+    assert engine.look(handle).phase is EngineJobPhase.RUNNING
 
 
 def test_a_job_that_was_stopped_before_its_nodes_ran_has_ended(ray: ScriptedRay) -> None:
     handle = ray.engine().submit(order())
     ray.job.status = "STOPPED"
-    assert ray.engine().look(handle).phase is JobPhase.ENDED
+    assert ray.engine().look(handle).phase is EngineJobPhase.ENDED
 
 
 def test_a_job_that_ray_has_forgotten_is_lost_unless_its_driver_had_said_how_it_ended(ray: ScriptedRay) -> None:
     engine = ray.engine()
     handle = engine.submit(order())
     job = ray.jobs.pop(NAME)
-    assert engine.look(handle).phase is JobPhase.LOST
+    assert engine.look(handle).phase is EngineJobPhase.LOST
     ray.jobs[NAME] = job
     job.says(phase="ended", detail="")
     another = ray.engine()
     another.look(handle)
     del ray.jobs[NAME]
-    assert another.look(handle).phase is JobPhase.ENDED
+    assert another.look(handle).phase is EngineJobPhase.ENDED
 
 
 def test_a_job_of_that_name_that_somebody_started_since_is_another(ray: ScriptedRay) -> None:
     handle = ray.engine().submit(order())
     ray.job.wish["metadata"] = {"autotuner_mark": "another"}
-    assert ray.engine().look(handle).phase is JobPhase.LOST
+    assert ray.engine().look(handle).phase is EngineJobPhase.LOST
 
 
 def test_a_log_that_cannot_be_had_matters_only_while_the_job_runs(ray: ScriptedRay) -> None:
@@ -166,7 +166,7 @@ def test_a_log_that_cannot_be_had_matters_only_while_the_job_runs(ray: ScriptedR
     with pytest.raises(EngineUnavailable, match="the agent"):
         ray.engine().look(handle)
     ray.job.status = "FAILED"
-    assert ray.engine().look(handle).phase is JobPhase.LOST
+    assert ray.engine().look(handle).phase is EngineJobPhase.LOST
 
 
 def test_a_log_is_read_once_for_all_nodes(ray: ScriptedRay) -> None:
@@ -210,7 +210,7 @@ def test_a_forgotten_job_that_cannot_be_deleted_disturbs_no_other(ray: ScriptedR
     ray.failing[f"DELETE /api/jobs/{NAME}"] = httpx.Response(500, text="RuntimeError")
     engine.forget(forgotten)
     time.sleep(0.3)
-    assert engine.look(other).phase is JobPhase.QUEUED
+    assert engine.look(other).phase is EngineJobPhase.QUEUED
     engine.close()
 
 

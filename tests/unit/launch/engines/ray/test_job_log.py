@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.ray.job_log import JobLog
 
@@ -35,13 +35,13 @@ def test_a_line_that_is_still_being_written_waits() -> None:
     log.take(whole[:-1])
     assert log.status is None
     log.take(whole)
-    assert log.status == JobStatus(phase=JobPhase.QUEUED, detail="no room")
+    assert log.status == JobStatus(phase=EngineJobPhase.QUEUED, detail="no room")
 
 
 def test_lines_of_an_older_job_of_that_name_and_of_ray_say_nothing() -> None:
     log = JobLog("5f3c")
     log.take(line("older", phase="lost", detail="") + "(raylet) warning" + line(phase="running", detail=""))
-    assert log.status == JobStatus(phase=JobPhase.RUNNING)
+    assert log.status == JobStatus(phase=EngineJobPhase.RUNNING)
     assert log.has_begun
 
 
@@ -49,4 +49,4 @@ def test_a_line_that_was_cut_off_says_nothing_and_does_no_harm() -> None:
     log = JobLog("5f3c")
     others = '#5f3c 1\n#5f3c "node"\n#5f3c {"node": null, "text": 1}\n#5f3c ' + "[" * 5_000 + "\n"
     log.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + others + line(phase="ended", detail=""))
-    assert log.status == JobStatus(phase=JobPhase.ENDED)
+    assert log.status == JobStatus(phase=EngineJobPhase.ENDED)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.wire import loads
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
@@ -77,7 +77,7 @@ def test_of_two_jobs_of_a_name_the_one_that_started_is_followed(tmp_path: Path, 
     slurm.list_as(41, "COMPLETED")
     slurm.list_as(99, "RUNNING", nodes="n[1-2]")
     (tmp_path / NAME / "claim").write_text("99\n")
-    assert made.look(handle) == JobStatus(phase=JobPhase.RUNNING, detail="RUNNING on n[1-2]")
+    assert made.look(handle) == JobStatus(phase=EngineJobPhase.RUNNING, detail="RUNNING on n[1-2]")
     assert made.find(NAME) == f"99:{NAME}"
 
 
@@ -112,19 +112,24 @@ def test_a_shared_folder_that_cannot_be_written_is_an_engine_that_cannot_be_had(
 @pytest.mark.parametrize(
     ("state", "reason", "phase", "detail"),
     [
-        ("PENDING", "Resources", JobPhase.QUEUED, "Resources"),
-        ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n2", JobPhase.QUEUED, "ReqNodeNotAvail, UnavailableNodes:n2"),
-        ("CONFIGURING", "None", JobPhase.QUEUED, "CONFIGURING"),
-        ("COMPLETING", "None", JobPhase.RUNNING, "COMPLETING"),
-        ("TIMEOUT", "TimeLimit", JobPhase.ENDED, "TIMEOUT: TimeLimit"),
-        ("OUT_OF_MEMORY", "OutOfMemory", JobPhase.ENDED, "OUT_OF_MEMORY: OutOfMemory"),
-        ("NODE_FAIL", "NodeDown", JobPhase.LOST, "NODE_FAIL: NodeDown"),
-        ("PREEMPTED", "None", JobPhase.LOST, "PREEMPTED"),
-        ("BOOT_FAIL", "None", JobPhase.LOST, "BOOT_FAIL"),
+        ("PENDING", "Resources", EngineJobPhase.QUEUED, "Resources"),
+        (
+            "PENDING",
+            "ReqNodeNotAvail, UnavailableNodes:n2",
+            EngineJobPhase.QUEUED,
+            "ReqNodeNotAvail, UnavailableNodes:n2",
+        ),
+        ("CONFIGURING", "None", EngineJobPhase.QUEUED, "CONFIGURING"),
+        ("COMPLETING", "None", EngineJobPhase.RUNNING, "COMPLETING"),
+        ("TIMEOUT", "TimeLimit", EngineJobPhase.ENDED, "TIMEOUT: TimeLimit"),
+        ("OUT_OF_MEMORY", "OutOfMemory", EngineJobPhase.ENDED, "OUT_OF_MEMORY: OutOfMemory"),
+        ("NODE_FAIL", "NodeDown", EngineJobPhase.LOST, "NODE_FAIL: NodeDown"),
+        ("PREEMPTED", "None", EngineJobPhase.LOST, "PREEMPTED"),
+        ("BOOT_FAIL", "None", EngineJobPhase.LOST, "BOOT_FAIL"),
     ],
 )
 def test_a_job_stands_as_squeue_says_in_its_words(
-    tmp_path: Path, slurm: ScriptedSlurm, state: str, reason: str, phase: JobPhase, detail: str
+    tmp_path: Path, slurm: ScriptedSlurm, state: str, reason: str, phase: EngineJobPhase, detail: str
 ) -> None:
     made = engine(tmp_path, slurm)
     handle = made.submit(order())
@@ -143,7 +148,7 @@ def test_nodes_that_all_said_how_they_ended_are_believed_while_the_controller_is
     with pytest.raises(EngineUnavailable):
         made.look(handle)
     end(tmp_path, 1)
-    assert made.look(handle).phase is JobPhase.ENDED
+    assert made.look(handle).phase is EngineJobPhase.ENDED
 
 
 def test_a_line_of_a_node_that_is_still_being_written_is_no_end(tmp_path: Path, slurm: ScriptedSlurm) -> None:
@@ -151,7 +156,7 @@ def test_a_line_of_a_node_that_is_still_being_written_is_no_end(tmp_path: Path, 
     handle = made.submit(order(num_nodes=1))
     slurm.list_as(41, "RUNNING")
     (tmp_path / NAME / "node-0.out").write_text('#autotuner {"type":"node","exit_code":0}')
-    assert made.look(handle).phase is JobPhase.RUNNING
+    assert made.look(handle).phase is EngineJobPhase.RUNNING
 
 
 def test_what_a_trial_prints_is_no_word_of_its_node(tmp_path: Path, slurm: ScriptedSlurm) -> None:
@@ -159,7 +164,7 @@ def test_what_a_trial_prints_is_no_word_of_its_node(tmp_path: Path, slurm: Scrip
     handle = made.submit(order(num_nodes=1))
     slurm.list_as(41, "RUNNING")
     (tmp_path / NAME / "node-0.out").write_text('#autotuner ["node"]\n#autotuner {torn\nnode\n')
-    assert made.look(handle).phase is JobPhase.RUNNING
+    assert made.look(handle).phase is EngineJobPhase.RUNNING
 
 
 def test_a_job_that_slurm_has_forgotten_is_lost_unless_its_nodes_said_that_they_ended(
@@ -168,10 +173,10 @@ def test_a_job_that_slurm_has_forgotten_is_lost_unless_its_nodes_said_that_they_
     made = engine(tmp_path, slurm)
     handle = made.submit(order())
     slurm.listed = []
-    assert made.look(handle) == JobStatus(phase=JobPhase.LOST, detail="Slurm has forgotten job 41")
+    assert made.look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail="Slurm has forgotten job 41")
     end(tmp_path, 0)
     end(tmp_path, 1)
-    assert made.look(handle).phase is JobPhase.ENDED
+    assert made.look(handle).phase is EngineJobPhase.ENDED
 
 
 def test_a_job_that_slurm_started_again_is_lost(tmp_path: Path, slurm: ScriptedSlurm) -> None:
@@ -181,7 +186,7 @@ def test_a_job_that_slurm_started_again_is_lost(tmp_path: Path, slurm: ScriptedS
     slurm.list_as(41, "COMPLETED")
     (tmp_path / NAME / "restarted").touch()
     assert made.look(handle) == JobStatus(
-        phase=JobPhase.LOST, detail="Slurm forgot that job 41 ran, and started it again"
+        phase=EngineJobPhase.LOST, detail="Slurm forgot that job 41 ran, and started it again"
     )
 
 
@@ -191,7 +196,7 @@ def test_accounting_remembers_what_the_controller_has_forgotten(tmp_path: Path, 
     say(tmp_path, 0, {"type": "node_started"})
     slurm.listed = []
     slurm.accounted = f"41|CANCELLED by 1000|None|None assigned|{NAME}\n"
-    assert made.look(handle) == JobStatus(phase=JobPhase.LOST, detail="CANCELLED: not by the autotuner")
+    assert made.look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail="CANCELLED: not by the autotuner")
 
 
 def test_a_number_that_now_belongs_to_somebody_elses_job_is_not_ours(tmp_path: Path, slurm: ScriptedSlurm) -> None:
@@ -201,7 +206,7 @@ def test_a_number_that_now_belongs_to_somebody_elses_job_is_not_ours(tmp_path: P
     slurm.listed = []
     slurm.list_as(41, "RUNNING", name="somebody-elses")
     slurm.accounted = "41|COMPLETED|None|n1|somebody-elses\n"
-    assert made.look(handle).phase is JobPhase.LOST
+    assert made.look(handle).phase is EngineJobPhase.LOST
 
 
 def test_a_job_that_failed_before_any_node_said_a_word_is_lost_with_what_bash_said(
@@ -212,7 +217,7 @@ def test_a_job_that_failed_before_any_node_said_a_word_is_lost_with_what_bash_sa
     (tmp_path / NAME / "batch.log").write_text("bash: line 3: module: command not found\n")
     slurm.list_as(41, "FAILED", "NonZeroExitCode")
     assert made.look(handle) == JobStatus(
-        phase=JobPhase.LOST, detail="FAILED: NonZeroExitCode: bash: line 3: module: command not found"
+        phase=EngineJobPhase.LOST, detail="FAILED: NonZeroExitCode: bash: line 3: module: command not found"
     )
 
 
@@ -223,10 +228,10 @@ def test_a_job_that_we_cancelled_has_ended_and_one_that_somebody_else_did_is_los
     handle = made.submit(order())
     say(tmp_path, 0, {"type": "node_started"})
     slurm.list_as(41, "CANCELLED")
-    assert made.look(handle).phase is JobPhase.LOST
+    assert made.look(handle).phase is EngineJobPhase.LOST
     assert made.cancel(handle)
     slurm.list_as(41, "CANCELLED")
-    assert made.look(handle) == JobStatus(phase=JobPhase.ENDED, detail="CANCELLED")
+    assert made.look(handle) == JobStatus(phase=EngineJobPhase.ENDED, detail="CANCELLED")
 
 
 def test_a_job_of_which_one_node_ended_and_another_is_down_is_lost(tmp_path: Path, slurm: ScriptedSlurm) -> None:
@@ -235,9 +240,9 @@ def test_a_job_of_which_one_node_ended_and_another_is_down_is_lost(tmp_path: Pat
     slurm.list_as(41, "RUNNING", nodes="n[1-2]")
     end(tmp_path, 0)
     slurm.nodes = ["n1 allocated", "n2 allocated"]
-    assert made.look(handle).phase is JobPhase.RUNNING
+    assert made.look(handle).phase is EngineJobPhase.RUNNING
     slurm.nodes = ["n1 allocated", "n2 down*"]
-    assert made.look(handle) == JobStatus(phase=JobPhase.LOST, detail="n2 down*")
+    assert made.look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail="n2 down*")
 
 
 def test_many_who_ask_at_once_are_answered_by_one_squeue(tmp_path: Path, slurm: ScriptedSlurm) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.runs.engine_job import JobPhase
+from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.slurm.states import JobRow, phase_of, read_sacct, read_squeue
 
 # as squeue 22.05.8 printed it
@@ -52,21 +52,21 @@ def test_words_that_are_no_job_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("state", "phase"),
     [
-        ("PENDING", JobPhase.QUEUED),
-        ("REQUEUED", JobPhase.QUEUED),
-        ("RUNNING", JobPhase.RUNNING),
-        ("COMPLETING", JobPhase.RUNNING),
-        ("SUSPENDED", JobPhase.RUNNING),
-        ("STAGE_OUT", JobPhase.RUNNING),
-        ("COMPLETED", JobPhase.ENDED),
-        ("DEADLINE", JobPhase.ENDED),
-        ("REVOKED", JobPhase.LOST),
-        ("LAUNCH_FAILED", JobPhase.LOST),
+        ("PENDING", EngineJobPhase.QUEUED),
+        ("REQUEUED", EngineJobPhase.QUEUED),
+        ("RUNNING", EngineJobPhase.RUNNING),
+        ("COMPLETING", EngineJobPhase.RUNNING),
+        ("SUSPENDED", EngineJobPhase.RUNNING),
+        ("STAGE_OUT", EngineJobPhase.RUNNING),
+        ("COMPLETED", EngineJobPhase.ENDED),
+        ("DEADLINE", EngineJobPhase.ENDED),
+        ("REVOKED", EngineJobPhase.LOST),
+        ("LAUNCH_FAILED", EngineJobPhase.LOST),
     ],
 )
-def test_every_state_has_its_meaning(state: str, phase: JobPhase) -> None:
+def test_every_state_has_its_meaning(state: str, phase: EngineJobPhase) -> None:
     assert phase_of(state) is phase
 
 
 def test_a_state_that_nobody_knows_yet_is_no_end() -> None:
-    assert phase_of("EXPEDITING") is JobPhase.RUNNING
+    assert phase_of("EXPEDITING") is EngineJobPhase.RUNNING
