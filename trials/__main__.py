@@ -20,6 +20,7 @@ from trials.runtime.parent_death import die_with_parent
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank and return its exit code."""
     die_with_parent(signal.SIGKILL)  # torchrun's ranks have sessions of their own, so killing its group spares them
+    faulthandler.enable()  # a crash in native code leaves a stack
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # a launcher that gives up asks where this rank hangs
     parser = argparse.ArgumentParser(prog="python -m trials", description="Run one rank of a trial.")
     parser.add_argument("--spec", type=Path, required=True, help="a TrialSpec as JSON")

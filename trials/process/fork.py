@@ -45,6 +45,7 @@ def _become_rank(parent: int, folder: Path, rank_info: RankInfo, environment: Ma
         os._exit(_EXIT_BROKEN)  # it died before the kernel was asked to tell
     os.setsid()
     _redirect(folder / "ranks" / str(rank_info.rank))
+    faulthandler.enable()  # a crash in native code leaves a stack
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # a launcher that gives up asks where this rank hangs
     os.environ.update(environment)
     os.environ.update(rank_info.environment())

@@ -22,6 +22,7 @@ OUT_OF_LIMITED_MEMORY = (
 COMMUNICATION = (
     "Connection reset by peer",
     "Connection closed by peer",
+    "Connection closed...typically caused by a remote worker crashing",  # gloo of torch 2.13
     "Connection refused",
     "Broken pipe",
     "Timed out waiting",  # gloo, of the message that a rank waits for
