@@ -17,7 +17,7 @@ from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 
 from autotuner.domain.layouts.choice import Choice
 from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport
+from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
 
 __all__ = [
     "CONFIG",

@@ -21,7 +21,8 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, BatchBalance, Precision
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import StepReport, TrialSettings, TrialSpec
+from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from bench.patient import Patient

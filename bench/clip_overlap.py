@@ -28,7 +28,8 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, GradientClip, Precision
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.detect import detect_cluster
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes

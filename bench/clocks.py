@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.catalog.load import load_accelerator
-from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.jobs.accelerator import Accelerator
 from autotuner.domain.layouts.choice import Precision
 
 __all__ = ["CHIPS", "Chip", "sustained_share"]

@@ -37,7 +37,8 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
-from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.domain.wire import dumps, loads
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

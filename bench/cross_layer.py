@@ -44,7 +44,8 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialSettings
+from autotuner.domain.runs.trial import Trial
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.ports import Launcher, Store
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.worker import Worker

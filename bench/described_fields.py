@@ -17,8 +17,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from docstring_parser import DocstringStyle, parse
 
+from autotuner.domain.jobs.accelerator import Accelerator
 from autotuner.domain.jobs.blocks import LatentAttention, LinearAttention, MixtureOfExperts
-from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.network import Network, Tier

@@ -25,7 +25,8 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.dry_run import DryRunRequest
-from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.errors import AutotunerError
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

@@ -27,7 +27,9 @@ from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSpec
+from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import read_engines
 from autotuner.launch.exclusive import DevicePool

@@ -36,7 +36,8 @@ from autotuner.domain.layouts.choice import (
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialSettings
+from autotuner.domain.runs.trial import Trial
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher

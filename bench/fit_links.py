@@ -23,7 +23,7 @@ from autotuner.catalog.load import load_link
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.communication import collectives
 from autotuner.costmodel.communication.group import Group
-from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.link import Link
 
 Record = Mapping[str, str]
 Texts = npt.NDArray[np.str_]

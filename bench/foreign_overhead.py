@@ -22,7 +22,9 @@ from autotuner.catalog.load import load_cluster
 from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialSpec
+from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun

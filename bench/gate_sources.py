@@ -10,8 +10,9 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.trainers.registration import Registration

@@ -36,8 +36,10 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.rules.legality import RULES, reasons
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Measurement, Trial, TrialSettings, TrialState
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.wire import dumps
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.torch_jobs import profile_of

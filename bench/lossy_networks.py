@@ -27,7 +27,8 @@ from autotuner.domain.jobs.payload import sent_bytes
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, GradientSync, Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes
 from trials.job.attempt import attempt

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.trial import StepReport, Stopped
+from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.trial import Stopped
 
 __all__ = ["Patient"]
 

@@ -33,7 +33,7 @@ from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.comparison import SequentialTest
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.upkeep.retune import RetuneRequest
 from autotuner.ports import Store
 from autotuner.settings import Settings

@@ -37,7 +37,8 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.words import layout_of
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.domain.runs.full_size import FullSizeEstimate
-from autotuner.domain.runs.trial import Measurement, TrialSettings, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.sampler.full_size import FullSize, SmallTrial

@@ -12,8 +12,11 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 
 from autotuner.domain import wire
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.ports import TrialWatcher
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes

@@ -30,10 +30,11 @@ import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.clock import SystemClock
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
@@ -48,7 +49,7 @@ from autotuner.domain.layouts.choice import (
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import SequentialTest
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import TrialSettings, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.domain.upkeep.retune import RetuneRequest, RetuneRun
 from autotuner.launch.detect import detect_cluster
 from autotuner.ports import Store

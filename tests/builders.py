@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.jobs.accelerator import Accelerator
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.profile import (
@@ -31,12 +33,14 @@ from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.full_size import FullSizeEstimate
+from autotuner.domain.runs.measurement import Breakdown, Measurement, PhaseTimes, StepReport
 from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.timeline import RankSeconds, RankTimeline, StepTimeline
-from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, TrialFailure, TrialSettings
-from autotuner.domain.runs.trial import FailureKind as Kind
+from autotuner.domain.runs.trial_failure import FailureKind as Kind
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSettings
 
 
 def tiny_model(**changes: Any) -> TransformerSpec:

@@ -7,7 +7,7 @@ from typing import Any
 
 from api.schemas import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.link_norm import LinkNorm, link_health_of
 from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck

@@ -10,7 +10,7 @@ from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures,
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.trial import FailureKind
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.results.accuracy import ComparedTrial
 from autotuner.search.results.answer import Answer, Why
 from autotuner.search.results.beaten import Beaten, Rival

@@ -5,7 +5,8 @@ from __future__ import annotations
 from api.examples.predictions import layout, prediction
 from api.schemas import RankingPage, TrialDetail, TrialPage
 from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.trial import Breakdown, Measurement, PhaseTimes, StepReport, Trial, TrialState
+from autotuner.domain.runs.measurement import Breakdown, Measurement, PhaseTimes, StepReport
+from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.ports import Page
 from autotuner.search.standings import Standing
 

@@ -15,7 +15,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.search.expressible import trial_space
 
 __all__ = ["BudgetChange", "SweepClone"]

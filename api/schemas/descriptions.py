@@ -7,7 +7,8 @@ from typing import Literal, Self
 
 from autotuner.catalog.load import Fact
 from autotuner.catalog.stack_profiles import StackProfile
-from autotuner.domain.jobs.cluster import Accelerator, Cluster
+from autotuner.domain.jobs.accelerator import Accelerator
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
 

@@ -13,7 +13,8 @@ from api.schemas.requests import JobRequest
 from autotuner.bootstrap import App
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSettings, TrialState
+from autotuner.domain.runs.trial import TrialState
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.studies.front import front
 from autotuner.domain.studies.space import Candidate, OptimizerSpace
 from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState

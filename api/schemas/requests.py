@@ -32,7 +32,7 @@ from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepRequest
 from autotuner.domain.runs.told import require_told
 from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.errors import InvalidInput
 from autotuner.search.answers import Question
 from autotuner.search.expressible import trial_space

@@ -13,10 +13,12 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.footprint import Footprint
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.time_to_loss import time_to_loss_s
-from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, Trial, TrialFailure, TrialState
+from autotuner.domain.runs.trial import Stopped, Trial, TrialState
+from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.standings import Standing, standings
 from autotuner.search.text.loss_gates import unranked_in_words

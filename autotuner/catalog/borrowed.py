@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from autotuner.catalog.kernels import borrowed_attention, borrowed_products
 from autotuner.catalog.load import accelerator_facts, is_as_catalogued, link_facts
-from autotuner.domain.jobs.cluster import Accelerator, Cluster
+from autotuner.domain.jobs.accelerator import Accelerator
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 
 __all__ = ["borrowed_facts"]

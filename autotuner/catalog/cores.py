@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from autotuner.domain.jobs.cluster import MeasuredCollective
 from autotuner.domain.jobs.core_times import CoreTimes
+from autotuner.domain.jobs.link import MeasuredCollective
 from autotuner.domain.wire import from_dict
 
 __all__ = ["core_collectives", "core_times"]

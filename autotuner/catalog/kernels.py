@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from autotuner.catalog.measured import with_measured
-from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.jobs.accelerator import Accelerator
 from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
 from autotuner.domain.layouts.choice import NARROW_PRECISIONS, AttentionKernel, Precision
 

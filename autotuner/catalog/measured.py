@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from autotuner.domain.jobs.cluster import Accelerator, MeasuredAttention
+from autotuner.domain.jobs.accelerator import Accelerator, MeasuredAttention
 from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws
 from autotuner.domain.layouts.choice import Precision
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.jobs.accelerator import Accelerator
 from autotuner.domain.jobs.tariff import Tariff
 from autotuner.errors import NotFound
 

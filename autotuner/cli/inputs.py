@@ -17,7 +17,7 @@ from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.studies.space import OptimizerSpace
 from autotuner.domain.wire import from_dict, to_dict, without_defaults
 from autotuner.errors import InvalidInput, NotFound

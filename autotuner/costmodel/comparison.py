@@ -13,7 +13,7 @@ from autotuner.catalog.compared import Compared, comparisons, model_kind, pooled
 from autotuner.catalog.cores import core_times
 from autotuner.catalog.load import is_as_catalogued
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
-from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.jobs.accelerator import Accelerator
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.domain.layouts.option import Kind, Option

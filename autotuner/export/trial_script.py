@@ -14,7 +14,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import TRIAL_RULES
 from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.runs.trial import TrialSettings, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 

@@ -15,8 +15,11 @@ import psutil
 from filelock import FileLock, Timeout
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.detect import visible_gpus
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.ports import Launcher, TrialWatcher

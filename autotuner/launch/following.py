@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.domain.runs.trial import StepReport, Stopped, TrialSpec
+from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.ranks import Ranks, launcher_work
 from autotuner.launch.reports import TrialReports
 from autotuner.launch.verdict import is_complete

@@ -14,9 +14,12 @@ from uuid import uuid4
 import structlog
 
 from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.measuring import Peak
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.wire import dumps
 from autotuner.errors import AutotunerError
 from autotuner.keeper import kernel_oom_kills

@@ -8,8 +8,11 @@ from dataclasses import replace
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import Outcome, Stopped
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.pooling import pooled
 from autotuner.launch.proxy import extrapolated, proxies
 from autotuner.ports import Launcher, TrialWatcher

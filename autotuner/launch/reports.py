@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from autotuner.domain.jobs.profile import CollectivePoint, Measurements
 from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.domain.runs.measurement import Breakdown, Measurement, StepReport
 from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.wire import from_dict
 
 __all__ = ["RankFailure", "Reports", "TrialFiles", "TrialReports"]

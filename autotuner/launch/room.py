@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import psutil
 
-from autotuner.domain.runs.trial import FailureKind, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.detect import num_usable_cores
 from autotuner.units import format_bytes
 

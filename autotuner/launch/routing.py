@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotuner.domain.jobs.cluster import LOCAL, Cluster
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
 __all__ = ["RoutedLauncher"]

@@ -7,8 +7,11 @@ from typing import Protocol
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Measurement, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 
 __all__ = ["Launcher", "TrialWatcher"]
 

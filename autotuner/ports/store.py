@@ -16,11 +16,12 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
+from autotuner.domain.runs.measurement import StepReport
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Outcome, StepReport, Trial
+from autotuner.domain.runs.trial import Outcome, Trial
 from autotuner.ports.access import AccessStore
 from autotuner.ports.accounts import AccountStore
 from autotuner.ports.announcements import AnnouncementStore

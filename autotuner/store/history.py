@@ -18,7 +18,8 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import FailureKind, TrialState
+from autotuner.domain.runs.trial import TrialState
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.errors import InvalidInput
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnyRow, AnySelect

@@ -12,11 +12,13 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepEnd, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Measurement, Outcome, StepReport, Stopped, Trial, TrialFailure, TrialState
+from autotuner.domain.runs.trial import Outcome, Stopped, Trial, TrialState
+from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.errors import Conflict, InvalidInput, LeaseLost
 from autotuner.store import interventions
 from autotuner.store.identity import trial_id

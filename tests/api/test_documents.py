@@ -13,8 +13,8 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import to_dict
 from tests.builders import cpu_cluster, measurement, sweep_request, tiny_model
 

@@ -8,7 +8,7 @@ import pytest
 
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from tests.api.service import StoreDriver
 from tests.api.test_predictions import JOB
 from tests.builders import breakdown, cpu_cluster, cpu_layout, measurement, step_timeline, sweep_request, tiny_job

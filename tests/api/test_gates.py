@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from autotuner.domain.runs.challenge import ChallengeFindings
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import StopReason, SweepState
-from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import to_dict
 from autotuner.ports import Store
 from autotuner.search.upkeep.gates.concluding import conclude_gates

@@ -8,8 +8,9 @@ import pytest
 from api.schemas import SweepSummary
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import Budget
-from autotuner.domain.runs.trial import Measurement, Stopped
+from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.wire import to_dict
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
 from autotuner.store.sql import memory_store
@@ -122,7 +122,8 @@ def own_page(browser: Browser, address: str, complaints: list[str]) -> Iterator[
 
 def new_page(browser: Browser, address: str) -> Page:
     page = browser.new_context(base_url=address, viewport=VIEWPORT).new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(15_000)
+    expect.set_options(timeout=15_000)  # it waits so long only where a busy machine is late, or the test fails
     return page
 
 

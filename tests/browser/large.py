@@ -16,18 +16,12 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.layouts.layout import RANK_DEGREES
+from autotuner.domain.runs.measurement import Breakdown, Measurement, PhaseTimes
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import (
-    Breakdown,
-    FailureKind,
-    Measurement,
-    Outcome,
-    PhaseTimes,
-    Trial,
-    TrialFailure,
-    TrialSpec,
-)
+from autotuner.domain.runs.trial import Outcome, Trial
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from tests.api.service import NOW, StoreDriver

@@ -14,10 +14,11 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
-from autotuner.domain.runs.trial import Measurement, Trial
+from autotuner.domain.runs.trial import Trial
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, step_report, sweep_request, tiny_job, tiny_model
 from tests.slow_links import stepped

@@ -14,7 +14,8 @@ from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.interventions import Rerun
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepState
-from autotuner.domain.runs.trial import FailureKind, Stopped, TrialFailure, TrialState
+from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound, QuotaExceeded
 from autotuner.ports import Store
 from tests.builders import cpu_layout, measurement, step_report, sweep_request

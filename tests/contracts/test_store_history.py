@@ -8,7 +8,9 @@ from typing import Any
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.runs.job_key import job_key
 from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.trial import FailureKind, Stopped, TrialSettings
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.ports import Store
 from tests.builders import (
     cpu_cluster,

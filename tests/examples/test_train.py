@@ -12,7 +12,7 @@ import pytest
 import autotuner_report
 from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.wire import dumps
 from autotuner.export.registry import export
 from tests.builders import cpu_layout, tiny_job, tiny_model

@@ -13,11 +13,13 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Measurement, StepReport, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.upkeep.announcement import Webhook
 from autotuner.domain.upkeep.retune import RetuneRequest
 from autotuner.domain.wire import dumps, from_dict, from_known, loads, to_dict

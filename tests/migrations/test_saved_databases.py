@@ -18,7 +18,8 @@ from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import StopReason, SweepState
-from autotuner.domain.runs.trial import FailureKind, Stopped, TrialState
+from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.upkeep.announcement import DeliveryState
 from autotuner.domain.upkeep.retune import RunState, Trigger
 from autotuner.ports import Store

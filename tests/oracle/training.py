@@ -17,7 +17,7 @@ from torch import Tensor
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import BatchBalance, GradientSync
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSettings, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from tests.builders import cpu_layout
 from tests.oracle.covering import WORKLOAD, Case
 from tests.trials.specs import trial_spec

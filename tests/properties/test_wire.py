@@ -9,7 +9,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prediction import StepTime
-from autotuner.domain.runs.trial import TrialFailure
+from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.domain.wire import dumps, from_dict, loads, to_dict
 from tests.properties.strategies import jobs, layouts, models
 

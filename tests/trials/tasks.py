@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from autotuner.domain import wire
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from tests.builders import minds_nodes
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.trial import Measurement, Stopped
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from autotuner.clock import SystemClock
+from autotuner.domain.runs.measurement import StepReport
 from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.domain.runs.trial import StepReport, TrialState
+from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.studies.space import OptimizerSpace, Range
 from autotuner.domain.studies.study import OptimizerStudyRequest, StudyBudget, StudyState
 from autotuner.domain.studies.trial import OptimizerTrial

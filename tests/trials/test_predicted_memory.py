@@ -13,7 +13,7 @@ from autotuner.domain.layouts.choice import AttentionKernel, Recompute, ShardLev
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.dry_run import DryRunRequest, RankDryRun
 from autotuner.domain.runs.prediction import Memory
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b
 

@@ -9,7 +9,9 @@ import pytest
 
 from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, TrialFailure
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial import Outcome
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.zygote import Forks

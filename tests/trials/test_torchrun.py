@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from autotuner.domain import wire
-from autotuner.domain.runs.trial import Measurement, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_spec import TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.agreement import TOLERANCES
 from tests.trials.specs import fsdp, trial_spec

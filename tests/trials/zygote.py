@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain import wire
+from autotuner.domain.runs.measurement import Breakdown, Measurement, StepReport
 from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial import Breakdown, Measurement, StepReport, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process

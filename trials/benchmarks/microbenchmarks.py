@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from autotuner.domain.jobs.cluster import CollectiveKind
+from autotuner.domain.jobs.link import CollectiveKind
 from autotuner.domain.jobs.profile import AttentionPoint, CollectivePoint, GemmPoint, TrafficPoint
 from autotuner.domain.layouts.choice import Precision
 from trials.model.attention import BACKENDS

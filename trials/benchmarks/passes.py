@@ -23,7 +23,7 @@ from autotuner.domain.jobs.profile import PassKind, PassPoint
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from trials.distributed.data.fsdp_ddp import reshard
 from trials.distributed.loss import loss_context, loss_of
 from trials.distributed.mesh import Grid

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from autotuner.domain.jobs.stages import stage_layers, stages_of_rank
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from trials.distributed.context.plan import context_core, context_part
 from trials.distributed.data.fsdp_ddp import replicated_or_sharded, shard, shard_experts
 from trials.distributed.expert import local_experts, spread_experts

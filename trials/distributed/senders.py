@@ -10,7 +10,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # exported, b
 
 from autotuner.domain.jobs.placement import place_of
 from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.pipeline_schedules.named import named_schedule
 from trials.pipelines.delegated import Delegates
 from trials.pipelines.meeting import Meeting

@@ -13,7 +13,7 @@ from itertools import product
 
 from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
 from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 
 __all__ = ["Extrapolation"]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.cluster import Accelerator, Cluster, Link
+from autotuner.domain.jobs.accelerator import Accelerator
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.network import Network
 from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, RankPlacement
 from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
 from autotuner.domain.runs.optimizer import OptimizerName
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from trials.runtime.rank import RankInfo
 

@@ -13,7 +13,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # exported, b
 from autotuner.domain import wire
 from autotuner.domain.layouts.collectives import collective_environment
 from autotuner.domain.runs.measuring import Peak
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.units import MIB
 from trials.benchmarks import gemm

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.runs.optimizer import OptimizerName
 from autotuner.domain.runs.periods import averages_in
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from trials.distributed.mesh import Grid, local_part
 from trials.resharding.whole_state import WholeState

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from autotuner.domain.runs.death_words import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY
-from autotuner.domain.runs.trial import FailureKind
+from autotuner.domain.runs.trial_failure import FailureKind
 
 __all__ = ["NonFiniteLoss", "classify", "headline"]
 

@@ -10,8 +10,10 @@ from typing import Any
 from autotuner.domain import wire
 from autotuner.domain.jobs.profile import CollectivePoint, Measurements
 from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.domain.runs.measurement import Breakdown, Measurement, StepReport
 from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, StepReport, TrialSpec
+from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.domain.runs.trial_spec import TrialSpec
 
 __all__ = ["Reporter"]
 

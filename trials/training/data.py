@@ -17,7 +17,7 @@ from autotuner.domain.jobs.lengths import LengthDistribution
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import any_of
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from trials.batches.micro_batch import MicroBatch, packed, padded
 from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.training.languages import Languages

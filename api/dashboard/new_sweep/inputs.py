@@ -16,7 +16,7 @@ from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.objective_text import profile_text, read_metrics, read_profile
 from autotuner.domain.runs.sweep import Budget
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.wire import from_dict, to_dict, without_defaults
 
 __all__ = ["BUDGET", "GENERAL", "INPUTS", "LOSS_GATE", "TRIAL", "WORKLOAD", "Input", "id_of"]

@@ -21,7 +21,7 @@ from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.objective_text import metrics_text, profile_text
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.wire import from_dict, to_dict
 
 __all__ = ["Said", "said"]

@@ -59,7 +59,7 @@ def as_request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> Dr
     """What torch is asked for a layout; ``InvalidInput`` where trials cannot run it, or it has no such rank."""
     from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
     from autotuner.domain.runs.dry_run import DryRunRequest, telling_ranks
-    from autotuner.domain.runs.trial import TrialSettings, TrialSpec
+    from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 
     require_legal(layout, job, (*RULES, *TRIAL_RULES))
     if rank is not None and rank >= layout.world_size:

@@ -13,7 +13,7 @@ from rich.text import Text
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.rankings import in_sentences, predicted_mfu
-from autotuner.domain.runs.trial import Measurement
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases

@@ -18,7 +18,7 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumn
 from autotuner.costmodel.communication.network_loads import NetworkLoad
 from autotuner.costmodel.communication.slow_links import SlowLinks
 from autotuner.costmodel.communication.wired_node import WiredNode
-from autotuner.domain.jobs.cluster import Link
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.wiring import PathKind
 
 __all__ = ["FlatRing", "Group", "LinkTime"]

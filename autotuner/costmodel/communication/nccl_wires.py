@@ -15,7 +15,8 @@ from autotuner.costmodel.communication.nccl_tables import (
     Generation,
 )
 from autotuner.costmodel.communication.nccl_tuning import Channels, Wires
-from autotuner.domain.jobs.cluster import Accelerator, Cluster
+from autotuner.domain.jobs.accelerator import Accelerator
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.choice import Fp8Recipe
 from autotuner.units import GIGA
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.costmodel.columns import Floats
-from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.jobs.accelerator import Accelerator
 
 __all__ = ["exposed_s", "overlap_share"]
 

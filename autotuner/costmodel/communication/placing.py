@@ -13,7 +13,8 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumn
 from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.network_loads import network_loads, relayed_share
 from autotuner.costmodel.communication.places import Places
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.network import Network
 from autotuner.domain.layouts.choice import RankPlacement
 

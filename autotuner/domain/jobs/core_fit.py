@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from autotuner.domain.jobs.cluster import MeasuredCollective
 from autotuner.domain.jobs.core_times import CoreTimes, PassTimes, ShardTimes, SplitTimes
+from autotuner.domain.jobs.link import MeasuredCollective
 from autotuner.domain.jobs.profile import CollectivePoint, Measurements, PassKind, PassPoint
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 

@@ -7,16 +7,10 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from autotuner.domain import check
-from autotuner.domain.jobs.cluster import (
-    Accelerator,
-    Cluster,
-    CollectiveKind,
-    Link,
-    MeasuredAttention,
-    MeasuredCollective,
-    MeasuredGemm,
-)
+from autotuner.domain.jobs.accelerator import Accelerator, MeasuredAttention, MeasuredGemm
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.core_times import CoreTimes
+from autotuner.domain.jobs.link import CollectiveKind, Link, MeasuredCollective
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.link_norm import link_health_of
 from autotuner.domain.jobs.link_points import LinkPoint, num_ends

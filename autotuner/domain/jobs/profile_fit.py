@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from autotuner.domain.jobs.cluster import MeasuredAttention, MeasuredGemm
+from autotuner.domain.jobs.accelerator import MeasuredAttention, MeasuredGemm
 from autotuner.domain.jobs.core_fit import fit_collectives, fit_core
 from autotuner.domain.jobs.profile import AttentionPoint, CollectivePoint, DeviceProfile, GemmPoint, Measurements
 from autotuner.domain.layouts.choice import Precision

@@ -9,7 +9,7 @@ from autotuner.domain import check
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.domain.jobs.link_points import LinkPoint
 from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.trial import Measurement
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.errors import InvalidInput
 
 __all__ = ["CheckFindings", "CheckLine", "CheckRequest", "CheckState", "ClusterCheck", "check_engine"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from autotuner.domain.jobs.stages import V_SCHEDULES
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 
 __all__ = ["CollectiveCount", "DryRun", "DryRunRequest", "HeldBytes", "OperationCounts", "RankDryRun", "telling_ranks"]
 

@@ -6,7 +6,7 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stages import stage_layers
 from autotuner.domain.layouts.choice import AttentionKernel, Recompute
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 
 __all__ = ["model_flop", "recomputed_flop"]
 

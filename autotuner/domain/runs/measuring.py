@@ -10,10 +10,11 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link_words import links_in_brief
 from autotuner.domain.jobs.payload import steps_per_exchange
 from autotuner.domain.runs.flop import model_flop, recomputed_flop
+from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
 from autotuner.domain.runs.pace import half_interval_s
 from autotuner.domain.runs.periods import levelled
 from autotuner.domain.runs.robust import RobustMeasurement
-from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 
 __all__ = ["FOREIGN_CPU_SHARE", "LINKS", "Peak", "Seen", "measurement_of", "quartile_distance", "step_report"]
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.footprint import Footprint
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.robust import RobustMeasurement
-from autotuner.domain.runs.trial import Measurement
 from autotuner.units import format_rate
 
 __all__ = ["Figures", "Metric", "Rates"]

@@ -11,9 +11,10 @@ from autotuner.domain import check
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.footprint import Footprint
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.metric import Figures, Metric, Rates
 from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.trial import Measurement, Trial
+from autotuner.domain.runs.trial import Trial
 from autotuner.errors import InvalidInput
 
 __all__ = ["WORTHWHILE_GAIN", "Objective", "Weight"]

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from autotuner.domain.runs.periods import levelled, shows_average
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 
 __all__ = ["Pace", "half_interval_s", "is_stationary"]
 

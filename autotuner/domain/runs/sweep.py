@@ -22,7 +22,8 @@ from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep_state import StopReason, SweepEnd, SweepState
 from autotuner.domain.runs.told import require_told
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import TrialSettings, TrialState
+from autotuner.domain.runs.trial import TrialState
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.errors import InvalidInput
 
 __all__ = [

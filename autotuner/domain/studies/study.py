@@ -10,7 +10,7 @@ from autotuner.domain.jobs.cluster import SIMULATED, Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.studies.space import Candidate, OptimizerSpace
 from autotuner.errors import InvalidInput
 

@@ -11,7 +11,9 @@ from autotuner.domain.jobs.profile import DeviceProfile, Measurements, Wanted, k
 from autotuner.domain.jobs.profile_fit import fit_profile
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.cluster_check import CheckState
-from autotuner.domain.runs.trial import Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import AutotunerError, NotFound
 from autotuner.launch.checks.benchmark_job import BenchmarkJob
 from autotuner.launch.checks.hold import Hold

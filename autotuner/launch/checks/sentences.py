@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.link_words import links_compared, links_judged
 from autotuner.domain.jobs.profile import CollectivePoint, DeviceProfile, knows_links, measured_link_health, profiled
 from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.trial import Measurement, TrialFailure
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = [

@@ -7,7 +7,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.cluster_check import ClusterCheck
-from autotuner.domain.runs.trial import TrialSettings, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 
 __all__ = ["benchmark_spec", "small_trial"]
 

@@ -7,7 +7,7 @@ import random
 from statistics import NormalDist
 
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.wire import dumps, to_dict
 
 __all__ = ["Luck", "run_of"]

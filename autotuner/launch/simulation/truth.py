@@ -12,9 +12,10 @@ from autotuner.costmodel.under_faults import step_times_under
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stack import Stack
+from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.robust import RobustMeasurement
-from autotuner.domain.runs.trial import Measurement, PhaseTimes, StepReport, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import Scenario
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from autotuner.catalog.load import load_stack
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.measuring import Peak
-from autotuner.domain.runs.trial import Measurement, StepReport, TrialFailure, TrialSpec
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.wire import dumps
 from autotuner.export.registry import export
 from autotuner.export.target import Export

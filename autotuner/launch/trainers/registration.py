@@ -12,7 +12,7 @@ from typing import Any
 
 from autotuner.catalog.load import load_stack, stacks
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS

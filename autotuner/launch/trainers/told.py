@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.measuring import Peak, Seen, measurement_of
-from autotuner.domain.runs.trial import Measurement, StepReport, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.launch.reports import RankFailure

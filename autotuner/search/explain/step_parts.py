@@ -15,8 +15,8 @@ from autotuner.costmodel.step.pass_shares import pass_shares
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import ContextExchange, ShardLevel
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
 from autotuner.domain.runs.prediction import StepTime
-from autotuner.domain.runs.trial import Breakdown, PhaseTimes
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.text.sentences import likely, percent
 from autotuner.units import format_seconds

@@ -11,9 +11,10 @@ from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import require_legal
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.prediction import Memory, StepTime
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Measurement, Trial
+from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.step_parts import StepParts, step_parts
 
 __all__ = ["StagePeak", "TrialParts", "stage_peaks", "trial_parts"]

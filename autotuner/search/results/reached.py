@@ -8,10 +8,11 @@ from typing import Literal
 
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.metric import Figures
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Measurement, Trial
+from autotuner.domain.runs.trial import Trial
 from autotuner.ports import RankedTime
 
 __all__ = ["Reached", "Source", "ranked_times", "source_of"]

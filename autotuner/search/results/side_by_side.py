@@ -10,9 +10,10 @@ from typing import Literal
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.runs.estimate import TrialEstimate
+from autotuner.domain.runs.measurement import Breakdown
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import Memory, Prediction
-from autotuner.domain.runs.trial import Breakdown, Trial
+from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.step_parts import PartKind, step_parts
 from autotuner.search.results.reached import source_of
 from autotuner.search.standings import Standing

@@ -10,7 +10,8 @@ import numpy as np
 
 from autotuner.costmodel.columns import Integers
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import FailureKind, Trial
+from autotuner.domain.runs.trial import Trial
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.text.sentences import change_in_words
 from autotuner.units import format_bytes

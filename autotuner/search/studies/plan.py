@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.domain.runs.trial import TrialFailure, TrialSpec, TrialState
+from autotuner.domain.runs.trial import TrialState
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.studies.curve import LossCurve
 from autotuner.domain.studies.front import front
 from autotuner.domain.studies.space import Candidate

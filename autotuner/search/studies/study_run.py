@@ -9,7 +9,9 @@ import structlog
 
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.trial import StepReport, Stopped, TrialFailure, TrialState
+from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.domain.studies.study import StudyState
 from autotuner.domain.studies.trial import OptimizerTrial
 from autotuner.errors import LeaseLost

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.runs.trial import FailureKind, Outcome, Stopped, Trial, TrialFailure
+from autotuner.domain.runs.trial import Outcome, Stopped, Trial
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 
 __all__ = ["MAX_ATTEMPTS", "given_up", "unless_lost_again"]
 

@@ -9,7 +9,10 @@ from autotuner.domain.layouts.choice import GradientClip, GradientSync
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate, Training, is_hopeless, judge
-from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
 __all__ = ["gate_settings", "run_gate"]

@@ -16,10 +16,11 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.measurement import StepReport
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Demand, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import StepReport, Stopped, Trial, TrialState
+from autotuner.domain.runs.trial import Stopped, Trial, TrialState
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sweeps.candidates import Candidates
 from autotuner.search.sweeps.instructions import Finish, Instruction, Repeat, RunTrial, Wait

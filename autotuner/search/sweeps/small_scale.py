@@ -15,7 +15,8 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.full_size import FullSizeEstimate
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import FailureKind, Trial, TrialState
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.full_size import FullSize, SmallTrial
 from autotuner.search.sampler.stand_ins import StandIn

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from autotuner.domain.runs.objective import WORTHWHILE_GAIN
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import FailureKind, Trial
+from autotuner.domain.runs.trial import Trial
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.fronts.of_trials import adds_to_front, valued
 from autotuner.units import format_seconds
 

@@ -15,9 +15,11 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Trial, TrialState
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.wire import from_dict
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import Proposal

@@ -16,19 +16,13 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Demand, Sweep
-from autotuner.domain.runs.trial import (
-    FailureKind,
-    Measurement,
-    Outcome,
-    StepReport,
-    Stopped,
-    Trial,
-    TrialFailure,
-    TrialSpec,
-)
+from autotuner.domain.runs.trial import Outcome, Stopped, Trial
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
 from autotuner.search.expressible import trial_rules

@@ -7,10 +7,10 @@ from autotuner.costmodel.under_faults import predicted_under
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.footprint import Footprint
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Measurement
 
 __all__ = ["Worths"]
 

@@ -9,6 +9,7 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.interventions import Interventions
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Weight
 from autotuner.domain.runs.prediction import Prediction
@@ -16,7 +17,8 @@ from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialState
+from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, Words, metadata, word
 
 __all__ = ["events", "failures", "gates", "measurements", "steps", "sweeps", "trials", "workers"]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotuner.domain.layouts.choice import AttentionKernel
-from autotuner.domain.runs.trial import FailureKind, Measurement, TrialFailure
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.launch.trainers.registration import read_trainers
 from tests.builders import cpu_cluster, cpu_layout
 from tests.contracts.engine_contract import EngineSubject

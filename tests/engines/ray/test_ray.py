@@ -12,7 +12,7 @@ import pytest
 
 from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.runs.trial import Measurement
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobOrder
 from autotuner.launch.trainers.registration import read_trainers
 from tests.builders import cpu_cluster, cpu_layout

@@ -22,7 +22,7 @@ from autotuner.domain.layouts.choice import (
 )
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.dry_run import DryRun, DryRunRequest, RankDryRun
-from autotuner.domain.runs.trial import TrialSettings, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.domain.wire import dumps
 from tests.builders import cpu_layout, llama_70b, tiny_model
 from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero

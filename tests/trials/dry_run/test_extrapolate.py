@@ -5,7 +5,7 @@ from dataclasses import replace
 from autotuner.domain.jobs.stages import stage_layers
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.dry_run.extrapolate import Extrapolation

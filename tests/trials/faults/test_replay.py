@@ -11,7 +11,9 @@ import pytest
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, TrialFailure
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial import Outcome
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from tests.builders import cpu_cluster, cpu_layout

@@ -17,7 +17,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import ddp, hsdp, trial_spec, zero

@@ -12,7 +12,7 @@ import pytest
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.units import MIB
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer

@@ -10,7 +10,8 @@ import pytest
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.trial import Measurement, TrialSettings
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from tests.builders import cpu_cluster, cpu_layout

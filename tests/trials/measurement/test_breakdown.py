@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.domain.layouts.choice import PipelineSchedule, Recompute
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Breakdown
+from autotuner.domain.runs.measurement import Breakdown
 from tests.builders import breakdown, cpu_layout
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
 from tests.trials.zygote import Zygote

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Recompute
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.flop import model_flop, recomputed_flop
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.model.attention import kernel_context

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 from autotuner.domain import wire
-from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport
+from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.trial_failure import FailureKind
 from tests.builders import measurement, step_report
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import read_lines

@@ -20,7 +20,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import BatchBalance, GradientSync, PayloadPrecision, Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.periods import averages_in, mean_over_period
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from tests.builders import tiny_model
 from tests.trials.agreement import Case, for_each
 from tests.trials.specs import GPT_2, PIPELINE, SEQUENCE, TENSOR, THREE_STEPS, ZBV, ddp, hsdp, trial_spec, zero

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotuner.catalog.borrowed import borrowed_facts
 from autotuner.catalog.load import accelerators, load_cluster
-from autotuner.domain.jobs.cluster import MeasuredAttention, MeasuredGemm
+from autotuner.domain.jobs.accelerator import MeasuredAttention, MeasuredGemm
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from tests.builders import h100
 

@@ -20,7 +20,7 @@ from autotuner.catalog.load import (
     models,
     stacks,
 )
-from autotuner.domain.jobs.cluster import Accelerator
+from autotuner.domain.jobs.accelerator import Accelerator
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.wire import from_dict, to_dict

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.catalog.kernels import kernels_for
-from autotuner.domain.jobs.cluster import MeasuredAttention, MeasuredGemm
+from autotuner.domain.jobs.accelerator import MeasuredAttention, MeasuredGemm
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from tests.builders import cpu_cluster
 

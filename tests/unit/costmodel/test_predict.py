@@ -12,8 +12,8 @@ from autotuner.catalog.load import load_cluster, load_stack
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
 from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.jobs.cluster import Link
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel

@@ -12,8 +12,8 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Measurement
 from autotuner.domain.wire import SCHEMA_VERSION, dumps, from_dict, loads, to_dict, without_defaults
 from autotuner.errors import InvalidInput
 from tests.builders import measurement, sweep_request, tiny_job, tiny_model

@@ -17,7 +17,7 @@ from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import TRIAL_RULES
 from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import export, read
 from autotuner.export.trial_script import SBATCH, TORCHRUN, trial_spec

@@ -18,7 +18,10 @@ import pytest
 
 from autotuner.bootstrap import build
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Measurement, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher

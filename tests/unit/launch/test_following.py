@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.trial import StepReport
+from autotuner.domain.runs.measurement import StepReport
 from autotuner.domain.wire import to_dict
 from autotuner.launch.following import follow
 from autotuner.launch.ranks import CannotRun, Death

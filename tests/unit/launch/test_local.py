@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.trial import FailureKind, StepReport, TrialFailure, TrialSpec
+from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.wire import to_dict
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

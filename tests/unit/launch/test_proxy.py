@@ -9,7 +9,9 @@ from autotuner.domain.jobs.model import MixtureOfExperts
 from autotuner.domain.jobs.stages import stage_layers
 from autotuner.domain.layouts.choice import PipelineSchedule, Recompute
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Breakdown, FailureKind, Measurement, TrialFailure, TrialSpec
+from autotuner.domain.runs.measurement import Breakdown, Measurement
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 from autotuner.launch.proxy import extrapolated, proxies
 from tests.builders import cpu_layout, tiny_model

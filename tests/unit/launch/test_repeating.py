@@ -8,8 +8,11 @@ import pytest
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSettings, TrialSpec
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.ports import TrialWatcher

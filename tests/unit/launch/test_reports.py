@@ -7,7 +7,7 @@ import pytest
 
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial import FailureKind
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.wire import SCHEMA_VERSION, to_dict
 from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, step_report

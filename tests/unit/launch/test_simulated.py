@@ -18,7 +18,10 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial import Outcome, Stopped
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation.scenario import Scenario
 from tests.builders import h100_cluster, llama_70b

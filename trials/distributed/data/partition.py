@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from trials.clipping.hooks import average
 from trials.clipping.overlap import Overlap
 from trials.collectives.communicator import Communicator

@@ -10,7 +10,8 @@ from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
 from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
 from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import FailureKind, Trial
+from autotuner.domain.runs.trial import Trial
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.upkeep.environment import environment_changes
 from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.search.comparing.compare import compare

@@ -17,7 +17,7 @@ from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on

@@ -7,7 +7,7 @@ import pytest
 from api.dashboard.new_sweep.inputs import INPUTS
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.sweep import Budget
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 
 
 @pytest.mark.parametrize(

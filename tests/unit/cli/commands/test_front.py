@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.trial import Measurement
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, measurement

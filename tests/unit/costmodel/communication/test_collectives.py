@@ -13,7 +13,8 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication import collectives
 from autotuner.costmodel.communication.group import MULTICAST_S, OWN_SHARD_COST, Group
 from autotuner.costmodel.communication.process_groups import group_of, replicate_group
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster

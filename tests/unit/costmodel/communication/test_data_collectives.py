@@ -17,7 +17,8 @@ from autotuner.costmodel.communication.data_collectives import (
 )
 from autotuner.costmodel.communication.group import TREE_WAIT, Group
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.network import Network
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement, ShardLevel
 from autotuner.domain.layouts.layout import Layout

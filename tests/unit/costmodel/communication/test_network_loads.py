@@ -17,7 +17,8 @@ from autotuner.costmodel.communication.process_groups import (
     replicate_group,
     shard_group,
 )
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.network import Network, Tier
 from autotuner.domain.layouts.choice import RankOrder, RankPlacement, ShardLevel
 from autotuner.domain.layouts.layout import Layout

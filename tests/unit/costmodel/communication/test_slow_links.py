@@ -10,7 +10,8 @@ import pytest
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, all_to_all_s
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group, tensor_group
-from autotuner.domain.jobs.cluster import Cluster, MeasuredCollective
+from autotuner.domain.jobs.cluster import Cluster
+from autotuner.domain.jobs.link import MeasuredCollective
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import RankOrder, ShardLevel
 from autotuner.domain.layouts.layout import Layout

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.jobs.cluster import MeasuredCollective
+from autotuner.domain.jobs.link import MeasuredCollective
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.profile import DeviceProfile, describes, keeping_links, profiled, with_links
 from autotuner.domain.jobs.profile_fit import fit_profile

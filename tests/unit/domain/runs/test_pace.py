@@ -7,7 +7,7 @@ from itertools import chain, cycle, repeat
 import pytest
 
 from autotuner.domain.runs.pace import Pace, half_interval_s, is_stationary
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 
 FIRST_S = 9.0
 NOISE_S = (1.0, 1.3, 0.8, 1.1, 0.9, 1.2)

@@ -13,7 +13,7 @@ from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.comparison import SequentialTest
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, SweepState
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.errors import InvalidInput
 from tests.builders import cpu_cluster, cpu_layout, sweep_request, tiny_job
 

@@ -9,7 +9,7 @@ import pytest
 from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial import TrialSettings, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.domain.wire import dumps, from_dict, loads, to_dict
 from autotuner.errors import InvalidInput
 from tests.builders import sweep_request

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.runs.trial import TrialSettings
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.upkeep.content import gate_content, gate_key
 from autotuner.domain.upkeep.mfu_gate import MfuGateRequest
 from tests.builders import cpu_cluster, cpu_layout, sweep_request, tiny_job, tiny_model

@@ -14,8 +14,11 @@ import psutil
 import pytest
 
 from autotuner.domain.runs.flop import model_flop
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial import FailureKind, Measurement, Outcome, TrialFailure, TrialSettings
+from autotuner.domain.runs.trial import Outcome
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.export.target import Export
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.reports import TrialFiles

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, GradientSync, Precision
 from autotuner.domain.layouts.search_space import SearchSpace

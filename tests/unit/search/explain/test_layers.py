@@ -7,9 +7,10 @@ from functools import cache
 
 import pytest
 
-from autotuner.domain.jobs.cluster import Cluster, Link
+from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.defaults import default_space
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.network import Network, Tier
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import CollectiveHierarchy, Recompute

@@ -9,7 +9,7 @@ import pytest
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.layouts.choice import ContextExchange, PipelineSchedule, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Breakdown, PhaseTimes
+from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
 from autotuner.search.explain.step_parts import StepPart, StepParts, step_parts
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, breakdown, cpu_layout, tiny_job

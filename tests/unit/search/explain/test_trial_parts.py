@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Measurement, Trial, TrialState
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.search.explain.trial_parts import stage_peaks, trial_parts
 from tests.builders import (
     big_job,

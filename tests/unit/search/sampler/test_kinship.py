@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.uncertainty import PARTS
-from autotuner.domain.jobs.cluster import Link
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.workload import Workload
 from autotuner.search.sampler.kinship import MEMORY_REACH, TIME_REACH, Reach, is_same_hardware, kinship
 from autotuner.search.sampler.memory_prior import MEMORY_FACTORS

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.trial import FailureKind, TrialFailure, TrialState
+from autotuner.domain.runs.trial import TrialState
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.domain.studies.study import StudyBudget, StudyState
 from autotuner.domain.studies.trial import OptimizerTrial
 from autotuner.search.studies.plan import StudyEnd, StudyPlan

@@ -13,8 +13,11 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.comparison import RunGroup, SequentialTest
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialSpec, TrialState
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan

@@ -12,8 +12,11 @@ import pytest
 from autotuner.clock import SystemClock
 from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, Trial, TrialFailure, TrialSpec, TrialState
+from autotuner.domain.runs.trial import Stopped, Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.sweeps.attempts import given_up, unless_lost_again

@@ -11,7 +11,10 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.domain.runs.trial import FailureKind, Measurement, StepReport, Stopped, TrialFailure, TrialSpec
+from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.sweeps.loss_gating import gate_settings, run_gate
 from tests.builders import cpu_layout, failure, tiny_model

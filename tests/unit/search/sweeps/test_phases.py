@@ -15,7 +15,7 @@ from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.comparison import Decision
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import FailureKind
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules

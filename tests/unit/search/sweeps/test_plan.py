@@ -13,9 +13,11 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialState
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
 from autotuner.search.sweeps.plan import SweepPlan
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space

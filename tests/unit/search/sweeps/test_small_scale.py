@@ -13,11 +13,14 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import StepTime
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import FailureKind, Measurement, Trial, TrialFailure, TrialSpec, TrialState
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store

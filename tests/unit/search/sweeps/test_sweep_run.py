@@ -18,8 +18,11 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import FailureKind, Measurement, Stopped, TrialFailure, TrialSpec, TrialState
+from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Launcher, Store, TrialWatcher

@@ -9,18 +9,12 @@ import pytest
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.held_lease import HeldLease
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import (
-    FailureKind,
-    Measurement,
-    Outcome,
-    Stopped,
-    Trial,
-    TrialFailure,
-    TrialSpec,
-    TrialState,
-)
+from autotuner.domain.runs.trial import Outcome, Stopped, Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import StoreUnavailable
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.trial import Breakdown
+from autotuner.domain.runs.measurement import Breakdown
 from autotuner.search.text.measured import PHASE_WORDS, certainty, facts, has_own_peak, overlap_sentence, phases
 from tests.builders import breakdown, measurement
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.runs.trial import TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from tests.builders import cpu_layout, tiny_model
 
 __all__ = ["spec"]

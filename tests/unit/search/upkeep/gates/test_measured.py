@@ -9,7 +9,8 @@ from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.comparison import Decision
 from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.runs.trial import FailureKind, Trial, TrialState
+from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateOutcome, MfuGateResult
 from autotuner.search.space import legal_layouts
 from autotuner.search.upkeep.gates.measured import gate_result, gate_sweep, is_passed, new_baseline, reused_result

@@ -14,8 +14,9 @@ from autotuner.domain.access.scope import Scope
 from autotuner.domain.access.token import Token
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import Budget
-from autotuner.domain.runs.trial import Measurement, TrialSpec
+from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.upkeep.announcement import AnnouncementKind
 from autotuner.domain.upkeep.environment import EnvironmentChange
 from autotuner.domain.upkeep.retune import Retune, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
