@@ -93,8 +93,7 @@ class Places:
     # ------------------------------------------------------------ blocks
     def _in_blocks(self, part_nodes: int) -> Integers:
         part = self.ranks_per_node * part_nodes
-        together = np.where(self.span > part, part, np.gcd(part, self.span))
-        below = np.clip(together // self.stride, 1, self.num_ranks)
+        below = np.clip(np.gcd(part, self.span) // self.stride, 1, self.num_ranks)
         return np.where(part >= self.num_nodes * self.ranks_per_node, self.num_ranks, below)
 
     def _ring_ranks_in_blocks(self, part_nodes: int) -> Floats:

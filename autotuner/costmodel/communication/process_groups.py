@@ -35,8 +35,8 @@ __all__ = [
 def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None = None) -> Group:
     """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so.
 
-    A group that would fit into a node, but straddles the border of two, has as few ranks on one side as the steps in
-    which the border wanders through such groups.
+    A group that straddles borders of nodes has as few ranks on one side as the steps in which the border wanders
+    through such groups; its ring has no more ports anywhere than there.
     """
     group = _in_blocks(num_ranks, stride, cluster, layouts)
     is_dealt = layouts is not None and bool(layouts.rank_placement.any())
@@ -56,7 +56,7 @@ def _wired(group: Group, stride: Integers, cluster: Cluster) -> Group:
 def _in_blocks(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:
     crosses = cluster.crosses_nodes(num_ranks, stride)
     domain = cluster.accelerators_per_domain
-    neighbours = np.where(num_ranks * stride > domain, domain, np.gcd(domain, num_ranks * stride))
+    neighbours = np.gcd(domain, num_ranks * stride)
     return Group(
         num_ranks=num_ranks,
         ranks_per_node=np.where(crosses, np.clip(neighbours // stride, 1, num_ranks), num_ranks),
