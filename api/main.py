@@ -92,6 +92,7 @@ def create_app(app: App | None = None) -> FastAPI:
             yield
         autotuner.background.stop()
         autotuner.asides.close()
+        api.state.plans.close()
         if app is None:
             autotuner.close()
 
@@ -110,7 +111,7 @@ def create_app(app: App | None = None) -> FastAPI:
     api.state.metrics = metrics
     api.state.live_events = LiveEvents(autotuner.open)
     api.state.previews = Previews()
-    api.state.plans = Plans()
+    api.state.plans = Plans(autotuner)
     api.state.entrance = entrance_of(autotuner)
     api.router.routes.extend(_routes())
     add_error_handlers(api)

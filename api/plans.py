@@ -1,92 +1,55 @@
-"""Plans: computed beside the requests that ask for them, found again by their content, the last of them kept."""
+"""Plans: stored with their questions, computed by the process that was asked, by another where that one died."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 
 from autotuner.bootstrap import App
-from autotuner.domain.wire import content_key
-from autotuner.errors import AutotunerError, Busy, NotFound
-from autotuner.search.planning.plan import Plan, plan
+from autotuner.domain import wire
+from autotuner.domain.runs.stored_plan import StoredPlan
+from autotuner.errors import Busy, NotFound
+from autotuner.lease_watch import LeaseWatch
+from autotuner.presence import new_owner
+from autotuner.search.planning.plan_run import PlanRun
+from autotuner.search.planning.question import plan_id_of, read_question
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import offers
 
-__all__ = ["PlanRun", "Plans"]
-
-_KEPT = 32
-"""Plans, some hundred kilobytes each."""
+__all__ = ["Plans"]
 
 _MOST_COMPUTING = 4
 """At once: each has the service compute two pieces at a time."""
 
-_DIGITS = 16
+_LOOK_S = 0.5
+"""Between looks at a plan that another process computes."""
 
-
-class PlanRun:
-    """One plan, and how far it is computed.
-
-    Attributes:
-        id: The same for the same question, in whatever process.
-        request: What is asked.
-    """
-
-    def __init__(self, plan_id: str, request: PlanRequest) -> None:
-        self.id = plan_id
-        self.request = request
-        self._ended = threading.Event()
-        self._answer: Plan | AutotunerError | Exception | None = None
-        self._progress = (0, 0)
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Pieces of work that are done, and how many there are as far as is known."""
-        return self._progress
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether there is an answer, or an error in its place."""
-        return self._ended.is_set()
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it ended with an error."""
-        return isinstance(self._answer, Exception)
-
-    def wait(self, seconds: float) -> Plan | None:
-        """The plan; None where it is not computed within that time.
-
-        Raises:
-            InvalidInput: The question cannot be answered as it is; and other errors of ``plan``.
-        """
-        self._ended.wait(seconds)
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
-
-    def compute(self, app: App) -> None:
-        """Compute it; whoever waits is told, of errors too."""
-        try:
-            self._answer = plan(self.request, app.asides, self._tell)
-        except Exception as error:  # whoever asks is told, as of an error in their own request
-            self._answer = error
-        finally:
-            self._ended.set()
-
-    def _tell(self, done: int, known: int) -> None:
-        self._progress = (done, known)
+_MOST_FAILED = 32
+"""Errors that are kept for those who ask what became of a plan."""
 
 
 class Plans:
-    """Plans that were asked for; those of equal questions are computed once."""
+    """Plans as this process of the service asks, reads and computes them.
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._kept = kept
-        self._runs: OrderedDict[str, PlanRun] = OrderedDict()
-        self._lock = threading.Lock()
+    Nobody computes a plan that nobody waits for: whoever reads one that its process left unanswered takes it over.
+    Errors stay with the process that met them; another one that is asked meets its own.
 
-    def start(self, app: App, request: PlanRequest) -> PlanRun:
-        """The plan of that question, begun if it is new.
+    Attributes:
+        owner: Name of this process, by which it holds what it computes.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.owner = new_owner()
+        self._lease_s = app.settings.lease_s
+        self._watch = LeaseWatch(app.clock, lease_s=self._lease_s)
+        self._mutex = threading.Lock()
+        self._computing: dict[str, tuple[PlanRun, threading.Thread]] = {}
+        self._failed: OrderedDict[str, Exception] = OrderedDict()
+
+    def ask(self, request: PlanRequest) -> StoredPlan:
+        """The plan of that question, begun unless it is; what failed is begun again, since it may have been busy.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
@@ -94,32 +57,90 @@ class Plans:
             Busy: Too many are computed already.
         """
         offers(request)  # what cannot be compared is refused at once, not to whoever reads the plan
-        plan_id = content_key(request)[:_DIGITS]
-        with self._lock:
-            run = self._runs.get(plan_id)
-            if run is None or run.has_failed:  # what failed may be asked again: asides may have been busy
-                run = self._begun(app, plan_id, request)
-            self._runs.move_to_end(plan_id)
-            while len(self._runs) > self._kept:
-                self._runs.popitem(last=False)
-        return run
+        plan_id, store = plan_id_of(request), self._app.store.plans
+        try:
+            store.get(plan_id)
+        except NotFound:
+            store.add(plan_id, wire.dumps(request), now=self._app.clock.now())
+        with self._mutex:
+            self._failed.pop(plan_id, None)
+        found = self.read(plan_id)
+        if found.answer is None and found.owner is None:
+            raise Busy(f"{_MOST_COMPUTING} plans are computed already; come back later", retry_after_s=5)
+        return found
 
-    def get(self, plan_id: str) -> PlanRun:
-        """The plan of that id.
+    def read(self, plan_id: str, wait_s: float = 0.0) -> StoredPlan:
+        """The plan of that id, once it is answered or the time is over.
 
         Raises:
-            NotFound: It was not asked for here, or not lately.
+            NotFound: It was never asked for, is forgotten, or was left unanswered by another release.
+            InvalidInput: Its question cannot be answered as it is; and other errors of ``plan``.
         """
-        with self._lock:
-            run = self._runs.get(plan_id)
-        if run is None:
-            raise NotFound("plan", plan_id)
-        return run
+        deadline = time.monotonic() + wait_s
+        while True:
+            found = self._app.store.plans.get(plan_id)
+            if found.answer is None:
+                found = self._seen_to(found)
+            left_s = deadline - time.monotonic()
+            if found.answer is not None or left_s <= 0:
+                return found
+            self._wait(plan_id, left_s)
 
-    def _begun(self, app: App, plan_id: str, request: PlanRequest) -> PlanRun:
-        computing = sum(not run.has_ended for run in self._runs.values())
-        if computing >= _MOST_COMPUTING:
-            raise Busy(f"{computing} plans are computed already; come back later", retry_after_s=5)
-        run = self._runs[plan_id] = PlanRun(plan_id, request)
-        threading.Thread(target=run.compute, args=(app,), name=f"plan {plan_id}", daemon=True).start()
-        return run
+    def close(self) -> None:
+        """Give back what is computed here; whoever reads it next begins it anew."""
+        with self._mutex:
+            computing = list(self._computing.values())
+        for run, thread in computing:
+            run.request_stop()
+            thread.join()
+
+    # ------------------------------------------------------------------ computing
+    def _seen_to(self, found: StoredPlan) -> StoredPlan:
+        """An unanswered plan; computed here from now on, where there is room and nobody is at it."""
+        store, now = self._app.store.plans, self._app.clock.now()
+        with self._mutex:
+            if found.id in self._failed:
+                raise self._failed[found.id]
+            if found.id in self._computing or len(self._computing) >= _MOST_COMPUTING:
+                return found
+            lapsed = self._watch.lapsed(store.held)
+            is_ours = found.owner in (None, self.owner)
+            if not is_ours and all(lease.id != found.id for lease in lapsed):
+                return found
+            request = read_question(found.question)
+            if plan_id_of(request) != found.id:
+                raise NotFound("plan", found.id)
+            claimed = store.claim(found.id, owner=self.owner, now=now, lease_s=self._lease_s, lapsed=lapsed)
+            if claimed.owner == self.owner:
+                self._begin(claimed.id, request)
+            return claimed
+
+    def _begin(self, plan_id: str, request: PlanRequest) -> None:
+        run = PlanRun(plan_id, self._app.store.plans, self._app.clock, owner=self.owner, lease_s=self._lease_s)
+        thread = threading.Thread(
+            target=self._compute, args=(plan_id, run, request), name=f"plan {plan_id}", daemon=True
+        )
+        self._computing[plan_id] = (run, thread)
+        thread.start()
+
+    def _compute(self, plan_id: str, run: PlanRun, request: PlanRequest) -> None:
+        failure: Exception | None = None
+        try:
+            run.run(request, self._app.asides)
+        except Exception as error:  # whoever reads the plan is told, as of an error in their own request
+            failure = error
+        with self._mutex:
+            del self._computing[plan_id]
+            if failure is not None:
+                self._failed[plan_id] = failure
+                while len(self._failed) > _MOST_FAILED:
+                    self._failed.popitem(last=False)
+
+    def _wait(self, plan_id: str, most_s: float) -> None:
+        """Until it is computed here, or might be elsewhere."""
+        with self._mutex:
+            here = self._computing.get(plan_id)
+        if here is None:
+            time.sleep(min(_LOOK_S, most_s))
+        else:
+            here[1].join(most_s)

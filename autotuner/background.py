@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from uuid import uuid4
 
 import structlog
 
@@ -18,9 +16,8 @@ from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.software import software_of_this_machine
 from autotuner.logs import silence_optuna
-from autotuner.machine import host_hash
 from autotuner.ports import Clock, Launcher, Store
-from autotuner.presence import Presence
+from autotuner.presence import Presence, new_owner
 from autotuner.settings import Settings
 from autotuner.thinning import Thinning
 
@@ -66,7 +63,7 @@ class Background:
         self.start_sender()
         self.start_upkeep()
         self.start_thinning()
-        owner = _new_owner()
+        owner = new_owner()
         self.start_presence(owner)
         worker = Worker(
             self.open_store(),
@@ -94,7 +91,7 @@ class Background:
             self.open_store(),
             self.engine_launchers,
             self.clock,
-            owner=_new_owner(),
+            owner=new_owner(),
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
@@ -108,7 +105,7 @@ class Background:
             self.open_store().optimizer_studies,
             self.launcher,
             self.clock,
-            owner=_new_owner(),
+            owner=new_owner(),
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
@@ -120,7 +117,7 @@ class Background:
             self.open_store().announcements,
             self.poster,
             self.clock,
-            owner=_new_owner(),
+            owner=new_owner(),
             public_url=self.settings.public_url,
             shutdown=self._shutdown,
         )
@@ -166,8 +163,3 @@ class Background:
         thread = threading.Thread(target=target, name=name)
         thread.start()
         self._threads.append(thread)
-
-
-def _new_owner() -> str:
-    """A name that no other worker has; whoever reads it learns no machine's name."""
-    return f"{host_hash()[:6]}-{os.getpid()}-{uuid4().hex[:6]}"

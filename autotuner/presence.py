@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
+from uuid import uuid4
 
 import structlog
 
 from autotuner.domain.runs.known_worker import KnownWorker
 from autotuner.errors import StoreUnavailable
+from autotuner.machine import host_hash
 from autotuner.ports import Clock, WorkerStore
 
-__all__ = ["Presence"]
+__all__ = ["Presence", "new_owner"]
 
 _log = structlog.get_logger(__name__)
+
+
+def new_owner() -> str:
+    """A name that no other process or worker has; whoever reads it learns no machine's name."""
+    return f"{host_hash()[:6]}-{os.getpid()}-{uuid4().hex[:6]}"
 
 
 class Presence:

@@ -76,6 +76,7 @@ class Settings(BaseSettings):
     keep_announcements_days: float = Field(
         default=90.0, ge=0, description="How long announcements and their deliveries stay; 0: always."
     )
+    keep_plans_days: float = Field(default=90.0, ge=0, description="How long plans stay; 0: always.")
     keep_audit_days: float = Field(default=365.0, ge=0, description="How long the audit log goes back; 0: always.")
     hosts: str = Field(
         default="",
@@ -129,5 +130,6 @@ class Settings(BaseSettings):
         return Ages(
             steps=self.keep_steps_days or None,
             announcements=self.keep_announcements_days or None,
+            plans=self.keep_plans_days or None,
             audit=self.keep_audit_days or None,
         )

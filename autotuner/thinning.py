@@ -18,11 +18,13 @@ class Ages:
     Attributes:
         steps: Steps and events inside trials of a sweep, from its end on.
         announcements: Announcements and their deliveries.
+        plans: Plans, from when they were first asked for on.
         audit: Entries of the audit log.
     """
 
     steps: float | None
     announcements: float | None
+    plans: float | None
     audit: float | None
 
 
@@ -34,6 +36,7 @@ class Thinned:
     num_steps: int = 0
     num_events: int = 0
     num_announcements: int = 0
+    num_plans: int = 0
     num_audit_entries: int = 0
 
     def __add__(self, other: Thinned) -> Thinned:
@@ -57,7 +60,7 @@ class Thinning:
 
     def step(self, *, now: float) -> Thinned | None:
         """Remove some of it, in a transaction that nobody waits long for; None when nothing is left."""
-        return self._sweep(now) or self._announcements(now) or self._audit(now)
+        return self._sweep(now) or self._announcements(now) or self._plans(now) or self._audit(now)
 
     def _sweep(self, now: float) -> Thinned | None:
         if self.ages.steps is None:
@@ -72,6 +75,12 @@ class Thinning:
             return None
         num = self.store.prune_announcements(before=now - self.ages.announcements * _DAY_S)
         return Thinned(num_announcements=num) if num else None
+
+    def _plans(self, now: float) -> Thinned | None:
+        if self.ages.plans is None:
+            return None
+        num = self.store.prune_plans(before=now - self.ages.plans * _DAY_S)
+        return Thinned(num_plans=num) if num else None
 
     def _audit(self, now: float) -> Thinned | None:
         if self.ages.audit is None:

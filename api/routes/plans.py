@@ -31,16 +31,15 @@ def create_plan(
     Clusters of the catalog, hypothetical ones and the caller's own, each with its best layout by prediction: time, cost
     and energy of the run with 80 % intervals, the front of time and cost, what one more node, twice the network or 40
     GB more memory would buy, and small sweeps whose results would make the choice surer by more than they cost. The
-    same question has the same id; a plan is kept for a while, by the process that computed it. Nothing runs.
+    same question has the same id and is computed once, until the release or its catalog changes. Nothing runs.
     """
-    run = plans.start(app, body.resolved(app))
-    view = PlanView.of(run)
+    view = PlanView.of(plans.ask(body.resolved(app)))
     response.status_code = 202 if view.answer is None else 200
-    response.headers["Location"] = request.url_for("read_plan", plan_id=run.id).path
+    response.headers["Location"] = request.url_for("read_plan", plan_id=view.id).path
     return view
 
 
 @router.get("/{plan_id}", responses=problems(400, 404, 422))
 def read_plan(plans: PlansOf, plan_id: _PlanId, wait_s: _WaitS = 0.0) -> Document[PlanView]:
-    """Read a plan that was asked for lately: how far it is computed, and once it is, what it says."""
-    return PlanView.of(plans.get(plan_id), wait_s)
+    """Read a plan that was asked for: how far it is computed, and once it is, what it says."""
+    return PlanView.of(plans.read(plan_id, wait_s))

@@ -7,18 +7,20 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.plans import PlanRun
 from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, named_cluster, named_model
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
+from autotuner.domain import wire
 from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.stored_plan import StoredPlan
 from autotuner.search.planning.goal import Failures, Goal
 from autotuner.search.planning.marginal import Marginal
 from autotuner.search.planning.outcome import Interval, Outcome
 from autotuner.search.planning.plan import Contender, Plan
 from autotuner.search.planning.proof import Proof
+from autotuner.search.planning.question import read_question
 from autotuner.search.planning.request import ChangePrices, PlanRequest
 from autotuner.search.planning.whole_clusters import Price
 
@@ -325,13 +327,15 @@ class PlanView:
     """A plan, and how far it is computed.
 
     Attributes:
-        id: The same for the same question.
+        id: The same for the same question, as long as nothing changes that it is answered by.
+        computed_at: Epoch seconds; null until then.
         num_done: Pieces of work that are done.
         num_known: Pieces of work that there are as far as is known; more may come.
         answer: Null until it is computed.
     """
 
     id: str
+    computed_at: float | None
     num_done: int
     num_known: int
     goal: Goal
@@ -340,16 +344,16 @@ class PlanView:
     answer: PlanAnswer | None
 
     @classmethod
-    def of(cls, run: PlanRun, wait_s: float = 0.0) -> Self:
-        """The plan after waiting so long for it at most; errors as ``PlanRun.wait`` has them."""
-        answer = run.wait(wait_s)
-        num_done, num_known = run.progress
+    def of(cls, stored: StoredPlan) -> Self:
+        """The plan with its documents read."""
+        request = read_question(stored.question)
         return cls(
-            id=run.id,
-            num_done=num_done,
-            num_known=num_known,
-            goal=run.request.goal,
-            failures=run.request.failures,
-            change_prices=run.request.change_prices,
-            answer=None if answer is None else PlanAnswer.of(answer),
+            id=stored.id,
+            computed_at=stored.computed_at,
+            num_done=stored.num_done,
+            num_known=stored.num_known,
+            goal=request.goal,
+            failures=request.failures,
+            change_prices=request.change_prices,
+            answer=None if stored.answer is None else PlanAnswer.of(wire.loads(Plan, stored.answer)),
         )

@@ -12,6 +12,7 @@ from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
 from autotuner.ports.optimizer_studies import OptimizerStudyStore
 from autotuner.ports.page import COUNTED_BEHIND, Page
+from autotuner.ports.plans import PlanStore
 from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
@@ -36,6 +37,7 @@ __all__ = [
     "Names",
     "OptimizerStudyStore",
     "Page",
+    "PlanStore",
     "RankedTime",
     "RetentionStore",
     "RetuneStore",

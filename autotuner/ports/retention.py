@@ -36,6 +36,10 @@ class RetentionStore(Protocol):
         """
         ...
 
+    def prune_plans(self, *, before: float) -> int:
+        """Remove some plans that were first asked for before then; how many, 0 when there are no more."""
+        ...
+
     def prune_audit(self, *, before: float) -> int:
         """Remove some entries of the audit log from before then; how many, 0 when there are no more."""
         ...

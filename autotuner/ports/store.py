@@ -32,6 +32,7 @@ from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
 from autotuner.ports.optimizer_studies import OptimizerStudyStore
 from autotuner.ports.page import Page
+from autotuner.ports.plans import PlanStore
 from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
@@ -70,6 +71,11 @@ class Store(Names, Protocol):
     @property
     def optimizer_studies(self) -> OptimizerStudyStore:
         """Optimizer studies and their trials."""
+        ...
+
+    @property
+    def plans(self) -> PlanStore:
+        """Plans and their answers."""
         ...
 
     @property

@@ -12,9 +12,9 @@ from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.sweep import SweepState
 from autotuner.domain.studies.study import StudyState
 from autotuner.domain.upkeep.announcement import DeliveryState
-from autotuner.store.tables import checks, deliveries, optimizer_studies, sweeps
+from autotuner.store.tables import checks, deliveries, optimizer_studies, plans, sweeps
 
-__all__ = ["CHECKS", "DELIVERIES", "OPTIMIZER_STUDIES", "SWEEPS", "LeaseColumns"]
+__all__ = ["CHECKS", "DELIVERIES", "OPTIMIZER_STUDIES", "PLANS", "SWEEPS", "LeaseColumns"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,15 @@ OPTIMIZER_STUDIES = LeaseColumns(
     renewals=optimizer_studies.c.renewals,
     lease_until=optimizer_studies.c.lease_until,
     lease_s=optimizer_studies.c.lease_s,
+)
+
+PLANS = LeaseColumns(
+    is_begun=plans.c.answer.is_(None),
+    id=plans.c.id,
+    owner=plans.c.owner,
+    renewals=plans.c.renewals,
+    lease_until=plans.c.lease_until,
+    lease_s=plans.c.lease_s,
 )
 
 DELIVERIES = LeaseColumns(

@@ -10,7 +10,7 @@ from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.upkeep.announcement import DeliveryState
 from autotuner.ports.retention import ThinnedSweep
 from autotuner.store.engine import writing
-from autotuner.store.tables import announcements, audit, deliveries, events, measurements, steps, sweeps, trials
+from autotuner.store.tables import announcements, audit, deliveries, events, measurements, plans, steps, sweeps, trials
 
 __all__ = ["SqlRetention", "select_thinnable"]
 
@@ -40,6 +40,11 @@ class SqlRetention:
             ids = connection.scalars(old.limit(_BATCH)).all()
             connection.execute(delete(deliveries).where(deliveries.c.announcement_id.in_(ids)))
             return connection.execute(delete(announcements).where(announcements.c.id.in_(ids))).rowcount
+
+    def prune_plans(self, *, before: float) -> int:
+        with writing(self._engine) as connection:
+            ids = connection.scalars(select(plans.c.id).where(plans.c.created_at < before).limit(_BATCH)).all()
+            return connection.execute(delete(plans).where(plans.c.id.in_(ids))).rowcount
 
     def prune_audit(self, *, before: float) -> int:
         with writing(self._engine) as connection:

@@ -60,6 +60,7 @@ from autotuner.store.history import SqlHistory
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.mfu_gates import SqlMfuGates
 from autotuner.store.optimizer_studies import SqlOptimizerStudies
+from autotuner.store.plans import SqlPlans
 from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
 from autotuner.store.schema import current_revision, head_revision, memory_engine, write_again
@@ -110,6 +111,7 @@ class SqlStore:
         self.retunes = SqlRetunes(engine)
         self.mfu_gates = SqlMfuGates(engine)
         self.optimizer_studies = SqlOptimizerStudies(engine)
+        self.plans = SqlPlans(engine)
         self.announcements = SqlAnnouncements(engine)
         self.history = SqlHistory(engine)
         self.retention = SqlRetention(engine)

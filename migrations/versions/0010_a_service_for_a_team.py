@@ -1,4 +1,4 @@
-"""Who may call and asked for what; sweeps that pause; leases by renewals; what is left to gain; optimizer studies."""
+"""Who may call and asked for what; sweeps that pause; leases by renewals; what is left to gain; studies; plans."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_workers_seen_at", "workers", ["seen_at"])
     _create_optimizer_studies()
+    _create_plans()
 
 
 def _create_access() -> None:
@@ -121,10 +122,30 @@ def _create_optimizer_studies() -> None:
     )
 
 
+def _create_plans() -> None:
+    op.create_table(
+        "plans",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("question", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("computed_at", sa.Double()),
+        sa.Column("answer", sa.Text()),
+        sa.Column("num_done", sa.Integer(), nullable=False),
+        sa.Column("num_known", sa.Integer(), nullable=False),
+        sa.Column("owner", sa.String()),
+        sa.Column("lease_until", sa.Double()),
+        sa.Column("renewals", sa.Integer(), nullable=False),
+        sa.Column("lease_s", sa.Double()),
+        sa.PrimaryKeyConstraint("id", name="pk_plans"),
+    )
+    op.create_index("ix_plans_created_at", "plans", ["created_at"])
+    op.create_index("ix_plans_owner", "plans", ["owner"])
+
+
 def downgrade() -> None:
     # The older release knows no pause: it takes such a sweep up again.
     op.execute("UPDATE sweeps SET state = 'queued' WHERE state = 'paused'")
-    for table in ("optimizer_trials", "optimizer_studies", "workers", "audit", "sessions", "tokens"):
+    for table in ("plans", "optimizer_trials", "optimizer_studies", "workers", "audit", "sessions", "tokens"):
         op.drop_table(table)
     op.drop_index("ix_sweeps_thinned_at_finished_at", "sweeps")
     op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")

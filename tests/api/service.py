@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from api.edge.connections import Bounds, server_config
 from api.live import LiveEvents
 from api.main import create_app
+from api.plans import Plans
 from api.previews import Previews
 from autotuner.bootstrap import App, build
 from autotuner.domain.layouts.layout import Layout
@@ -102,6 +103,7 @@ class PlainService:
         state.autotuner = app_on(store)
         state.live_events = LiveEvents(state.autotuner.open)
         state.previews = Previews()
+        state.plans = Plans(state.autotuner)
         return self.address
 
 

@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
+
+from api.documents import Document
+from api.plans import Plans
+from api.schemas import PlanCreate, PlanView
+from autotuner.clock import SystemClock
+from autotuner.domain import wire
+from autotuner.ports import Clock, Store
+from autotuner.search.planning.question import plan_id_of
+from autotuner.search.planning.request import PlanRequest
+from tests.api.service import app_on
+from tests.clocks import ManualClock
 
 PLAN: dict[str, Any] = {
     "model": "llama-3-8b",
@@ -78,3 +91,64 @@ def test_an_accelerator_that_nobody_knows_is_not_found(client: httpx.Client) -> 
 
 def test_a_plan_that_was_never_asked_for_is_not_found(client: httpx.Client) -> None:
     assert client.get("/plans/0123456789abcdef").status_code == 404
+
+
+# ---------------------------------------------------------------------- several processes on one store
+SMALL = PLAN | {"sizes": [16]}
+
+
+@pytest.fixture
+def plans(store: Store) -> Iterator[Callable[[Clock], Plans]]:
+    """Makes plans of another process on the store."""
+    made: list[Plans] = []
+
+    def make(clock: Clock) -> Plans:
+        made.append(Plans(app_on(store, clock)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def question(store: Store) -> PlanRequest:
+    return TypeAdapter(Document[PlanCreate]).validate_python(SMALL).resolved(app_on(store))
+
+
+def test_what_one_process_was_asked_another_waits_for_and_finds(
+    client: httpx.Client, store: Store, plans: Callable[[Clock], Plans]
+) -> None:
+    other = plans(SystemClock())
+    plan_id = client.post("/plans", json=SMALL).json()["id"]
+    assert other.read(plan_id).owner not in (None, other.owner)
+    found = PlanView.of(other.read(plan_id, wait_s=50))
+    assert wire.to_dict(found.answer) == computed(client, plan_id)["answer"]
+    assert other.ask(question(store)).computed_at == found.computed_at  # nobody computes it again
+
+
+def test_a_plan_whose_process_died_is_taken_over_by_whoever_reads_it(
+    store: Store, plans: Callable[[Clock], Plans]
+) -> None:
+    clock, request = ManualClock(), question(store)
+    plan_id = plan_id_of(request)
+    store.plans.add(plan_id, wire.dumps(request), now=1.0)
+    store.plans.claim(plan_id, owner="dead", now=1.0, lease_s=10.0)
+    mine = plans(clock)
+    for _ in range(4):
+        assert mine.read(plan_id).owner == "dead"
+        clock.sleep(2.5)  # a quarter of the lease: as much as the time between two looks counts for
+    assert mine.read(plan_id).owner == mine.owner
+    assert mine.read(plan_id, wait_s=50).answer is not None
+
+
+def test_a_plan_that_another_release_left_unanswered_is_not_found(client: httpx.Client, store: Store) -> None:
+    store.plans.add("0123456789abcdef", wire.dumps(question(store)), now=1.0)
+    assert client.get("/plans/0123456789abcdef").status_code == 404
+
+
+def test_an_error_is_told_to_who_reads_the_plan_and_leaves_it_to_anybody(client: httpx.Client, store: Store) -> None:
+    plan_id = client.post("/plans", json=SMALL | {"space": {"tensor_parallel_degree": [7]}}).json()["id"]
+    told = client.get(f"/plans/{plan_id}", params={"wait_s": 50})
+    assert told.status_code == 422
+    assert "no layout that fits" in told.json()["detail"]
+    assert store.plans.get(plan_id).owner is None

@@ -26,17 +26,20 @@ def store() -> Iterator[SqlStore]:
 
 
 def test_everything_old_is_removed_in_one_run(store: SqlStore) -> None:
-    thinning = Thinning(store.retention, Ages(steps=2, announcements=1, audit=1))
+    thinning = Thinning(store.retention, Ages(steps=2, announcements=1, plans=3, audit=1))
     assert thinning.run(now=20.0 + DAY_S / 2) == Thinned()
     assert thinning.run(now=21.0 + DAY_S) == Thinned(num_announcements=4)
     assert thinning.run(now=21.0 + 2 * DAY_S) == Thinned(num_sweeps=3)
 
 
 def test_an_age_of_none_keeps_everything(store: SqlStore) -> None:
-    assert Thinning(store.retention, Ages(steps=None, announcements=None, audit=None)).run(now=1e12) == Thinned()
+    assert (
+        Thinning(store.retention, Ages(steps=None, announcements=None, plans=None, audit=None)).run(now=1e12)
+        == Thinned()
+    )
 
 
 def test_a_step_removes_one_sweep_so_that_nobody_waits_long(store: SqlStore) -> None:
-    thinning = Thinning(store.retention, Ages(steps=1, announcements=None, audit=None))
+    thinning = Thinning(store.retention, Ages(steps=1, announcements=None, plans=None, audit=None))
     steps = [thinning.step(now=1e9) for _ in range(4)]
     assert [step is not None and step.num_sweeps for step in steps] == [1, 1, 1, False]

@@ -52,6 +52,7 @@ def _computed(app: App, plans: Plans, asked: PlanAsked) -> tuple[PlanAsked, Plan
     if asked.body is None:
         return asked, None
     try:
-        return asked, PlanView.of(plans.start(app, asked.body.resolved(app)), _FIRST_WAIT_S)
+        plan_id = plans.ask(asked.body.resolved(app)).id
+        return asked, PlanView.of(plans.read(plan_id, _FIRST_WAIT_S))
     except AutotunerError as error:
         return asked.with_error(error), None

@@ -41,7 +41,8 @@ def thin(
         return print_json(asdict(done))
     console().print(
         f"thinned {done.num_sweeps:,} sweeps: {done.num_steps:,} steps and {done.num_events:,} events removed; "
-        f"and {done.num_announcements:,} announcements, {done.num_audit_entries:,} audit entries",
+        f"and {done.num_announcements:,} announcements, {done.num_plans:,} plans, "
+        f"{done.num_audit_entries:,} audit entries",
         highlight=False,
     )
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,7 +139,7 @@ class _Work:
         pieces = [tuple(found[first : first + _AT_ONCE]) for first in range(0, len(found), _AT_ONCE)]
         self._known += len(pieces)
         answers: dict[Offer, Outcome] = {}
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with _threads() as pool:
             asked = {pool.submit(self._compared, piece, is_thorough): piece for piece in pieces}
             for future in as_completed(asked):
                 told = zip(asked[future], future.result(), strict=True)
@@ -158,7 +159,7 @@ class _Work:
         request, order = self._request, _by_loss(self._request, known)
         chosen = order[0]
         self._known += 2
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with _threads() as pool:
             more: Future[tuple[Marginal, ...]] = pool.submit(
                 self._asides.search, marginals, request, chosen, known[chosen]
             )
@@ -178,6 +179,17 @@ class _Work:
             proofs=first.result(),
             caveats=_caveats(request, known[chosen]),
         )
+
+
+@contextmanager
+def _threads() -> Iterator[ThreadPoolExecutor]:
+    """Ask for pieces; where one fails, or whoever asks stops, those that wait are not begun."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _decision(request: PlanRequest, found: Sequence[Outcome]) -> Decision:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
@@ -74,7 +75,7 @@ class PlanRequest:
     tariff: Tariff | None = None
     change_prices: ChangePrices = field(default_factory=ChangePrices)
     failures: Failures = field(default_factory=Failures)
-    axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    axes: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)
     max_accelerators: int = 16_384
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ refer to. No row keeps it, since the store and the revision write every column.
 from autotuner.store.tables.access import audit, sessions, tokens
 from autotuner.store.tables.columns import metadata
 from autotuner.store.tables.names import checks, clusters, models, profiles
+from autotuner.store.tables.plans import plans
 from autotuner.store.tables.studies import optimizer_studies, optimizer_trials
 from autotuner.store.tables.sweeps import events, failures, gates, measurements, steps, sweeps, trials, workers
 from autotuner.store.tables.upkeep import (
@@ -35,6 +36,7 @@ __all__ = [
     "models",
     "optimizer_studies",
     "optimizer_trials",
+    "plans",
     "profiles",
     "retune_runs",
     "retunes",

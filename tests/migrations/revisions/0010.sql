@@ -71,6 +71,20 @@ CREATE TABLE optimizer_trials (
     CONSTRAINT pk_optimizer_trials PRIMARY KEY (study_id, number),
     CONSTRAINT fk_optimizer_trials_study_id_optimizer_studies FOREIGN KEY(study_id) REFERENCES optimizer_studies (id)
 );
+CREATE TABLE plans (
+    id VARCHAR NOT NULL,
+    question TEXT NOT NULL,
+    created_at DOUBLE PRECISION NOT NULL,
+    computed_at DOUBLE PRECISION,
+    answer TEXT,
+    num_done INTEGER NOT NULL,
+    num_known INTEGER NOT NULL,
+    owner VARCHAR,
+    lease_until DOUBLE PRECISION,
+    renewals INTEGER NOT NULL,
+    lease_s DOUBLE PRECISION,
+    CONSTRAINT pk_plans PRIMARY KEY (id)
+);
 CREATE TABLE profiles (
     name VARCHAR NOT NULL,
     document TEXT NOT NULL,
@@ -307,6 +321,8 @@ CREATE TABLE steps (
 );
 CREATE INDEX ix_optimizer_studies_created_at_id ON optimizer_studies (created_at, id);
 CREATE INDEX ix_optimizer_studies_state_created_at_id ON optimizer_studies (state, created_at, id);
+CREATE INDEX ix_plans_created_at ON plans (created_at);
+CREATE INDEX ix_plans_owner ON plans (owner);
 CREATE INDEX ix_announcements_at_id ON announcements (at, id);
 CREATE INDEX ix_audit_at_id ON audit (at, id);
 CREATE INDEX ix_audit_caller_at_id ON audit (caller, at, id);

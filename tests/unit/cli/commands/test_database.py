@@ -37,6 +37,7 @@ def test_thinning_says_what_it_removed(cli: CommandLine) -> None:
         "num_steps": 0,
         "num_events": 0,
         "num_announcements": 1,
+        "num_plans": 0,
         "num_audit_entries": 0,
     }
-    assert cli.run("thin").startswith("thinned 0 sweeps: 0 steps and 0 events removed; and 0 announcements, 0 audit")
+    assert cli.run("thin").startswith("thinned 0 sweeps: 0 steps and 0 events removed; and 0 announcements, 0 plans")
