@@ -6,21 +6,18 @@ paths as long as the logarithm of the ranks (Sanders, Speck and Traeff, Parallel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trials.collectives.background import ThreadBackground
 from trials.collectives.collectives import TorchCollectives
+from trials.collectives.stream import Stream, segments_of
 
 __all__ = ["Branch", "Tree", "branches"]
-
-_SEGMENT_BYTES = 2**18
-"""What a rank passes on at once while more arrives, an assumption: 16 segments of 8 MiB in each of two trees."""
-
-_AHEAD = 4
-"""Segments that go up before the first comes down, so that a link carries both ways at once; an assumption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,48 +61,34 @@ def _parent(number: int, size: int) -> int | None:
     return above if above < size else number ^ lowest_bit
 
 
-@dataclass(slots=True, kw_only=True)
 class _Climb:
     """One tree's half of an all-reduce, from the view of this rank."""
 
-    group: dist.ProcessGroup
-    tag: int
-    branch: Branch
-    segments: tuple[Tensor, ...]
-    sent_up: dict[int, dist.Work] = field(default_factory=dict)
-    sent_down: list[dist.Work] = field(default_factory=list)
+    def __init__(self, stream: Stream, branch: Branch, half: Tensor) -> None:
+        self._stream, self._branch = stream, branch
+        self._segments = segments_of(half)
 
-    def up(self, index: int) -> None:
-        """Add the children's sums to a segment, if there is one, and pass it to the parent; the root's goes down."""
-        if index >= len(self.segments):
-            return
-        segment = self.segments[index]
-        for child in self.branch.children:
-            arrived = torch.empty_like(segment)
-            self._receive(arrived, child)
-            segment += arrived
-        if self.branch.parent is None:
-            self._send_down(segment)
-        else:
-            self.sent_up[index] = self._send(segment, self.branch.parent)
+    def up(self) -> None:
+        """Add the children's sums to each segment and pass it to the parent; the root's go down."""
+        parent, children = self._branch.parent, self._branch.children
+        from_children = [self._stream.arrivals(map(torch.empty_like, self._segments), child) for child in children]
+        for segment, *arrived in zip(self._segments, *from_children, strict=True):
+            for of_child in arrived:
+                segment.add_(of_child)
+            self._send(segment, children if parent is None else (parent,))
 
-    def down(self, index: int) -> None:
-        """Take the sum of all from the parent, if there is such a segment, and pass it to the children."""
-        if index >= 0 and self.branch.parent is not None:
-            self.sent_up[index].wait()  # what went up has to be gone before its place is taken
-            self._receive(self.segments[index], self.branch.parent)
-            self._send_down(self.segments[index])
+    def down(self) -> None:
+        """Take the sum of all from the parent and pass it to the children.
 
-    def _send_down(self, segment: Tensor) -> None:
-        self.sent_down += [self._send(segment, child) for child in self.branch.children]
+        It takes the place of what went up, which had arrived by then: the parent's sum holds it.
+        """
+        if self._branch.parent is not None:
+            for segment in self._stream.arrivals(self._segments, self._branch.parent):
+                self._send(segment, self._branch.children)
 
-    def _send(self, segment: Tensor, rank: int) -> dist.Work:
-        message = dist.isend(segment, group=self.group, group_dst=rank, tag=self.tag)
-        assert message is not None  # this rank is in the group
-        return message
-
-    def _receive(self, segment: Tensor, rank: int) -> None:
-        dist.recv(segment, group=self.group, group_src=rank, tag=self.tag)
+    def _send(self, segment: Tensor, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self._stream.send(segment, rank)
 
 
 class Tree:
@@ -114,23 +97,19 @@ class Tree:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
         self._branches = branches(dist.get_rank(group), dist.get_world_size(group))
+        self._threads = [ThreadBackground() for _ in range(2 * len(self._branches))]
         torch_collectives = TorchCollectives(group)
         self.reduce_scatter = torch_collectives.reduce_scatter
         self.all_gather = torch_collectives.all_gather
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``."""
+        """See ``Collectives``; both trees carry bytes up and down at the same time."""
         halves = tensor.view(-1).tensor_split(len(self._branches))
-        num_segments = -(-halves[0].nbytes // _SEGMENT_BYTES)
-        climbs = [
-            _Climb(group=self._group, tag=tag, branch=branch, segments=half.tensor_split(num_segments))
-            for tag, (branch, half) in enumerate(zip(self._branches, halves, strict=True))
-        ]
-        for index in range(num_segments + _AHEAD):
-            for climb in climbs:
-                climb.up(index)
-            for climb in climbs:
-                climb.down(index - _AHEAD)
-        for climb in climbs:
-            for message in climb.sent_down:
-                message.wait()
+        streams = [Stream(self._group, tag) for tag in range(len(halves))]
+        climbs = map(_Climb, streams, self._branches, halves)
+        ways = [way for climb in climbs for way in (climb.up, climb.down)]
+        begun = [thread.start("all_reduce", way, tensor) for thread, way in zip(self._threads, ways, strict=True)]
+        for pending in begun:
+            pending.wait()
+        for stream in streams:
+            stream.finish()
