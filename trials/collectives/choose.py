@@ -9,7 +9,7 @@ from autotuner.domain.jobs.nodes import Nodes
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy
 from trials.collectives.background import background_of
 from trials.collectives.collectives import Collectives, TorchCollectives
-from trials.collectives.communicator import BackgroundCommunicator, Communicator
+from trials.collectives.communicator import BackgroundCommunicator, Communicator, TorchCommunicator
 from trials.collectives.groups import Partition, levels_of, new_group_of
 from trials.collectives.ring import Ring
 from trials.collectives.tree import Tree
@@ -36,7 +36,7 @@ def communicator_of(
             its environment (``NCCL_ALGO``).
         device: Where tensors lie.
     """
-    collectives = collectives_of(partition, nodes, hierarchy=hierarchy, algorithm=algorithm)
+    collectives = collectives_of(partition, nodes, hierarchy=hierarchy, algorithm=algorithm, device=device)
     ranks = next(ranks for ranks in partition if dist.get_rank() in ranks)
     return BackgroundCommunicator(
         collectives, background_of(device), rank=ranks.index(dist.get_rank()), size=len(ranks)
@@ -44,7 +44,12 @@ def communicator_of(
 
 
 def collectives_of(
-    partition: Partition, nodes: Nodes, *, hierarchy: CollectiveHierarchy, algorithm: CollectiveAlgorithm
+    partition: Partition,
+    nodes: Nodes,
+    *,
+    hierarchy: CollectiveHierarchy,
+    algorithm: CollectiveAlgorithm,
+    device: torch.device,
 ) -> Collectives:
     """The collectives of this rank's group, over groups of their own: nobody else's messages are taken for theirs.
 
@@ -55,6 +60,7 @@ def collectives_of(
         nodes: See there.
         hierarchy: See there.
         algorithm: See there.
+        device: See there.
     """
     groups = [levels_of(ranks, nodes) for ranks in partition]
     is_flat = hierarchy == CollectiveHierarchy.FLAT
@@ -63,10 +69,10 @@ def collectives_of(
     flat = _flat([group.ranks for group in groups if is_flat or group.are_one], algorithm)
     uneven = [group for group in groups if not is_flat and not group.are_one and not group.are_even]
     led = new_group_of([node for group in uneven for node in group.by_node])
-    leaders = _flat([group.columns[0] for group in uneven], algorithm)
+    leaders = _begun([group.columns[0] for group in uneven], algorithm, device)
     even = [group for group in groups if not is_flat and not group.are_one and group.are_even]
     inside = _flat([node for group in even for node in group.by_node], algorithm)
-    between = _flat([column for group in even for column in group.columns], algorithm)
+    between = _begun([column for group in even for column in group.columns], algorithm, device)
     if flat is not None:
         return flat
     if led is not None:
@@ -79,10 +85,24 @@ def collectives_of(
 def _flat(partition: Partition, algorithm: CollectiveAlgorithm) -> Collectives | None:
     """On one level; None for a rank that is in none of the groups."""
     group = new_group_of(partition)
+    return None if group is None else _by(algorithm, group) or TorchCollectives(group)
+
+
+def _begun(partition: Partition, algorithm: CollectiveAlgorithm, device: torch.device) -> Communicator | None:
+    """The same, each begun beside what the rank does meanwhile."""
+    group = new_group_of(partition)
     if group is None:
         return None
+    own = _by(algorithm, group)
+    if own is None:
+        return TorchCommunicator(group)
+    return BackgroundCommunicator(
+        own, background_of(device), rank=dist.get_rank(group), size=dist.get_world_size(group)
+    )
+
+
+def _by(algorithm: CollectiveAlgorithm, group: dist.ProcessGroup) -> Collectives | None:
+    """Collectives of our own; None where the algorithm is the backend's."""
     if algorithm == CollectiveAlgorithm.RING:
         return Ring(group)
-    if algorithm == CollectiveAlgorithm.TREE:
-        return Tree(group)
-    return TorchCollectives(group)
+    return Tree(group) if algorithm == CollectiveAlgorithm.TREE else None

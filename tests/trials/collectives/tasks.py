@@ -31,8 +31,9 @@ CASES = (
     (_ALL, Nodes(num_nodes=2, ranks_per_node=3, placement=RankPlacement.CYCLIC)),
     (_ALL, Nodes(num_nodes=3, ranks_per_node=2)),
 )
-_LENGTHS = (1, 200_003)
-"""Less than one element per rank; and so many that several segments go up a tree, which nothing divides."""
+_LENGTHS = (1, 120_011)
+"""So few that a sum of five times as many leaves ranks without an element; and so many that it goes in several pieces
+on two levels and in several segments up a tree, which nothing divides."""
 
 
 def agree(context: TaskContext) -> int:
@@ -86,10 +87,10 @@ def _communicators(partition: Sequence[Sequence[int]], nodes: Nodes) -> Iterator
 def _compare(own: Communicator, ranks: Sequence[int]) -> None:
     assert (own.size, own.rank) == (len(ranks), ranks.index(dist.get_rank()))
     for length, dtype in product(_LENGTHS, (torch.float32, torch.bfloat16)):
-        tensor = _numbers(dist.get_rank(), length, dtype)
+        tensor = _numbers(dist.get_rank(), 5 * length, dtype)
         (reduced,) = own.all_reduce(tensor).get_future().wait()
         assert reduced.data_ptr() == tensor.data_ptr()
-        assert torch.equal(tensor, _sum(ranks, length, dtype))
+        assert torch.equal(tensor, _sum(ranks, 5 * length, dtype))
 
         whole = _numbers(dist.get_rank(), own.size * length, dtype)
         part = torch.empty(length, dtype=dtype)
