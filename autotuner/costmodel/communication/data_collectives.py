@@ -5,7 +5,9 @@ same place on all nodes sum their parts; and the parts are gathered inside the n
 learning training system with mixed-precision", 2018, section 4.3). Between nodes goes a node's bytes once, whatever
 node the neighbours in a flat ring lie on.
 
-On GPUs both levels are NCCL's collectives, on cores gloo's or our own (``trials.collectives``).
+On GPUs both levels are NCCL's collectives, one after the other. On cores they are gloo's or our own
+(``trials.collectives``), which take a tensor in pieces: the level that is longer at work is so all the time, and of the
+other one a piece shows.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from autotuner.costmodel.communication.collectives import (
     two_trees_all_reduce_s,
 )
 from autotuner.costmodel.communication.group import Group
+from autotuner.domain.jobs.pieces import MOST_PIECES, PIECE_BYTES
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
 
 __all__ = ["data_all_gather_s", "data_all_reduce_s", "data_reduce_scatter_s"]
@@ -31,10 +34,11 @@ def data_all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Flo
     flat_s = _all_reduce_s(full_bytes, group, x)
     if not x.collective_hierarchy.any():
         return flat_s
-    inside, between = group.inside_nodes, group.between_nodes
-    part = full_bytes / group.ranks_per_node
-    inside_s = reduce_scatter_s(full_bytes, inside) + all_gather_s(full_bytes, inside)
-    two_level_s = inside_s + _all_reduce_s(part, between, x)
+    num, inside = _num_pieces(full_bytes, group), group.inside_nodes
+    piece = full_bytes / num
+    inside_s = reduce_scatter_s(piece, inside) + all_gather_s(piece, inside)
+    between_s = _all_reduce_s(piece / group.ranks_per_node, group.between_nodes, x)
+    two_level_s = _side_by_side_s(inside_s, between_s, num)
     return np.where(_on_two_levels(group, x), two_level_s, flat_s)
 
 
@@ -43,8 +47,10 @@ def data_all_gather_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Flo
     flat_s = all_gather_s(full_bytes, group)
     if not x.collective_hierarchy.any():
         return flat_s
-    part = full_bytes / group.ranks_per_node
-    two_level_s = all_gather_s(part, group.between_nodes) + all_gather_s(full_bytes, group.inside_nodes)
+    num = _num_pieces(full_bytes, group)
+    piece = full_bytes / num
+    between_s = all_gather_s(piece / group.ranks_per_node, group.between_nodes)
+    two_level_s = _side_by_side_s(all_gather_s(piece, group.inside_nodes), between_s, num)
     return np.where(_on_two_levels(group, x), two_level_s, flat_s)
 
 
@@ -53,9 +59,24 @@ def data_reduce_scatter_s(full_bytes: Floats, group: Group, x: LayoutColumns) ->
     flat_s = reduce_scatter_s(full_bytes, group)
     if not x.collective_hierarchy.any():
         return flat_s
-    part = full_bytes / group.ranks_per_node
-    two_level_s = reduce_scatter_s(full_bytes, group.inside_nodes) + reduce_scatter_s(part, group.between_nodes)
+    num = _num_pieces(full_bytes, group)
+    piece = full_bytes / num
+    between_s = reduce_scatter_s(piece / group.ranks_per_node, group.between_nodes)
+    two_level_s = _side_by_side_s(reduce_scatter_s(piece, group.inside_nodes), between_s, num)
     return np.where(_on_two_levels(group, x), two_level_s, flat_s)
+
+
+def _num_pieces(full_bytes: Floats, group: Group) -> Floats:
+    """Into how many tensors are cut on cores: ``num_pieces`` in columns; one where the groups are NCCL's."""
+    if group.layouts is not None:
+        return np.ones_like(full_bytes)
+    return np.clip(full_bytes // PIECE_BYTES, 1, MOST_PIECES)
+
+
+def _side_by_side_s(inside_s: Floats, between_s: Floats, num: Floats) -> Floats:
+    """Seconds for so many pieces that take so long each: the longer level for all of them, the other for one."""
+    longer_s: Floats = np.maximum(inside_s, between_s)
+    return num * longer_s + np.minimum(inside_s, between_s)
 
 
 def _on_two_levels(group: Group, x: LayoutColumns) -> Booleans:

@@ -32,10 +32,10 @@ Fits to 2 to 8 ranks are as good with 0.2 as with 0.4: the median error on A100 
 
 _SWITCHED_SHARE = 0.9
 
-TREE_WAIT = 1.7
-"""How much longer our own trees take than their bytes: a rank that waits for one child passes nothing on meanwhile.
+TREE_WAIT = 1.05
+"""How much longer our own trees take than their bytes: the first segment's way up and down, and waits of parents.
 
-``bench/cross_layer`` measured 1.7 times with ranks that fill nodes, and 1.5 to 2.1 times with ranks dealt in turn.
+``bench/cross_layer`` measured 1.04 to 1.09 times, with ranks that fill nodes and with ranks dealt in turn.
 """
 
 MULTICAST_S = 25e-6

@@ -20,8 +20,10 @@ from autotuner.costmodel.communication.process_groups import replicate_group, sh
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.link import Link
 from autotuner.domain.jobs.network import Network
+from autotuner.domain.jobs.pieces import num_pieces
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement, ShardLevel
 from autotuner.domain.layouts.layout import Layout
+from autotuner.units import MIB
 from tests.builders import cpu_cluster, h100_cluster
 
 PORT_BYTES_PER_S = 25e6
@@ -89,6 +91,24 @@ def test_flat_collectives_are_those_of_any_group(timed: Any) -> None:
     group, x = group_and_columns(layout, two_gpu_nodes())
     flat = {data_all_reduce_s: all_reduce_s, data_all_gather_s: all_gather_s, data_reduce_scatter_s: reduce_scatter_s}
     assert timed(MIB_8, group, x) == flat[timed](MIB_8, group)
+
+
+@pytest.mark.parametrize("inside_bytes_per_s", [1e6, 1e9])
+@pytest.mark.parametrize("mib", [0.5, 1.5, 8.0, 100.0])
+def test_on_cores_the_longer_level_is_always_at_work_and_a_piece_of_the_other_shows(
+    inside_bytes_per_s: float, mib: float
+) -> None:
+    layout = Layout(data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS, collective_hierarchy=TWO_LEVEL)
+    full_bytes = np.array([mib * MIB])
+    cluster = replace(two_slow_nodes(), intra_node_link=link("memory", inside_bytes_per_s))
+    group, x = group_and_columns(layout, cluster)
+    shorter_s, longer_s = sorted(
+        (all_gather_s(full_bytes, group.inside_nodes)[0], all_gather_s(full_bytes / 2, group.between_nodes)[0])
+    )
+    # neither link has a latency, by which pieces would cost more than the whole
+    expected = pytest.approx(longer_s + shorter_s / num_pieces(int(full_bytes[0])))
+    assert data_all_gather_s(full_bytes, group, x)[0] == expected
+    assert data_reduce_scatter_s(full_bytes, group, x)[0] == expected
 
 
 def test_a_table_that_holds_one_two_level_row_keeps_the_others_as_they_are() -> None:
