@@ -20,6 +20,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import optuna
 import structlog
@@ -87,6 +88,7 @@ class Seen:
 
     Attributes:
         sent: What the busier node's interface sent per sum, as a multiple of the bytes summed.
+        seconds: From the first rank that began to the last one that had its sum.
     """
 
     sent: float
@@ -121,7 +123,7 @@ def collectives() -> bool:
     holds = True
     with TwoNodes(_BITS_PER_S) as nodes:
         for way in _ways():
-            seen, *_ = on_ranks(_NUM_RANKS, partial(_sum_up, way, nodes))
+            seen = _seen(on_ranks(_NUM_RANKS, partial(_sum_up, way, nodes)))
             theory = theory_of(way)
             line_s = seen.sent * _SUMMED_BYTES * 8 / _BITS_PER_S
             holds &= abs(seen.sent / theory - 1) <= 0.08
@@ -134,7 +136,23 @@ def _ways() -> Iterator[Way]:
         yield Way(algorithm=algorithm, hierarchy=hierarchy, placement=placement)
 
 
-def _sum_up(way: Way, shaped: TwoNodes, process: int, folder: Path) -> Seen:
+class _Rank(NamedTuple):
+    """What a rank saw: bytes that the busier node sent in all timed sums, and when its own began and ended."""
+
+    sent_bytes: int
+    began_s: list[float]
+    ended_s: list[float]
+
+
+def _seen(ranks: Sequence[_Rank]) -> Seen:
+    """The ranks' clocks are one, that of the machine."""
+    began_s = map(min, zip(*(rank.began_s for rank in ranks), strict=True))
+    ended_s = map(max, zip(*(rank.ended_s for rank in ranks), strict=True))
+    times_s = [end - begin for begin, end in zip(began_s, ended_s, strict=True)]
+    return Seen(sent=ranks[0].sent_bytes / _SUMMED_BYTES / len(times_s), seconds=median(times_s))
+
+
+def _sum_up(way: Way, shaped: TwoNodes, process: int, folder: Path) -> _Rank:
     node, local_rank = divmod(process, _RANKS_PER_NODE)
     shaped.enter(node)
     torch.set_num_threads(1)
@@ -154,18 +172,18 @@ def _sum_up(way: Way, shaped: TwoNodes, process: int, folder: Path) -> Seen:
         device=torch.device("cpu"),
     )
     tensor = torch.ones(_SUMMED_BYTES // 4)
-    times_s = []
+    began_s, ended_s = [], []
     sent_bytes = [0, 0]
     for number in range(_NUM_SUMS):
         dist.barrier()
         if number == 1:
             sent_bytes = [shaped.sent_bytes(each) for each in range(2)]
-        start_s = time.monotonic()
+        began_s.append(time.monotonic())
         everybody.all_reduce(tensor).wait()
-        times_s.append(time.monotonic() - start_s)
+        ended_s.append(time.monotonic())
     dist.barrier()
     sent_bytes = [shaped.sent_bytes(each) - before for each, before in enumerate(sent_bytes)]
-    return Seen(sent=max(sent_bytes) / (_NUM_SUMS - 1) / _SUMMED_BYTES, seconds=median(times_s[1:]))
+    return _Rank(max(sent_bytes), began_s[1:], ended_s[1:])
 
 
 # ---------------------------------------------------------------- sweeps of trials
