@@ -11,12 +11,14 @@ from dataclasses import replace
 from functools import cache
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.costmodel.footprint import footprint_of
 from autotuner.domain.jobs.defaults import default_trial_space
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.layouts.layout import RANK_DEGREES
 from autotuner.domain.runs.measurement import Breakdown, Measurement, PhaseTimes
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Outcome, Trial
@@ -42,18 +44,28 @@ _OUT_OF_MEMORY = 0.97
 
 
 def large_sweep(
-    driver: StoreDriver, num_trials: int, *, name: str = "", num_running: int = 0, finished: bool = True
+    driver: StoreDriver,
+    num_trials: int,
+    *,
+    name: str = "",
+    num_running: int = 0,
+    finished: bool = True,
+    objective: Objective | None = None,
 ) -> Sweep:
     """A sweep of Llama 3 70B on 64 H100 with so many trials that ended, of which some failed, and some under way."""
     space, budget = _SPACE, Budget(num_trials=max(1, num_trials + num_running))
-    sweep = driver.sweep(SweepRequest(job=LARGE_JOB, space=space, budget=budget, name=name))
+    objective = objective or Objective()
+    sweep = driver.sweep(SweepRequest(job=LARGE_JOB, space=space, budget=budget, name=name, objective=objective))
     chance = random.Random(7)
     rows = _predicted(num_trials + num_running)
     for number, row in enumerate(rows):
         trial = _started(driver, sweep, number, row)
         if number < num_trials:
             now = _began(number) + 0.9 * _TRIAL_S
-            driver.store.finish_trial(trial.id, _outcome(trial, chance), owner=driver.owner, now=now)
+            outcome = _outcome(trial, chance)
+            if isinstance(outcome, Measurement) and objective.reads_footprint:
+                outcome = _with_footprint(trial, outcome)
+            driver.store.finish_trial(trial.id, outcome, owner=driver.owner, now=now)
     return _finished(driver, sweep, num_trials) if finished else sweep
 
 
@@ -161,6 +173,12 @@ def _measured(trial: Trial, step_time_s: float, peak_bytes: int, chance: random.
         ),
         environment={"torch": "2.13.0", "nccl": "2.29.3", "driver": "585.12", "device": "NVIDIA H100 80GB HBM3"},
     )
+
+
+def _with_footprint(trial: Trial, measured: Measurement) -> Measurement:
+    """The measurement with its footprint; the clocks of a node, and so its draw, are never those of another."""
+    drawn_w = 480.0 + 200.0 * random.Random(trial.number).random()
+    return replace(measured, footprint=footprint_of(trial.layout, LARGE_JOB, trial.prediction, measured, drawn_w))
 
 
 def _breakdown(trial: Trial, step_time_s: float, chance: random.Random) -> Breakdown:

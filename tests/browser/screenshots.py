@@ -27,6 +27,7 @@ from autotuner.store.sql import memory_store
 from tests.announcements import webhook
 from tests.api.service import NOW, FixedClock, StoreDriver, app_on, serve
 from tests.browser.in_use import DAY_S, finished_gate, finished_run, retune
+from tests.browser.judged import gated_trial, sweep_with_front, tried_study
 from tests.browser.large import large_sweep
 from tests.browser.slow import slow_sweep
 from tests.builders import cpu_cluster
@@ -52,6 +53,10 @@ PAGES: Mapping[str, str] = {
     "trial": "/trials/{trial}",
     "trial-failed": "/trials/{failed}",
     "trial-running": "/trials/{running}-{last}",
+    "sweep-front": "/sweeps/{front}",
+    "sweep-front-asked": "/sweeps/{sweep}?metrics=mfu,tokens_per_dollar,simplicity&profile=mfu=1",
+    "sweep-front-refused": "/sweeps/{front}?metrics=mfu,robustness",
+    "trial-gated": "/trials/{gated}",
     "layers": "/sweeps/{sweep}/layers",
     "sweep-slow": "/sweeps/{slow}",
     "trial-slow": "/trials/{slow}-0000",
@@ -61,8 +66,13 @@ PAGES: Mapping[str, str] = {
     "phases": "/phases",
     "phases-short": "/phases?tokens=2e8&global_batch_size=512",
     "explore-nodes": "/explore?model=llama-3-8b&cluster=h100:16&seq_len=2048&layout=dp2 fsdp8 reshard",
+    "explore-lengths": "/explore?model=llama-3-8b&cluster=h100:8&global_batch_size=64&lengths=1-512:6,4096:2,8192:1",
     "plan": "/plan?model=llama-3-8b&tokens=1T&deadline=20d&accelerators=h100,b200,mi355x,gh200",
     "plan-empty": "/plan",
+    "plan-wrong": "/plan?model=llama-3-8b&tokens=1T&deadline=20&accelerators=h10",
+    "phases-wrong": "/phases?tokens=many&phases=main: 90 %25; batch 7x",
+    "studies": "/optimizer-studies",
+    "study": "/optimizer-studies/{study}",
     "new": "/new",
     "new-clone": "/new?clone={sweep}",
     "new-slow": "/new?clone={slow}",
@@ -90,7 +100,18 @@ PAGES: Mapping[str, str] = {
 _COMPUTED_MS = 120_000.0
 """Plans take seconds, and longer where three of them are computed beside each other."""
 
-_OF_TRIALS = ("home", "sweep", "sweep-running", "trial", "trial-failed", "compare", "find")
+_OF_TRIALS = (
+    "home",
+    "sweep",
+    "sweep-running",
+    "sweep-front",
+    "trial",
+    "trial-failed",
+    "layers",
+    "compare",
+    "find",
+    "study",
+)
 """Pages that look otherwise with another number of trials; the others are taken once."""
 
 
@@ -98,6 +119,11 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
     """Fill the store for every page; what their addresses name."""
     sweep = large_sweep(driver, num_trials, name="llama-3-70b, longer context")
     running = large_sweep(driver, min(num_trials, 12), name=_LONG, num_running=1, finished=False)
+    front, gated, study = (
+        sweep_with_front(driver, num_trials),
+        gated_trial(driver),
+        tried_study(driver, min(num_trials, 12)),
+    )
     slow, late = slow_sweep(driver), slow_sweep(driver, has_trace=False)
     retune(driver)
     for night in range(12):
@@ -117,6 +143,9 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
     named = {"slow": slow.id, "late": late.id, "sweep": sweep.id, "running": running.id, "last": last, "gate": gate.id}
     best = ranked[0].id if ranked else f"{running.id}-{last}"
     return named | {
+        "front": front.id,
+        "gated": gated.id,
+        "study": study.id,
         "trial": best,
         "other": ranked[-1].id if ranked else best,
         "failed": failed[0].id if failed else best,
