@@ -28,7 +28,7 @@ def trial_page() -> TrialPage:
 
 def ranking_page() -> RankingPage:
     """A page with the best trial."""
-    alone = Standing(probability_best=1.0, tied_with_best=True, step_time_s=5.0, relative_error=0.02)
+    alone = Standing(probability_best=1.0, tied_with_best=True, step_time_s=5.0, value=0.2, relative_error=0.02)
     return RankingPage.of([trial()], 1, Page(), {trial().id: alone})
 
 

@@ -38,12 +38,14 @@ class Standing:
         tied_with_best: Its value differs from that of the first by no more than chance makes step times differ, 95
             times in 100.
         step_time_s: Geometric mean of the step times of all its runs.
+        value: What the layout is worth by what the sweep ranks by, at that step time.
         relative_error: Half the 95 % interval of that, as a share of it, with what equal runs differ by.
     """
 
     probability_best: float
     tied_with_best: bool
     step_time_s: float
+    value: float
     relative_error: float
 
 
@@ -66,6 +68,7 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
             probability_best=float(chances[row]),
             tied_with_best=bool(apart[row] <= _Z95),
             step_time_s=math.exp(log_s[row]),
+            value=math.exp(-log_cost[row]),
             relative_error=float(_Z95 * deviations[row]),
         )
         for row, time in enumerate(times)

@@ -43,7 +43,7 @@ class Beaten:
         number: Of the trial, inside its sweep.
         label: The layout in short.
         change: What differs, from it to the best.
-        gain: Throughput of the best beyond its own, as a fraction of its own.
+        gain: Value of the best beyond its own, as a fraction of its own: throughput, where the sweep ranks by speed.
         gain_error: Half the 95 % interval of the gain, with what equal runs differ by.
         is_tie: The difference is no larger than chance makes it, 95 times in 100.
     """
@@ -104,7 +104,7 @@ def _beside(
     best: Trial, other: Trial, rank: int, rival: Rival, axes: tuple[Axis, ...], standing: Mapping[str, Standing]
 ) -> Beaten:
     mine, theirs = standing[best.id], standing[other.id]
-    ratio = theirs.step_time_s / mine.step_time_s
+    ratio = mine.value / theirs.value
     without = tuple(axis.said(axis.read(best.layout)) for axis in axes)
     return Beaten(
         rival=rival,

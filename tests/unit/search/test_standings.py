@@ -73,3 +73,8 @@ def test_probabilities_agree_with_drawn_step_times() -> None:
     found = [standing.probability_best for standing in standings(times(1.0, 1.02, 1.1, interval=0.05)).values()]
     # three standard errors of a share of 200,000 draws, 0.0034 at most
     assert found == pytest.approx(shares, abs=0.0034)
+
+
+def test_the_value_at_the_mean_step_time_stands_beside_it() -> None:
+    (found,) = standings([replace(times(1.0)[0], repeated_s=(4.0,), worth_per_step=6.0)]).values()
+    assert (found.step_time_s, found.value) == pytest.approx((2.0, 3.0))

@@ -7,10 +7,13 @@ import pytest
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.search.results.answer import Answer, answer
 from autotuner.search.results.beaten import Rival
 from tests.builders import big_job, prediction, step_time, sweep_request
+from tests.unit.search.results.test_front import drawing
 from tests.unit.search.results.trials import BASE, died, ran
 
 REQUEST = sweep_request(job=big_job())
@@ -153,3 +156,11 @@ def test_simulated_trials_say_so() -> None:
     found = of(ran(0, BASE, 1.0, measured={"is_simulated": True}))
     assert found.best.source == "simulated"
     assert "MFU, simulated" in found.sentence
+
+
+def test_a_gain_is_of_what_the_sweep_ranks_by_whatever_is_faster() -> None:
+    frugal, fast = drawing(0, 1.1, 1000), drawing(1, 1.0, 4000)
+    objective = Objective(metric=Metric.TOKENS_PER_JOULE)
+    (beaten,) = of(fast, frugal, objective=objective).beaten
+    assert beaten.number == 1
+    assert beaten.gain == pytest.approx(4000 / 1000 / 1.1 - 1)

@@ -59,8 +59,8 @@ def test_some_are_told_from_the_fastest_and_some_are_not() -> None:
 
 
 def test_what_equal_runs_differ_by_counts_where_a_ranking_knows_it() -> None:
-    known = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.0, relative_error=0.1)
-    slower = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.1, relative_error=0.1)
+    known = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.0, value=1.0, relative_error=0.1)
+    slower = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.1, value=1 / 1.1, relative_error=0.1)
     found = side_by_side([replace(ran(1.0), standing=known), replace(ran(1.1), standing=slower)])
     assert found.beside[1] is not None
     assert not found.beside[1].is_beyond_noise
