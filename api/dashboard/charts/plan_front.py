@@ -29,6 +29,8 @@ _ROW = 16.0
 _STEPS = (1, 2, 5)
 """Round values within a decade."""
 
+_CLOSE_STEPS = (1, 1.5, 2, 3, 5, 7)
+
 
 def plan_front(contenders: Sequence[ContenderView], goal: Goal, wide: int) -> Markup:
     """The picture for a desk and for a phone; nothing where one cluster alone is compared, or none has a price."""
@@ -99,7 +101,7 @@ class _Drawn:
             yield text(x, y - 10, one.cluster, "halo win-text" if one is named[0] else "halo ink-text", "middle")
 
     def _class(self, one: ContenderView) -> str:
-        return "m-dot win" if one is self.contenders[0] else "p-dot"
+        return "p-dot win" if one is self.contenders[0] else "p-dot"
 
     def _at(self, one: ContenderView) -> tuple[float, float]:
         return self.x(_log_days(one.predicted.time_s.median)), self.y(math.log10(one.predicted.cost.median))
@@ -133,9 +135,10 @@ class _Drawn:
 
 
 def _marks(scale: Scale) -> list[float]:
-    """Round values inside a logarithmic scale."""
+    """Round values inside a logarithmic scale; more of them where it spans less than a decade."""
     powers = range(math.floor(scale.low), math.ceil(scale.high) + 1)
-    found = [step * 10.0**power for power in powers for step in _STEPS]
+    steps = _STEPS if scale.high - scale.low > 1 else _CLOSE_STEPS
+    found = [step * 10.0**power for power in powers for step in steps]
     return [mark for mark in found if scale.low <= math.log10(mark) <= scale.high]
 
 

@@ -22,10 +22,10 @@ router = APIRouter(include_in_schema=False, default_response_class=Response)
 def phases_page(request: Request, app: AppOf) -> Response:
     """The job that the address says, or one to begin with; what is wrong with it stands in the place of the answer."""
     asked = PhasesAsked.of(request.query_params)
-    shown: dict[str, Any] = {"given": asked.texts, "wrong": "", "plan": None}
+    shown: dict[str, Any] = {"given": asked.texts, "wrong": ("", ""), "plan": None}
     try:
         plan = app.asides.search(plan_phases, asked.request.resolved(app))
     except (InvalidInput, NotFound) as error:
-        return page(request, "phases.html", **shown | {"wrong": str(error)})
+        return page(request, "phases.html", **shown | {"wrong": asked.wrong(error)})
     courses = list(shown_courses(plan))
     return page(request, "phases.html", **shown | {"plan": plan, "courses": courses, "picture": course_bars(courses)})

@@ -11,8 +11,9 @@ from api.schemas import PhasesRequest
 from autotuner.catalog.phase_lines import read_phases
 from autotuner.domain.jobs.job_phases import SwitchCost
 from autotuner.domain.jobs.workload import Workload
-from autotuner.errors import InvalidInput
+from autotuner.errors import InvalidInput, NotFound, quoted
 from autotuner.search.job_phases.plan import Course, PhasesPlan
+from autotuner.search.planning.amounts import read_amount
 from autotuner.units import GIGA
 
 __all__ = ["PhasesAsked", "shown_courses"]
@@ -26,12 +27,22 @@ _DEFAULTS: Mapping[str, str] = {
     "cluster": "h100:32",
     "seq_len": "8192",
     "global_batch_size": "512",
-    "tokens": "1e12",
+    "tokens": "1T",
     "phases": _EXAMPLE,
     "restart": "",
     "storage": "",
 }
 """What the page asks of itself until somebody does."""
+
+
+_INPUTS: Mapping[str, str] = {
+    "num_tokens": "tokens",
+    "restart_s": "restart",
+    "storage_bytes_per_s": "storage",
+    "accelerator": "cluster",
+    "num_nodes": "cluster",
+}
+"""The input that says a field of the question where it is called otherwise; all others are said by the phases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +72,21 @@ class PhasesAsked:
             model=self.texts["model"],
             cluster=self.texts["cluster"],
             workload=workload,
-            num_tokens=self._number("tokens") or 0.0,
+            num_tokens=read_amount("tokens", self.texts["tokens"]),
             phases=read_phases(self.texts["phases"]),
             switch=SwitchCost(
                 restart_s=self._number("restart"), storage_bytes_per_s=None if gb_per_s is None else GIGA * gb_per_s
             ),
         )
+
+    def wrong(self, error: InvalidInput | NotFound) -> tuple[str, str]:
+        """The input that an error is about, and what is wrong with what stands there."""
+        named = error.field.rpartition(".")[2] if isinstance(error, InvalidInput) else error.kind
+        name = _INPUTS.get(named, named)
+        if isinstance(error, NotFound):
+            return name if name in _DEFAULTS else "phases", str(error)
+        nearest = "" if error.nearest is None else f"; nearest: {error.nearest}"
+        return name if name in _DEFAULTS else "phases", f"{quoted(error.value)}: {error.rule}{nearest}"
 
     def _number(self, name: str) -> float | None:
         text = self.texts[name].strip()

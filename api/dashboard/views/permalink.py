@@ -181,7 +181,8 @@ def whole_number(field: str, given: str | int) -> int:
     """
     text = str(given).strip().replace(",", "").replace("_", "").replace(" ", "")
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(MAX_INTEGER)) or int(text) > MAX_INTEGER:
-        raise InvalidInput(field, str(given)[:40], "must be a whole number")
+        digits = re.match("[0-9]{1,9}", text)
+        raise InvalidInput(field, str(given)[:40], "must be a whole number", int(digits[0]) if digits else None)
     return int(text)
 
 

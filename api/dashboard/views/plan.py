@@ -19,6 +19,9 @@ _S_PER_DAY, _S_PER_HOUR = 86_400.0, 3600.0
 _BESIDE_FORM = 896
 """Pixels of a picture beside the form."""
 
+_NOTHING = 0.005
+"""Of hours, points and shares of them, less than this is what a sum's order makes of nothing."""
+
 _MOST_ROWS = 12
 """Clusters that the table shows beside those on the front."""
 
@@ -88,11 +91,11 @@ class ChangeRow:
         per_dollar, hours, worth = one.mfu_per_dollar, one.hours_per_dollar, one.worth_per_accelerator_hour
         return cls(
             change=one.change,
-            hours=f"{one.saved_s / _S_PER_HOUR:,.1f}",
-            cost=money(-one.saved_cost),
-            mfu=_signed(100 * one.mfu, ".2f"),
-            per_dollar="–" if per_dollar is None else _signed(1e5 * per_dollar, ".3g"),
-            hours_per_thousand="–" if hours is None else f"{1000 * hours:.3g}",
+            hours=_signed(one.saved_s / _S_PER_HOUR).removeprefix("+"),
+            cost=money(0.0 - one.saved_cost),
+            mfu=_signed(round(100 * one.mfu, 2)),
+            per_dollar="–" if per_dollar is None else _signed(1e5 * per_dollar),
+            hours_per_thousand="–" if hours is None else _signed(1000 * hours).removeprefix("+"),
             worth="–" if worth is None else worth_in_words(worth),
         )
 
@@ -131,6 +134,7 @@ class PlanPage:
     Attributes:
         sentence: What to take, in a sentence without a full stop.
         limits: What is to be kept; empty where there are no limits.
+        has_thin: Of some clusters' layouts only a part was looked through.
         hidden: Clusters that the table leaves out.
         unfit: Clusters on which no layout fits.
     """
@@ -146,6 +150,7 @@ class PlanPage:
     limits: str
     regret: str
     rows: tuple[ClusterRow, ...]
+    has_thin: bool
     hidden: int
     unfit: int
     changes: tuple[ChangeRow, ...]
@@ -165,12 +170,13 @@ class PlanPage:
             time=days(run.time_s.median),
             time_spread=_from_to(run.time_s, _S_PER_DAY),
             cost=money(run.cost.median),
-            cost_spread=f"{money(run.cost.low)} to {money(run.cost.high)}",
+            cost_spread=f"80 %: {money(run.cost.low)} to {money(run.cost.high)}",
             energy=f"{amount(run.energy_kwh.median / 1e3)} MWh" if run.energy_kwh else "–",
             sentence=f"Take {first.cluster}",
             limits=goal_in_words(view.goal),
             regret=money(answer.regret),
             rows=tuple(ClusterRow.of(one, is_first=one is first) for one in shown),
+            has_thin=not all(one.is_thorough for one in shown),
             hidden=len(contenders) - len(shown),
             unfit=answer.num_compared - len(contenders),
             changes=tuple(map(ChangeRow.of, answer.marginals)),
@@ -180,8 +186,10 @@ class PlanPage:
 
 
 def _from_to(interval: Interval, unit: float) -> str:
-    return f"{interval.low / unit:.3g} to {interval.high / unit:.3g}"
+    return f"80 %: {interval.low / unit:.3g} to {interval.high / unit:.3g}"
 
 
-def _signed(value: float, digits: str) -> str:
-    return f"{value:+{digits}}".replace("-", "−")
+def _signed(value: float) -> str:
+    """Three digits with a true sign; what rounds to nothing has none."""
+    size = amount(abs(value)) if abs(value) >= _NOTHING else "0"
+    return size if size == "0" else f"{'−' if value < 0 else '+'}{size}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 from api.dashboard.views.permalink import whole_number
 from api.schemas import PlanCreate
+from autotuner.catalog.load import load_accelerator
 from autotuner.domain.jobs.workload import Workload
-from autotuner.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.errors import AutotunerError, InvalidInput, NotFound, quoted
 from autotuner.search.planning.amounts import read_amount, read_duration_s, read_listed, read_numbers, read_prices
 from autotuner.search.planning.goal import Goal
 
@@ -69,6 +71,10 @@ class PlanAsked:
         asked = cls(texts=texts)
         if not query.get("model"):
             return asked
+        for error in _wrong(texts):
+            asked = asked.with_error(error)
+        if asked.errors:
+            return asked
         try:
             return replace(asked, body=_body(texts))
         except AutotunerError as error:
@@ -80,12 +86,39 @@ class PlanAsked:
             case InvalidInput():
                 last = error.field.removeprefix("goal.").removeprefix("workload.")
                 name = "prices" if last.startswith("prices") else _INPUTS.get(last, last)
-                said = error.rule if error.nearest is None else f"{error.rule}; nearest: {error.nearest}"
+                nearest = USUAL.get(name) if error.nearest is None else error.nearest
+                said = f"{quoted(error.value)}: {error.rule}" + (f"; nearest: {nearest}" if nearest else "")
             case NotFound():
                 name, said = _INPUTS.get(error.kind, error.kind), str(error)
             case _:
                 name, said = "model", str(error)
-        return replace(self, errors={name if name in USUAL else "model": said}, body=None)
+        name = name if name in USUAL else "model"
+        return replace(self, errors={**self.errors, name: self.errors.get(name, said)}, body=None)
+
+
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "tokens": partial(read_amount, "tokens"),
+    "deadline": partial(read_duration_s, "deadline"),
+    "price_limit": partial(read_amount, "price_limit"),
+    "seq_len": partial(whole_number, "seq_len"),
+    "global_batch_size": partial(whole_number, "global_batch_size"),
+    "accelerators": lambda text: [load_accelerator(name) for name in read_listed(text)],
+    "sizes": partial(read_numbers, "sizes"),
+    "network": partial(read_numbers, "network"),
+    "more_memory": partial(read_numbers, "more_memory"),
+    "prices": lambda text: read_prices("prices", read_listed(text)),
+}
+"""What reads an input, and raises what is wrong with it."""
+
+
+def _wrong(texts: Mapping[str, str]) -> Iterator[AutotunerError]:
+    """What is wrong with each input by itself."""
+    for name, read in _READERS.items():
+        if texts[name]:
+            try:
+                read(texts[name])
+            except AutotunerError as error:
+                yield error
 
 
 def _body(texts: Mapping[str, str]) -> PlanCreate:

@@ -43,3 +43,14 @@ def test_what_is_wrong_with_a_question_stands_in_the_place_of_the_answer(
     browser: httpx.Client, asked: str, said: str
 ) -> None:
     assert said in text_of(browser, f"/phases?{asked}")
+
+
+def test_the_input_that_is_wrong_is_marked_with_its_value_and_the_nearest_and_keeps_what_was_typed(
+    browser: httpx.Client,
+) -> None:
+    page = text_of(browser, "/phases?tokens=many&storage=12&phases=main:+100+%25")
+    assert 'name="tokens" value="many"' in page
+    assert 'aria-describedby="wrong-tokens"' in page
+    assert "&#39;many&#39;: must be a number" in page
+    assert "nearest: 2T" in page
+    assert 'name="storage" value="12"' in page
