@@ -85,17 +85,16 @@ class _Drawn:
 
     def _here(self) -> Iterator[Markup]:
         at = self.x(math.log10(self.curve.own_bytes_per_s))
-        yield line(at, self.frame.top, at, self.frame.floor, "winner-rule")
+        yield line(at, self.frame.top, at, self.frame.floor, "event")
         yield text(at - 4, self.frame.top - 4, f"here {_rate(self.curve.own_bytes_per_s)}", "strong", "end")
 
     def _names(self) -> Iterator[Markup]:
-        """Beside the lines' slow ends, where they lie apart; moved down as far as they would cover each other."""
-        lowest = -math.inf
-        ends = sorted((self.y(math.log10(way.step_s[0])), way.name) for way in self.ways)
-        room = self.frame.floor - _ROW * len(ends)  # so that the last name still stands above the axis
-        for number, (at, name) in enumerate(ends):
-            lowest = max(min(at, room + _ROW * number), lowest + _ROW)
-            yield text(self.frame.left + 6, lowest - 4, name, "halo ink-text")
+        """Above the lines' slow ends; moved up as far as they would cover each other, so that they cover no line."""
+        room = math.inf
+        ends = sorted(((self.y(math.log10(way.step_s[0])), way.name) for way in self.ways), reverse=True)
+        for at, name in ends:
+            room = min(at - 4, room - _ROW)
+            yield text(self.frame.left + 6, room, name, "halo ink-text")
 
     def _strip(self) -> Iterator[Markup]:
         """Which way is fastest, below the axis."""

@@ -17,8 +17,8 @@ __all__ = ["batch_ways_picture", "length_histogram"]
 _HEIGHT = 170.0
 _MOST_BARS = 32
 _ROW, _THICK, _TOP, _FOOT = 26.0, 15.0, 6.0, 40.0
-_PER_LETTER = 6.4
-"""Pixels of a letter in the small type of pictures."""
+_PER_LETTER = 6.9
+"""Pixels of a letter in the small type of pictures, where it is bold."""
 
 
 def length_histogram(lengths: LengthDistribution, *, wide: int = 896) -> Markup:
@@ -58,7 +58,7 @@ def batch_ways_picture(ways: Sequence[BatchWay], *, wide: int = 896) -> Markup:
 
 
 def _rows(ways: Sequence[BatchWay], width: int, height: float) -> Iterator[Markup]:
-    left = min(12 + _PER_LETTER * max(len(way.name) for way in ways), 0.45 * width)
+    left = min(8 + _PER_LETTER * max(len(way.name) for way in ways), 0.5 * width)
     x = Scale(0, max(way.slowest_tokens for way in ways), left, width - 14)
     floor = height - _FOOT
     for mark in x.marks(3 if width < 500 else 6):

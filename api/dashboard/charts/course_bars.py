@@ -49,7 +49,7 @@ def _parts(courses: Sequence[tuple[str, Course]], x: Scale, height: float) -> It
     for row, (name, course) in enumerate(courses):
         y = _TOP + _APART * row
         told = f"{name}: {format_long_duration(course.total_s)}"
-        yield text(0, y - 6, _cut(told, x.end), None if row else "strong")
+        yield text(0, y - 6, _cut(told, x.end), "halo" if row else "halo strong")
         yield from _bar(course, y, x)
         ends.append(_phase_ends(course))
     for row, (above, below) in enumerate(pairwise(ends)):
@@ -64,7 +64,7 @@ def _axis(x: Scale, height: float) -> Iterator[Markup]:
     marks = in_units.marks(4 if x.end < 500 else 7)
     for mark in marks:
         yield line(in_units(mark), 10, in_units(mark), height - 22, "rule")
-        yield text(in_units(mark), height - 6, f"{mark:g} {unit}", anchor="middle" if mark else None)
+        yield text(in_units(mark), height - 6, f"{mark:g} {unit}" if mark else "0", anchor="middle" if mark else None)
 
 
 def _bar(course: Course, y: float, x: Scale) -> Iterator[Markup]:
@@ -75,8 +75,8 @@ def _bar(course: Course, y: float, x: Scale) -> Iterator[Markup]:
         title = f"{choice.phase}: {choice.label}, {format_long_duration(choice.expected_s)}"
         yield rect(begins, y, width, _THICK, f"{_KINDS[number % len(_KINDS)]} pencilled", title=title)
         if choice.switch_s:
-            wide = max(_LEAST_SWITCH, x(at_s + choice.switch_s) - x(at_s))
-            yield hatched(begins - wide / 2, y - 3, wide, _THICK + 6)
+            middle, wide = (x(at_s) + begins) / 2, max(_LEAST_SWITCH, begins - x(at_s))
+            yield hatched(middle - wide / 2, y - 3, wide, _THICK + 6)
         told = next((one for one in (f"{choice.phase}: {choice.label}", choice.phase) if _fits(one, width)), "")
         if told:
             yield text(begins + 8, y + _THICK / 2 + 4, told, "ink-text")

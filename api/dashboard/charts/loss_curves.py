@@ -13,8 +13,8 @@ from autotuner.domain.runs.loss_gate import GateResult
 
 __all__ = ["loss_curves"]
 
-_HEIGHT = 190.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 14.0, 36.0
+_HEIGHT = 220.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 12.0, 30.0, 36.0
 
 Curves = Sequence[Sequence[float]]
 
@@ -54,8 +54,9 @@ def _parts(candidate: Curves, reference: Curves, width: int) -> Iterator[Markup]
     for mark in x.marks(6):
         if mark == int(mark):
             yield text(x(mark), _HEIGHT - _BOTTOM + 16, f"{mark:g}", anchor="middle")
+    yield text(0, 12, "loss")
     yield text((_LEFT + width) / 2, _HEIGHT - 4, "step", anchor="middle")
-    for curves, class_ in ((reference, "p-line"), (candidate, "m-line")):
+    for curves, class_ in ((reference, "reference"), (candidate, "m-line")):
         for curve in curves:
             if len(curve) > 1:
                 yield path([(x(step), y(loss)) for step, loss in enumerate(curve, 1)], class_)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
-from math import ceil
+from math import ceil, prod
 from operator import mul
 
 from markupsafe import Markup
@@ -17,6 +17,7 @@ from markupsafe import Markup
 from api.dashboard.charts.svg import WIDE, circle, line, picture, rect, text
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.network import Network
+from autotuner.search.text.sentences import listed
 from autotuner.units import format_rate
 
 __all__ = ["Limits", "network_picture"]
@@ -26,6 +27,9 @@ Limits = Mapping[str, Sequence[str]]
 
 _LABEL, _BAR, _LINKS = 18.0, 22.0, 20.0
 """Pixels of a row's words, of its bars, and of the lines below them."""
+
+_LETTER = 6.6
+"""Pixels of a letter, about."""
 
 _NODE_GAP, _SWITCH_GAP = 5.0, 14.0
 _NARROW = 500
@@ -50,6 +54,37 @@ class _Row:
     links: str = ""
     fan: int = 1
     is_thin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """Words beside lines.
+
+    Attributes:
+        x: Where they begin, or end.
+        y: Of their base line.
+    """
+
+    words: str
+    x: float
+    y: float
+    look: str | None
+    is_at_end: bool = False
+
+    @property
+    def drawn(self) -> Markup:
+        """The words."""
+        return text(self.x, self.y, self.words, self.look, "end" if self.is_at_end else None)
+
+    @property
+    def rows(self) -> tuple[float, float]:
+        """Pixels from above their letters to below them."""
+        return self.y - 12, self.y + 4
+
+    def covers(self, x: float) -> bool:
+        """Whether they stand there."""
+        width = _LETTER * len(self.words)
+        return self.x - width < x if self.is_at_end else x < self.x + width
 
 
 def network_picture(cluster: Cluster, limits: Limits | None = None, *, width: int = WIDE) -> Markup:
@@ -117,12 +152,14 @@ def _drawn(rows: Sequence[_Row], limits: Limits, width: float) -> Iterator[Marku
     """Every row's words and boxes, and the lines into the row above."""
     boxes, y = [(0.0, float(width))], 0.0
     for depth, row in enumerate(rows):
+        words = _Words(words=row.words, x=0.0, y=y + 12, look="ink-text")
         if depth:
             boxes = [part for left, right in boxes for part in _split(left, right, row.fan, depth == len(rows) - 1)]
             limited = limits.get(row.links, ())
-            yield from _lines(boxes, y - _LINKS, y + _LABEL, row, bool(limited))
-            yield from _rate(row, limited, y + 12, width)
-        yield text(0, y + 12, row.words, "halo ink-text")
+            rate = _rate(row, limited, y + 12, width)
+            yield from _lines(boxes, y - _LINKS, y + _LABEL, row, (words, rate), limits=bool(limited))
+            yield rate.drawn
+        yield words.drawn
         for left, right in boxes:
             yield rect(left, y + _LABEL, right - left, _BAR, "node" if depth == len(rows) - 1 else "span odd", radius=4)
         y += _LABEL + _BAR + _LINKS
@@ -134,19 +171,26 @@ def _split(left: float, right: float, count: int, is_node: bool) -> Iterator[tup
     return ((left + place * (size + gap), left + place * (size + gap) + size) for place in range(count))
 
 
-def _lines(boxes: list[tuple[float, float]], above: float, below: float, row: _Row, limits: bool) -> Iterator[Markup]:
-    """From each box up: behind the words, which have an outline."""
+def _lines(
+    boxes: list[tuple[float, float]], above: float, below: float, row: _Row, words: Sequence[_Words], *, limits: bool
+) -> Iterator[Markup]:
+    """From each box up, in pieces where words stand in the way."""
     look = "limit-tick" if limits else "event" if row.is_thin else "axis"
     for left, right in boxes:
-        middle = (left + right) / 2
-        yield line(middle, above, middle, below, look)
+        middle, start = (left + right) / 2, above
+        for top, bottom in sorted(one.rows for one in words if one.covers(middle)):
+            if top > start:
+                yield line(middle, start, middle, top, look)
+            start = max(start, bottom)
+        if below > start:
+            yield line(middle, start, middle, below, look)
 
 
-def _rate(row: _Row, limited: Sequence[str], y: float, width: float) -> Iterator[Markup]:
+def _rate(row: _Row, limited: Sequence[str], y: float, width: float) -> _Words:
     """What leaves the row, to its right, or a line higher where there is no room; who is limited by it."""
-    said = row.rate if not limited else f"{row.rate}, limits {' and '.join(limited)}"
-    is_tight = width < _NARROW
-    yield text(width, y - (_LABEL - 2 if is_tight else 0), said, "halo bad-text" if limited else "halo", "end")
+    said = row.rate if not limited else f"{row.rate}, limits {listed(limited)}"
+    look = "bad-text" if limited else None
+    return _Words(words=said, x=width, y=y - (_LABEL - 2 if width < _NARROW else 0), look=look, is_at_end=True)
 
 
 # ---------------------------------------------------------------- a torus
@@ -156,11 +200,12 @@ def _torus(cluster: Cluster, network: Network, limits: Limits, width: float) -> 
     across = min(lengths[0], _TORUS_ACROSS, int((width - 40) / _TORUS_STEP))
     down = min(lengths[1], _TORUS_DOWN)
     limited = [axis for name, axes in limits.items() if "torus" in name for axis in axes]
-    words = f"torus of {' x '.join(map(str, network.torus))} nodes of {cluster.accelerators_per_node}"
+    words = f"torus of {' × '.join(map(str, network.torus))} nodes of {cluster.accelerators_per_node}"
     rate = f"{format_rate(_port_rate(cluster), 'B/s')} a rank over all links of its node"
-    shown = [text(0, 12, words, "ink-text"), text(0, 28, rate)]
+    beside = f", one plane of {prod(network.torus[2:])} shown" if len(network.torus) > 2 else ""
+    shown = [text(0, 12, f"{words}{beside}", "ink-text"), text(0, 28, rate)]
     if limited:
-        shown.append(text(0, 44, f"limits {' and '.join(limited)}", "bad-text"))
+        shown.append(text(0, 44, f"limits {listed(limited)}", "bad-text"))
     top = 36.0 + 16.0 * bool(limited)
     look = "limit-tick" if limited else "axis"
     places = product(range(down), range(across))

@@ -12,6 +12,7 @@ from api.dashboard.charts.network import Limits
 from api.dashboard.charts.svg import WIDE, circle, line, picture, rect, text
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.wiring import Groups, PathKind, Wiring
+from autotuner.search.text.sentences import listed
 from autotuner.units import format_rate
 
 __all__ = ["node_wiring_picture"]
@@ -102,7 +103,7 @@ def _rate(cluster: Cluster, path: PathKind) -> str:
 
 def _drawn(row: _Joined, middles: Sequence[float], y: float) -> Iterator[Markup]:
     """Its words, and a line through the members of each group with a dot at each."""
-    said = f"{row.words}, limits {' and '.join(row.limited)}" if row.limited else row.words
+    said = f"{row.words}, limits {listed(row.limited)}" if row.limited else row.words
     yield text(0, y + 12, said, "bad-text" if row.limited else None)
     at = y + _LABEL + 4
     for group in row.groups:

@@ -14,7 +14,7 @@ from autotuner.units import format_seconds
 __all__ = ["study_curves"]
 
 _HEIGHT = 260.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 14.0, 36.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 16.0, 30.0, 36.0
 
 _MOST_POINTS = 160
 """Of a curve: more than a picture has room for."""
@@ -46,7 +46,9 @@ def _parts(trials: Sequence[OptimizerTrialView], target_loss: float, width: int)
     for mark in x.marks(5):
         yield text(x(mark), _HEIGHT - _BOTTOM + 16, format_seconds(mark) if mark else "0", anchor="middle")
     yield text((_LEFT + width) / 2, _HEIGHT - 4, "training time", anchor="middle")
+    yield text(0, 12, "loss")
     yield line(_LEFT, y(target_loss), width - _RIGHT, y(target_loss), "limit")
+    yield text(width - _RIGHT, y(target_loss) - 6, f"target {target_loss:g}", "bad-text halo", "end")
     for trial in sorted(trials, key=lambda one: (one.is_on_front, one.reached is not None)):
         points = [(x(time_s), y.clamped(loss)) for time_s, loss in _thinned(trial)]
         yield path(points, "m-step" if trial.is_on_front else "m-line" if trial.reached else "par")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.stairs import staircase
 from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
 from api.schemas import OptimizerTrialView
 from autotuner.domain.studies.trial import TargetReached
@@ -15,7 +16,7 @@ from autotuner.units import format_seconds
 __all__ = ["study_front"]
 
 _HEIGHT = 260.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 14.0, 36.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 30.0, 36.0
 
 Pair = tuple[OptimizerTrialView, TargetReached]
 
@@ -42,12 +43,12 @@ def _parts(pairs: Sequence[Pair], width: int) -> Iterator[Markup]:
     for mark in x.marks(5):
         yield text(x(mark), _HEIGHT - _BOTTOM + 16, format_seconds(mark) if mark else "0", anchor="middle")
     yield text((_LEFT + width) / 2, _HEIGHT - 4, "time to the target", anchor="middle")
-    yield text(_LEFT, _TOP - 2, "accelerator-hours")
+    yield text(0, 12, "accelerator-hours")
     best = sorted(((r.time_s, r.accelerator_hours) for trial, r in pairs if trial.is_on_front), key=lambda at: at[0])
     if len(best) > 1:
-        yield path([(x(time_s), y(hours)) for time_s, hours in best], "m-front")
-    for trial, reached in pairs:
+        yield path(staircase([(x(time_s), y(hours)) for time_s, hours in best]), "m-front")
+    for trial, reached in sorted(pairs, key=lambda pair: pair[0].is_on_front):  # what counts above what is behind it
         at = x(reached.time_s), y(reached.accelerator_hours)
         yield circle(*at, 4.5, "m-dot win" if trial.is_on_front else "m-dot soft", f"{trial.number}: {trial.label}")
         if trial.is_on_front:
-            yield text(at[0] + 8, at[1] + 4, str(trial.number), "halo")
+            yield text(at[0], at[1] - 9, str(trial.number), "halo win-text", "middle")

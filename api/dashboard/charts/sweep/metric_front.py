@@ -112,14 +112,21 @@ class _MetricFront:
         return f"{self.upward.in_words(one.upward)}, {self.across.in_words(one.across)}"
 
     def _labels(self) -> Iterator[Markup]:
-        """The first by the profile, and others of the front where there is room."""
+        """The first by the profile, and others of the front where there is room; below what the stairs pass over."""
+        steps = self._steps()
         on_front = sorted((one for one in self.points if one.is_on_front), key=lambda one: not one.is_first)
         labels = [
-            Label(words=one.point.name, x=x, y=y, class_="halo win-text" if one.is_first else "halo ink-text")
+            Label(
+                words=one.point.name,
+                x=x,
+                y=y,
+                class_="halo win-text" if one.is_first else "halo ink-text",
+                is_below=one not in steps,
+            )
             for one in on_front
             for _, x, y in [self._at(one)]
         ]
-        yield from placed(labels, self.frame, _MOST_LABELS)
+        yield from placed(labels, self.frame, _MOST_LABELS, is_front=True)
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

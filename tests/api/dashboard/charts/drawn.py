@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-__all__ = ["each", "links", "number", "one", "words"]
+__all__ = ["each", "links", "number", "one", "texts", "words"]
 
 
 def each(picture: Markup, class_: str) -> Iterator[ET.Element]:
@@ -31,6 +31,11 @@ def number(element: ET.Element, attribute: str) -> float:
 def words(picture: Markup) -> list[str]:
     """Texts, in order."""
     return [element.text or "" for element in ET.fromstring(f"<all>{picture}</all>").iter("text")]
+
+
+def texts(picture: Markup) -> list[ET.Element]:
+    """Elements of text, in order."""
+    return list(ET.fromstring(f"<all>{picture}</all>").iter("text"))
 
 
 def links(picture: Markup) -> list[ET.Element]:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+
+from markupsafe import Markup
 
 from api.dashboard.charts.bandwidth import bandwidth_picture
 from api.dashboard.views.bandwidth import BandwidthView
 from api.examples.explanations import bandwidth_curve
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve
+from tests.api.dashboard.charts.drawn import each as each_of
+from tests.api.dashboard.charts.drawn import number, one
 
 CURVE = bandwidth_curve()
 
@@ -40,3 +45,13 @@ def test_a_curve_without_ways_is_no_section() -> None:
     shown = BandwidthView.of(CURVE, 896)
     assert shown is not None
     assert shown.sentences[0].startswith("Shortest predicted step")
+
+
+def test_names_of_lines_that_begin_together_stand_above_them_and_apart() -> None:
+    first = CURVE.ways[0]
+    ways = tuple(replace(first, name=f"way {number}") for number in range(4))
+    wide = Markup(str(drawn(replace(CURVE, ways=ways, own="way 0"))).split('<div class="hide-wide"')[0])
+    begins = float(one(wide, "way own").attrib["d"].partition("L")[0].split()[1])
+    heights = sorted(number(each, "y") for each in each_of(wide, "halo ink-text"))
+    assert all(after - before > 13.8 for before, after in pairwise(heights))  # rows of 14, rounded
+    assert heights[-1] < begins

@@ -10,7 +10,7 @@ from api.examples.layers import layer_report
 
 def test_what_a_layer_gives_stands_at_the_end_of_its_bar_alone() -> None:
     wide = layer_bars(layer_report()).split("hide-wide")[0]
-    assert len(re.findall(r'class="forward"', wide)) == 5
+    assert len(re.findall(r'class="p-band"', wide)) == 5
     assert len(re.findall(r'class="gain"', wide)) == 1
     assert wide.count("+9") == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from api.dashboard.charts.network import network_picture
 from autotuner.catalog.load import load_cluster
+from tests.api.dashboard.charts.drawn import each, number, texts
 
 
 def test_tiers_that_join_parts_of_the_cluster_are_rows_with_what_leaves_them() -> None:
@@ -17,7 +18,8 @@ def test_tiers_that_join_parts_of_the_cluster_are_rows_with_what_leaves_them() -
 def test_the_link_that_limits_a_layout_stands_out_with_its_axes() -> None:
     drawn = network_picture(load_cluster("h100:512@fat-tree-4to1"), {"leaf uplinks": ["shard", "replicate"]})
     assert "limits shard and replicate" in drawn
-    assert drawn.count("limit-tick") == 4  # a line from each leaf that is drawn
+    leaves = {one.attrib["x1"] for one in each(drawn, "limit-tick")}
+    assert len(leaves) == 4  # a line from each that is drawn
 
 
 def test_of_many_switches_the_first_are_drawn_on_a_phone_too() -> None:
@@ -30,10 +32,23 @@ def test_of_many_switches_the_first_are_drawn_on_a_phone_too() -> None:
 
 def test_a_torus_is_a_plane_of_its_nodes_with_all_lengths_said() -> None:
     drawn = network_picture(load_cluster("h100:512@torus-3d"), {"torus dimension 1": ["pipeline"]})
-    assert "torus of 4 x 4 x 4 nodes of 8" in drawn
+    assert "torus of 4 × 4 × 4 nodes of 8, one plane of 4 shown" in drawn
     assert drawn.count("<circle") == 16
     assert "limits pipeline" in drawn
 
 
 def test_a_network_without_tiers_is_one_switch() -> None:
     assert "one switch" in network_picture(load_cluster("h100:64@non-blocking"))
+
+
+def test_lines_break_where_words_stand() -> None:
+    drawn = network_picture(load_cluster("h100:512@fat-tree-4to1"), width=560)
+    (said,) = (one for one in texts(drawn) if (one.text or "").startswith("64 nodes"))
+    base = number(said, "y")
+    crossing = [
+        one
+        for one in each(drawn, "axis")
+        if number(one, "x1") < 100 and number(one, "y1") < base - 6 < number(one, "y2")
+    ]
+    assert crossing == []
+    assert len(list(each(drawn, "axis"))) > 16  # a line from each node that is drawn, some in two pieces

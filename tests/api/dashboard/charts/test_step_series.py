@@ -57,7 +57,7 @@ def test_a_loss_gate_draws_the_candidate_in_ink_over_its_reference_in_pencil() -
     gate = loss_gate_result(candidate_losses=((5.0, 4.5, 4.0), (5.1, 4.6, 4.1)), reference_losses=((5.0, 4.4, 3.9),))
     drawn = loss_curves(gate)
     assert len(list(each(drawn, "m-line"))) == 2 * 2
-    assert len(list(each(drawn, "p-line"))) == 2 * 1
+    assert len(list(each(drawn, "reference"))) == 2 * 1
 
 
 def test_a_curve_ends_where_its_loss_is_no_number_and_no_curve_is_no_picture() -> None:
