@@ -58,9 +58,10 @@ def format_duration(seconds: float) -> str:
 
 
 def format_long_duration(seconds: float) -> str:
-    """As ``format_duration``, and from two days on in days: ``32.8 days``."""
+    """As ``format_duration``, from an hour on without seconds: ``33 h 29 min``; from two days on ``32.8 days``."""
     days = seconds / 86_400
-    return f"{_three_digits(days)} days" if days >= 2.0 else format_duration(seconds)
+    whole_s = 60 * round(seconds / 60) if seconds >= 3600 else seconds
+    return f"{_three_digits(days)} days" if days >= 2.0 else format_duration(whole_s)
 
 
 def _scaled(value: float, unit: str, steps: tuple[tuple[int, str], ...]) -> str:

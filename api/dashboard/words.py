@@ -16,6 +16,7 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import ShardLevel
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.runs.comparison import RunGroup
+from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
@@ -23,7 +24,7 @@ from autotuner.search.text.jobs import engine_in_words, latest
 from autotuner.search.text.jobs import job_in_words as job
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.measured import has_own_peak as differs
-from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, size_in_words
+from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, listed, size_in_words
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
@@ -33,6 +34,7 @@ from autotuner.units import format_long_duration as long_duration
 __all__ = [
     "byte_rate",
     "certainty",
+    "compared_by",
     "date",
     "duration",
     "engine",
@@ -52,6 +54,7 @@ __all__ = [
     "long_duration",
     "mean_mfu",
     "mean_rate",
+    "more",
     "num_bytes",
     "num_rates",
     "part_name",
@@ -100,6 +103,20 @@ _PHRASED = (
 def percent(share: float | None) -> str:
     """``41.3 %``."""
     return f"{100 * share:.1f} %" if _known(share) else _UNKNOWN
+
+
+def compared_by(objective: Objective) -> str:
+    """What layouts are compared by, where it is not MFU alone: ``MFU ×2, tokens per joule ×1``."""
+    weighed = [f"{one.metric.noun} ×{one.weight:g}" for one in objective.profile]
+    ranked = ", ".join(weighed) or objective.metric.noun
+    front = f"; front of {listed([metric.noun for metric in objective.front])}" if objective.front else ""
+    return "" if objective == Objective(under_faults=objective.under_faults) else f"{ranked}{front}"
+
+
+def more(share: float) -> str:
+    """What comes on top: ``+18 %``, ``<1 %``."""
+    said = rounded(share)
+    return said if said.startswith("<") else f"+{said}"
 
 
 def tick(share: float) -> str:

@@ -31,6 +31,10 @@ def layers_page(request: Request, app: AppOf, sweep: SweepOf) -> Response:
         "layers.html",
         sweep=sweep,
         refused=refused,
-        reports=[(title, report, layer_bars(report), value) for title, report, value in reports if report is not None],
+        reports=[
+            (title, report, layer_bars(report, is_measured=report is measured), value)
+            for title, report, value in reports
+            if report is not None
+        ],
         has_measured=measured is not None,
     )

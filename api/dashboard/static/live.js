@@ -74,7 +74,10 @@ function isBeingFilledIn() {
 
 function poll(seconds) {
   const timer = setInterval(async () => {
-    if (live.querySelector("[data-ended]")) return clearInterval(timer); // nothing more will come
+    if (live.querySelector("[data-ended]")) { // nothing more will come
+      connection.textContent = "";
+      return clearInterval(timer);
+    }
     if (document.visibilityState !== "visible" || connection.textContent === "Finished" || isBeingFilledIn()) return;
     try {
       await refresh();

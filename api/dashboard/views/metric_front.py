@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -14,6 +15,8 @@ from api.dashboard.charts.sweep.metric_front import ValuedPoint, metric_front
 from api.dashboard.charts.sweep.points import TrialPoint
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep_points import trial_points
+from api.dashboard.words import plain
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.objective_text import read_metrics, read_profile
@@ -22,6 +25,7 @@ from autotuner.domain.runs.told import metrics_told, require_told
 from autotuner.domain.runs.trial import Trial
 from autotuner.errors import InvalidInput
 from autotuner.search.results.front import Behind, FrontPoint, SweepFront, sweep_front
+from autotuner.search.text.sentences import listed
 
 __all__ = ["FrontRow", "MetricChoice", "MetricFrontView"]
 
@@ -50,6 +54,7 @@ class FrontRow:
     """A trial of the front as its table shows it; ``values`` with their units, whose names stand in its head."""
 
     href: str
+    layout: Layout
     values: tuple[str, ...]
     point: FrontPoint
 
@@ -79,14 +84,16 @@ class MetricFrontView:
         try:
             asked = _asked(request, address)
         except InvalidInput as error:
-            return cls(choices=_choices(request, (), ()), front=None, pictures=(), rows=(), refused=str(error))
+            choices = _choices(request, *_typed(address))
+            return cls(choices=choices, front=None, pictures=(), rows=(), refused=_refused(error))
         front = sweep_front(request, trials, asked.front, asked.profile)
         points = {point.number: point for point in trial_points(trials, root=root, objective=request.objective)}
+        layouts = {trial.number: trial.layout for trial in trials}
         return cls(
             choices=_choices(request, front.metrics, asked.profile),
             front=front,
             pictures=_pictures(front, points),
-            rows=tuple(_row(point, front.metrics, points) for point in front.points),
+            rows=tuple(_row(point, front.metrics, points, layouts) for point in front.points),
         )
 
 
@@ -97,6 +104,29 @@ def _asked(request: SweepRequest, address: Address) -> Objective:
     asked = Objective(front=metrics, profile=profile)
     require_told(asked, request.job.cluster, has_trace=request.fault_trace is not None)
     return asked
+
+
+def _typed(address: Address) -> tuple[Sequence[Metric], Sequence[Weight]]:
+    """What of an address can be read, so that a form keeps what somebody chose."""
+    metrics: Sequence[Metric] = ()
+    profile: Sequence[Weight] = ()
+    with suppress(InvalidInput):
+        metrics = read_metrics(address.get("metrics"), "metrics")
+    with suppress(InvalidInput):
+        profile = read_profile(address.get("profile"), "profile")
+    return tuple(dict.fromkeys((*metrics, *(one.metric for one in profile)))), profile
+
+
+def _refused(error: InvalidInput) -> str:
+    """What is wrong, with its value and the nearest choice."""
+    values = error.value if isinstance(error.value, list) else [error.value]
+    said = listed([plain(value) for value in values])
+    nearest = f"; nearest: {plain(error.nearest)}" if error.nearest is not None else ""
+    return f"{_PARTS.get(error.field, error.field)} {said}: {error.rule}{nearest}"
+
+
+_PARTS = {"objective.profile": "weights of", "objective.front": "to compare by", "metrics": "to compare by"}
+"""What fields are called beside the form."""
 
 
 def _choices(request: SweepRequest, metrics: Sequence[Metric], profile: Sequence[Weight]) -> tuple[MetricChoice, ...]:
@@ -142,7 +172,10 @@ def _valued(front: SweepFront, points: Mapping[int, TrialPoint], column: int) ->
     ]
 
 
-def _row(point: FrontPoint, metrics: Sequence[Metric], points: Mapping[int, TrialPoint]) -> FrontRow:
+def _row(
+    point: FrontPoint, metrics: Sequence[Metric], points: Mapping[int, TrialPoint], layouts: Mapping[int, Layout]
+) -> FrontRow:
     values = zip(metrics, point.values, strict=True)
     words = tuple(metric.in_words(value).removesuffix(f" {metric.noun}") for metric, value in values)
-    return FrontRow(href=points[point.number].href, values=words, point=point)
+    number = point.number
+    return FrontRow(href=points[number].href, layout=layouts[number], values=words, point=point)

@@ -96,6 +96,7 @@ class SweepLook:
         return {
             "sweep": self.sweep,
             "metric_front": found,
+            "kind": self._kind,
             "front_else": self.address.but("metrics", "profile"),
             "compare_by": self.address.with_(metrics=usual),
         }

@@ -21,6 +21,7 @@ from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import ContextExchange, RankPlacement
 from autotuner.domain.layouts.layout import Layout
 from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.sentences import listed
 
 __all__ = ["CrossedLink", "crossed_links"]
 
@@ -47,11 +48,7 @@ def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:
 
 def _crossed(health: LinkHealth, layout: Layout, job: Job) -> CrossedLink:
     axes = tuple(_axes(health, layout, job))
-    if not axes:
-        over = "no group of ranks reaches over it"
-    else:
-        listed = " and ".join(filter(None, (", ".join(axes[:-1]), axes[-1])))
-        over = f"{listed} groups reach over it"
+    over = f"{listed(axes)} groups reach over it" if axes else "no group of ranks reaches over it"
     return CrossedLink(health=health, axes=axes, sentence=f"{link_in_words(health)}: {over}")
 
 

@@ -18,7 +18,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
 from autotuner.domain.runs.prediction import StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
-from autotuner.search.text.sentences import likely, percent
+from autotuner.search.text.sentences import likely, listed, percent
 from autotuner.units import format_seconds
 
 __all__ = ["PartKind", "StepPart", "StepParts", "step_parts"]
@@ -297,7 +297,7 @@ def _name(atoms: frozenset[_Atom]) -> str:
     if len(atoms) == 1 and (word := _WORDS.get(*atoms)):
         return word
     groups = [atom for atom in _KINDS if atom in atoms]
-    return f"{' and '.join(filter(None, (', '.join(groups[:-1]), groups[-1])))} collectives"
+    return f"{listed(groups)} collectives"
 
 
 def _limit(

@@ -18,7 +18,7 @@ from autotuner.search.fronts.dominance import dominators, non_dominated
 from autotuner.search.fronts.frontier import Frontier, reference_below
 from autotuner.search.fronts.of_trials import Valued, log_values, valued
 from autotuner.search.results.reached import Reached
-from autotuner.search.text.sentences import signed
+from autotuner.search.text.sentences import listed, signed
 
 __all__ = ["Behind", "Change", "FrontPoint", "Reach", "SweepFront", "Trade", "sweep_front"]
 
@@ -300,9 +300,13 @@ class _Drawn:
 
 
 def _why(point: FrontPoint, num_trials: int) -> list[str]:
+    if num_trials == 1:
+        return ["the only trial so far that tells all of these"]
     said = []
     if point.best_in:
-        said.append(f"the best of {num_trials} in {' and '.join(metric.noun for metric in point.best_in)}")
+        is_all = len(point.best_in) == len(point.values)
+        what = "everything" if is_all else listed([metric.noun for metric in point.best_in])
+        said.append(f"the best of {num_trials} in {what}")
     if point.is_knee:
         said.append("the nearest to the best of everything")
     for trade in point.trades:
@@ -313,4 +317,4 @@ def _why(point: FrontPoint, num_trials: int) -> list[str]:
 
 
 def _listed(changes: Sequence[Change]) -> str:
-    return " and ".join(f"{signed(one.share)} {one.metric.noun}" for one in changes)
+    return listed([f"{signed(one.share)} {one.metric.noun}" for one in changes])

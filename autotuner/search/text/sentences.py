@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
 from autotuner.domain.runs.loss_gate import GateOutcome
@@ -18,6 +18,7 @@ __all__ = [
     "gate_in_words",
     "is_wide",
     "likely",
+    "listed",
     "percent",
     "ranges",
     "signed",
@@ -42,6 +43,11 @@ def value_in_words(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value).replace("_", " ")
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: ``MFU, simplicity and robustness``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def change_in_words(before: Layout, after: Layout) -> str:

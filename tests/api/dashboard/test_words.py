@@ -13,6 +13,8 @@ from autotuner.domain.layouts.choice import (
     ShardLevel,
 )
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective, Weight
 from tests.builders import cpu_layout, prediction
 
 
@@ -107,3 +109,15 @@ def test_a_sentence_begins_large_but_for_a_layout_which_stays_as_it_is_typed(tex
 @pytest.mark.parametrize(("total", "said"), [(0, "0"), (10_000, "10000"), (10_050, "more than 10000")])
 def test_a_list_says_no_more_than_it_counted(total: int, said: str) -> None:
     assert words.in_all(total) == said
+
+
+def test_what_a_sweep_is_compared_by_is_said_where_it_is_not_mfu_alone() -> None:
+    profile = (Weight(metric=Metric.MFU, weight=2.0), Weight(metric=Metric.TOKENS_PER_JOULE, weight=1.0))
+    front = (Metric.MFU, Metric.SIMPLICITY)
+    assert words.compared_by(Objective()) == words.compared_by(Objective(under_faults=True)) == ""
+    assert words.compared_by(Objective(profile=profile)) == "MFU ×2, tokens per joule ×1"
+    assert words.compared_by(Objective(front=front)) == "MFU; front of MFU and simplicity"
+
+
+def test_what_comes_on_top_has_a_sign_unless_it_is_next_to_nothing() -> None:
+    assert (words.more(0.18), words.more(0.001)) == ("+18 %", "<1 %")

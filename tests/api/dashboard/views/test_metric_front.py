@@ -67,3 +67,12 @@ def test_what_an_address_cannot_ask_for_is_said_beside_the_choices() -> None:
 
 def test_values_stand_with_their_units_and_without_the_names_of_their_columns() -> None:
     assert looked().rows[0].values == ("40.0 %", "0.25 token/J")
+
+
+def test_a_form_that_is_refused_keeps_what_was_chosen() -> None:
+    found = looked(metrics="simplicity", profile="simplicity=4")
+    assert found.refused.startswith("weights of simplicity: needs a rate")
+    assert found.refused.endswith("nearest: mfu")
+    (kept,) = (choice for choice in found.choices if choice.is_chosen)
+    assert kept.metric is Metric.SIMPLICITY
+    assert [said for _, said, is_it in kept.weights if is_it] == ["4"]

@@ -130,3 +130,12 @@ def test_where_nobody_asked_speed_energy_and_simplicity_are_compared() -> None:
     request = sweep_request(job=big_job())
     assert sweep_front(request, [FAST]).metrics == (Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)
     assert sweep_front(sweep_request(), [FAST]).metrics == (Metric.MFU, Metric.SIMPLICITY)  # no draw is known of cores
+
+
+def test_what_is_the_best_in_everything_says_so_in_a_word() -> None:
+    (alone,) = of(FAST, drawing(5, 1.5, 4500)).points
+    assert alone.why[0] == "the best of 2 in everything"
+
+
+def test_a_trial_alone_is_said_to_be_alone() -> None:
+    assert of(FAST).points[0].why == ("the only trial so far that tells all of these",)

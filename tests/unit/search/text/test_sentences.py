@@ -15,6 +15,7 @@ from autotuner.search.text.sentences import (
     fit_in_words,
     gate_in_words,
     likely,
+    listed,
     percent,
     ranges,
 )
@@ -81,3 +82,7 @@ def test_every_outcome_of_a_loss_gate_has_words() -> None:
         "loss gate failed",
         "loss not gated",
     ]
+
+
+def test_words_are_listed_as_sentences_do() -> None:
+    assert [listed(words) for words in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
