@@ -31,6 +31,9 @@ _LABEL, _BAR, _LINKS = 18.0, 22.0, 20.0
 _LETTER = 6.6
 """Pixels of a letter, about."""
 
+_LEAST = 3.0
+"""Pixels of a piece of a line that is seen as one."""
+
 _NODE_GAP, _SWITCH_GAP = 5.0, 14.0
 _NARROW = 500
 
@@ -179,10 +182,10 @@ def _lines(
     for left, right in boxes:
         middle, start = (left + right) / 2, above
         for top, bottom in sorted(one.rows for one in words if one.covers(middle)):
-            if top > start:
+            if top > start + _LEAST:
                 yield line(middle, start, middle, top, look)
             start = max(start, bottom)
-        if below > start:
+        if below > start + _LEAST:
             yield line(middle, start, middle, below, look)
 
 
