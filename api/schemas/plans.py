@@ -7,11 +7,10 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, named_cluster, named_model
+from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, GivenTariff, named_cluster, named_model
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.domain import wire
-from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.stored_plan import StoredPlan
@@ -44,7 +43,7 @@ class PlanCreate:
         extra_memory_bytes: More than an accelerator's usual memory; other than 0 are hypothetical clusters.
         clusters: Whole clusters beside those, each as for a prediction; then accelerators must be named to be compared.
         prices: US dollars per accelerator and hour by accelerator, in the place of the catalog's.
-        tariff: What energy and emissions cost on clusters of the catalog, and whether their hours are spot.
+        tariff: What of the power, emissions and spot hours of the catalog's clusters is otherwise, as for a prediction.
         change_prices: What hypothetical clusters cost more.
         failures: How often jobs are interrupted, and what that takes.
         space: Values of a layout's options; what is left out takes what suits each cluster and keeps the mathematics.
@@ -61,7 +60,7 @@ class PlanCreate:
     extra_memory_bytes: Annotated[tuple[int, ...], Field(min_length=1, max_length=8)] = (0,)
     clusters: Annotated[tuple[GivenCluster, ...], Field(max_length=_MOST_NAMED)] = ()
     prices: Annotated[dict[str, float], Field(max_length=_MOST_NAMED)] = field(default_factory=dict)
-    tariff: Tariff | None = None
+    tariff: GivenTariff = field(default_factory=dict)
     change_prices: ChangePrices = field(default_factory=ChangePrices)
     failures: Failures = field(default_factory=Failures)
     space: GivenAxes = field(default_factory=dict)

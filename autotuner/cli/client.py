@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import httpx
@@ -102,6 +103,7 @@ class Client:
         return [ServerEvent.of(block) for block in blocks]
 
     def _body(self, method: str, path: str, **request: Any) -> Any:
+        _require_finite("", request.get("json"))
         return self._answer(method, path, **request).json()
 
     def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
@@ -140,6 +142,19 @@ def connect(
         with httpx.Client(base_url=server, timeout=_TIMEOUT_S, headers=_authorization()) as http:
             _greet(http, server)
             yield Client(http, server.rstrip("/"))
+
+
+def _require_finite(field: str, said: Any) -> None:
+    """Raises InvalidInput with the field of a number that JSON has no word for: infinity, or none at all."""
+    match said:
+        case float() if not isfinite(said):
+            raise InvalidInput(field, said, "must be a finite number")
+        case dict():
+            for name, value in said.items():
+                _require_finite(f"{field}.{name}" if field else str(name), value)
+        case list() | tuple():
+            for value in said:
+                _require_finite(field, value)
 
 
 def _authorization() -> dict[str, str]:

@@ -22,6 +22,8 @@ _WORDS = (
     *("layout", "why", "state", "name", "source", "part", "limited by", "time goes to"),
     *("accelerator", "runs on", "last check", "link between", "described as", "kind", "queues", "answer"),
     *("token", "may", "at most", "made", "last used", "counts"),
+    *("phase", "way", "cluster", "sweep", "for", "change", "up to layer"),
+    "a million tokens take",
     *("posts to", "wants", "format", "delivery", "webhook", "announced", "what", "last answer"),
 )
 """Columns of words; all others hold numbers and are set flush right."""
@@ -37,6 +39,8 @@ _WRAPPED = (
     "what",
     "last answer",
     "at most",
+    "way",
+    "a million tokens take",
 )
 """Columns that give way where the terminal is narrow; a number is never cut."""
 

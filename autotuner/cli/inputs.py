@@ -15,7 +15,6 @@ from autotuner.catalog.phase_lines import read_phases
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.studies.space import OptimizerSpace
@@ -36,7 +35,6 @@ __all__ = [
     "read_phases_of",
     "read_sequence_lengths",
     "read_space",
-    "read_tariff",
     "read_text",
     "read_trial_settings",
     "the_cluster",
@@ -87,11 +85,6 @@ def read_optimizer_space(text: str | None) -> dict[str, Any]:
 def read_trial_settings(text: str | None) -> dict[str, Any]:
     """Settings of every trial, from JSON on the command line or in a file; none when left out."""
     return _read(TrialSettings, text, "trial")
-
-
-def read_tariff(text: str | None) -> dict[str, Any] | None:
-    """What energy, emissions and spot hours cost, from JSON on the command line or in a file; None when left out."""
-    return None if text is None else _read(Tariff, text, "tariff")
 
 
 def read_fault_trace(text: str | None, num_steps: int | None) -> dict[str, Any] | None:
@@ -169,10 +162,14 @@ def read_phases_of(text: str) -> list[dict[str, Any]]:
     """Phases of a job, from the file that holds their lines or JSON, or from the text itself.
 
     Raises:
-        InvalidInput: A line says no phase, with the line, or the file cannot be read.
+        InvalidInput: A line says no phase, with the line; nothing is said; or the file cannot be read.
     """
-    said = _text(text, "phases") if isfile(text) else text
-    return [without_defaults(phase) for phase in read_phases(said)]
+    phases = read_phases(_text(text, "phases") if isfile(text) else text)
+    if not phases:
+        raise InvalidInput(
+            "--phases", text[:60], "must say one phase or more", "main: 95 % | long: 5 %; seq_len 131072"
+        )
+    return [without_defaults(phase) for phase in phases]
 
 
 def the_cluster(cluster: str | None, for_cluster: str | None) -> str:
@@ -195,9 +192,7 @@ def for_service(text: str, *, kind: str) -> Any:
     return to_dict(read_model(text) if kind == "model" else read_cluster(text))
 
 
-def _read(
-    kind: type[SearchSpace | TrialSettings | OptimizerSpace | Tariff], text: str | None, field: str
-) -> dict[str, Any]:
+def _read(kind: type[SearchSpace | TrialSettings | OptimizerSpace], text: str | None, field: str) -> dict[str, Any]:
     if text is None:
         return {}
     document = _document(text, field) if _is_file(text) else _parsed(text, field)

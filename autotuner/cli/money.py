@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from os.path import isfile
 from typing import Any
 
 from autotuner.catalog.descriptions import tariff_fields
+from autotuner.cli.inputs import read_document
 from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective
@@ -41,7 +43,7 @@ def price_body(price: float | None, tariff: str | None) -> dict[str, Any]:
 
     Args:
         price: US dollars per accelerator and hour.
-        tariff: A region of the catalog, or fields of a tariff as JSON, among which ``base`` may name one.
+        tariff: A region of the catalog, or fields of a tariff as JSON or in a file, among which ``base`` may name one.
 
     Raises:
         InvalidInput: The JSON is no tariff; with the field.
@@ -50,12 +52,18 @@ def price_body(price: float | None, tariff: str | None) -> dict[str, Any]:
     body: dict[str, Any] = {} if price is None else {"price_per_accelerator_hour": price}
     if tariff is None:
         return body
-    said = tariff_fields(_document(tariff) if tariff.lstrip().startswith("{") else tariff.strip().lower())
+    said = tariff_fields(_said(tariff))
     from_dict(Tariff, said, "tariff")
     return body | {"tariff": said}
 
 
-def _document(text: str) -> Any:
+def _said(tariff: str) -> Any:
+    if isfile(tariff):
+        return read_document(tariff, "tariff")
+    return _parsed(tariff) if tariff.lstrip().startswith("{") else tariff.strip().lower()
+
+
+def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -117,7 +117,8 @@ Price = Annotated[
 TariffText = Annotated[
     str | None,
     typer.Option(
-        "--tariff", help="Where the energy is from ('france'), or fields as JSON: {\"energy_price_per_kwh\": 0.2}."
+        "--tariff",
+        help="Where the energy is from ('france'), or fields as JSON or a file: {\"energy_price_per_kwh\": 0.2}.",
     ),
 ]
 TrialOption = Annotated[

@@ -102,7 +102,7 @@ def test_the_front_of_a_sweep_that_asked_for_none_compares_what_its_cluster_tell
     ("asked", "told"),
     [
         ({"metrics": "mfu,tokens_per_joule"}, "power_w"),
-        ({"metrics": "mfu"}, "names two metrics or more"),
+        ({"metrics": "mfu"}, "must name two metrics or more"),
         ({"metrics": "mfu,speed"}, "must be one of mfu"),
         ({"profile": "mfu=fast"}, "must be a number above 0"),
     ],

@@ -35,7 +35,7 @@ def phases(
             help="The phases in order: a file, or lines such as 'main: 95 % | long: 5 %; seq_len 131072; batch 64'.",
         ),
     ],
-    tokens: Annotated[float, typer.Option("--tokens", min=1.0, help="Of the whole training.")],
+    tokens: Annotated[str, typer.Option("--tokens", help="Of the whole training: 15.6T, 400B, 2e12.")],
     restart: Annotated[
         float | None, typer.Option("--restart", min=0.0, help="Seconds until ranks that start anew could train.")
     ] = None,
@@ -63,11 +63,13 @@ def phases(
     from autotuner.cli.inputs import job_body, may_be_stored, read_phases_of, read_space
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
-    from autotuner.cli.views.job_phases import courses_table, phases_table
+    from autotuner.cli.views.job_phases import phases_view
+    from autotuner.search.planning.amounts import read_amount, written_amount
 
     body = job_body(model, cluster, global_batch, seq_len, link_health)
     body |= read_measured(measured, body["workload"])
-    body |= {"phases": read_phases_of(described), "num_tokens": tokens, "space": read_space(space), "stack": stack}
+    num_tokens = read_amount("--tokens", tokens)
+    body |= {"phases": read_phases_of(described), "num_tokens": num_tokens, "space": read_space(space), "stack": stack}
     body |= {"switch": _switch(restart, storage)}
     if current is not None:
         body |= {"current": read_layout(current)}
@@ -76,10 +78,7 @@ def phases(
     if as_json:
         print_json(answer)
         return
-    console().print(phases_table(answer, title=f"{model} on {cluster}, {tokens:.3g} tokens"))
-    console().print(courses_table(answer))
-    for sentence in (*answer["sentences"], *answer["caveats"]):
-        console().print(f"• {sentence}", soft_wrap=True)
+    console().print(phases_view(answer, title=f"{model} on {cluster}, {written_amount(num_tokens)} tokens"))
 
 
 def _switch(restart_s: float | None, storage_gb_per_s: float | None) -> dict[str, Any]:

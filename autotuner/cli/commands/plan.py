@@ -80,7 +80,7 @@ def plan(
         str | None,
         typer.Option(
             "--tariff",
-            help='Energy, emissions and spot hours, as JSON or a file: {"energy_price_per_kwh": 0.12}.',
+            help="Where the energy is from ('france'), or fields as JSON or a file: {\"energy_price_per_kwh\": 0.2}.",
             rich_help_panel=_MONEY,
         ),
     ] = None,
@@ -97,10 +97,12 @@ def plan(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.inputs import for_service, read_space, read_tariff
+    from autotuner.cli.inputs import for_service, read_space
+    from autotuner.cli.money import price_body
     from autotuner.cli.views.plan import plan_view
     from autotuner.search.planning.amounts import (
         read_amount,
+        read_counts,
         read_duration_s,
         read_listed,
         read_numbers,
@@ -117,15 +119,14 @@ def plan(
         },
         "stack": stack,
         "accelerators": list(read_listed(accelerators)),
-        "sizes": [int(size) for size in read_numbers("--sizes", sizes)],
+        "sizes": list(read_counts("--sizes", sizes)),
         "max_accelerators": max_accelerators,
         "network_factors": list(read_numbers("--network", network)) or [1.0],
         "extra_memory_bytes": [round(1e9 * one) for one in read_numbers("--more-memory", more_memory)] or [0],
         "clusters": [for_service(one, kind="cluster") for one in cluster or []],
         "prices": dict(read_prices("--price", price or [])),
-        "tariff": read_tariff(tariff),
         "space": read_space(space),
-    }
+    } | price_body(None, tariff)
     with connect(server) as client:
         found = _computed(client, body)
     if as_json:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.domain.runs.metric import Metric
 from autotuner.search.text.sentences import percent, signed
 
@@ -30,16 +30,15 @@ def front_view(answer: Mapping[str, Any]) -> RenderableType:
     return Group(_table(answer["points"], metrics), *(Text(line) for line in _lines(answer)))
 
 
-def _table(points: Sequence[Mapping[str, Any]], metrics: Sequence[Metric]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("trial", *(metric.noun for metric in metrics), "of the front", "layout"):
-        table.add_column(name, justify="left" if name == "layout" else "right", overflow="fold")
-    for point in points:
-        values = [metric.in_words(value) for metric, value in zip(metrics, point["values"], strict=True)]
-        share = percent(point["volume_share"])
-        style = "bold" if point["is_first"] else ""
-        table.add_row(f"{point['number']}{_mark(point)}", *values, share, Text(point["label"]), style=style)
-    return table
+def _table(points: Sequence[Mapping[str, Any]], metrics: Sequence[Metric]) -> LayoutTable:
+    heads = (*(metric.noun for metric in metrics), "of the front")
+    return LayoutTable(keys=("trial",), heads=heads, rows=[_row(point, metrics) for point in points])
+
+
+def _row(point: Mapping[str, Any], metrics: Sequence[Metric]) -> LayoutRow:
+    values = (metric.figure(value) for metric, value in zip(metrics, point["values"], strict=True))
+    cells = (*values, percent(point["volume_share"]))
+    return LayoutRow(keys=(f"{point['number']}{_mark(point)}",), layout=point["label"], cells=cells)
 
 
 def _mark(point: Mapping[str, Any]) -> str:
@@ -47,11 +46,9 @@ def _mark(point: Mapping[str, Any]) -> str:
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    yield ""
     for point in answer["points"]:
         yield f"trial {point['number']}: {'; '.join(point['why'])}"
-    weighed = ", ".join(f"{Metric(one['metric']).noun} x{one['weight']:g}" for one in answer["profile"])
-    yield f"* first by {weighed or 'what the sweep ranks by'}"
+    yield f"* first by {_weighed(answer['profile']) or 'what the sweep ranks by'}"
     if any(point["is_knee"] for point in answer["points"]):
         yield "° nearest to the best of everything"
     for behind in answer["behind"][:_NUM_BEHIND]:
@@ -64,5 +61,13 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"{answer['num_untold']} ranked trials do not tell some of it"
 
 
+def _weighed(profile: Sequence[Mapping[str, Any]]) -> str:
+    """``MFU x2, simplicity x1``; one metric alone has no weight."""
+    if len(profile) == 1:
+        return Metric(profile[0]["metric"]).noun
+    return ", ".join(f"{Metric(one['metric']).noun} x{one['weight']:g}" for one in profile)
+
+
 def _and(words: Iterable[str]) -> str:
-    return " and ".join(words)
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
+from autotuner.cli.views.rankings import in_sentences
 from autotuner.search.text.sentences import percent, signed
 from autotuner.units import format_seconds
 
@@ -22,30 +23,41 @@ def layers_view(answer: Mapping[str, Any]) -> RenderableType:
 
 def _parts(answer: Mapping[str, Any]) -> Iterator[RenderableType]:
     predicted, measured = answer["predicted"], answer["measured"]
-    yield _table(predicted, "Layers searched together, by prediction", "expected MFU", "layouts")
+    yield Text("layers searched together, by prediction", style="bold")
+    yield _table(predicted, "expected MFU", "layouts")
+    yield Text(_total(predicted))
     if measured is not None:
-        yield _table(measured, "The same among trials", "reached", "trials")
-    yield from (Text(f"• {gain['sentence']}") for gain in (measured or predicted)["gains"])
-    yield from (Text(f"• {caveat}", style="dim") for caveat in predicted["caveats"])
+        yield Text("the same among trials", style="bold")
+        yield _table(measured, "reached", "trials")
+        yield Text(_total(measured))
+    yield from (Text(in_sentences([gain["sentence"]])) for gain in _giving(measured or predicted))
+    yield Text(in_sentences(predicted["caveats"]), style="dim")
 
 
-def _table(report: Mapping[str, Any], title: str, value: str, counted: str) -> Table:
-    table = Table(title=title, title_justify="left", caption=_total(report), caption_justify="left")
-    table.add_column("with the layers up to", no_wrap=True)
-    table.add_column("best layout", overflow="fold")
-    for name in ("step", value, "gain", counted):
-        table.add_column(name, justify="right", no_wrap=True)
-    for number, gain in enumerate(report["gains"]):
-        table.add_row(
-            gain["layer"],
-            gain["label"],
-            format_seconds(gain["step_time_s"]),
-            percent(gain["value"]) if gain["value"] <= 1 else f"{gain['value']:.4g}",
-            signed(gain["gain"]) if number and gain["change"] else "",
-            f"{gain['num_layouts']:,}",
-        )
-    return table
+def _giving(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Strategies, and those of the other layers that change the best layout."""
+    strategy, *others = report["gains"]
+    yield strategy
+    yield from (gain for gain in others if gain["change"])
+
+
+def _table(report: Mapping[str, Any], value: str, counted: str) -> LayoutTable:
+    rows = [_row(gain, is_first=not number) for number, gain in enumerate(report["gains"])]
+    return LayoutTable(keys=("up to layer",), heads=("step", value, "gain", counted), rows=rows)
+
+
+def _row(gain: Mapping[str, Any], *, is_first: bool) -> LayoutRow:
+    cells = (
+        format_seconds(gain["step_time_s"]),
+        percent(gain["value"]) if gain["value"] <= 1 else f"{gain['value']:.4g}",
+        signed(gain["gain"]) if gain["change"] and not is_first else "",
+        f"{gain['num_layouts']:,}",
+    )
+    return LayoutRow(keys=(gain["layer"],), layout=gain["label"], cells=cells)
 
 
 def _total(report: Mapping[str, Any]) -> str:
-    return f"all together {signed(report['total_gain'])} over strategy alone"
+    """What all of them give together."""
+    if not any(gain["change"] for gain in report["gains"][1:]):
+        return "All together give nothing over strategy alone."
+    return f"All together give {signed(report['total_gain'])} over strategy alone."

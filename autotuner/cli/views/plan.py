@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.search.planning.words import amount, money, worth_in_words
 
 __all__ = ["plan_view"]
@@ -16,6 +17,9 @@ __all__ = ["plan_view"]
 Document = Mapping[str, Any]
 
 _S_PER_HOUR, _S_PER_DAY = 3600.0, 86_400.0
+
+_UNLIKELY = 0.05
+"""A chance that is called so."""
 
 
 def plan_view(plan: Document, *, limit: int) -> RenderableType:
@@ -40,49 +44,62 @@ def _answer(plan: Document) -> Iterator[str]:
         + f", at {100 * run['mfu']:.1f} % MFU with {first['label']}"
     )
     if wanted := _wanted(plan["goal"]):
-        yield f"It keeps {wanted} in {_of_hundred(first['chance_kept'])} of 100 cases."
+        yield f"It keeps {wanted} in {_of_hundred(first['chance_kept'])} of 100 cases{_but(plan['answer'])}."
+    if len(plan["answer"]["contenders"]) == 1:
+        return
     yield (
         f"It turns out to be the best choice in {_of_hundred(first['chance_best'])} of 100 cases; to know all times "
         f"beforehand would save {money(plan['answer']['regret'])} on average."
     )
 
 
+def _but(answer: Document) -> str:
+    """That nothing else does, where nothing that was compared is likely to."""
+    likeliest = max(one["chance_kept"] for one in answer["contenders"])
+    return "; nothing that was compared is likely to" if likeliest < _UNLIKELY else ""
+
+
 def _wanted(goal: Document) -> str:
-    limits = [f"the deadline of {goal['deadline_s'] / _S_PER_DAY:.3g} days"] if goal["deadline_s"] else []
+    limits = [f"the deadline of {_deadline(goal['deadline_s'])}"] if goal["deadline_s"] else []
     limits += [f"the price limit of {money(goal['price_limit'])}"] if goal["price_limit"] else []
     return " and ".join(limits)
+
+
+def _deadline(seconds: float) -> str:
+    return f"{seconds / _S_PER_DAY:.3g} days" if seconds >= 2 * _S_PER_DAY else f"{seconds / _S_PER_HOUR:.3g} h"
 
 
 def _contenders(contenders: Sequence[Document], limit: int) -> RenderableType:
     """The front, and beside it what comes next by expected loss, up to so many rows."""
     shown = [one for place, one in enumerate(contenders) if place < limit or one["is_on_front"]]
-    table = plain_table("", "cluster", "$/h each", "days", "cost", "MWh", "MFU", "goodput", "keeps", "best", "layout")
-    table.columns[1].justify = "left"
-    for one in shown:
-        table.add_row(*_row(one))
-    return table
+    heads = ("$/h", "days", "cost", "MWh", "x/÷", "MFU", "goodput", "keeps", "best")
+    return LayoutTable(keys=("", "cluster"), heads=heads, rows=[_row(one) for one in shown])
 
 
-def _row(one: Document) -> tuple[str, ...]:
+def _row(one: Document) -> LayoutRow:
     run = one["predicted"]
-    return (
-        ("*" if one["is_on_front"] else "") + ("~" if not one["is_thorough"] else ""),
-        one["cluster"] + (" (hypothetical)" if one["is_hypothetical"] else ""),
+    mark = ("*" if one["is_on_front"] else "") + ("~" if not one["is_thorough"] else "")
+    cells = (
         f"{one['price_per_accelerator_hour']:.2f}",
-        _spread(run["time_s"], _S_PER_DAY),
-        _money_spread(run["cost"]),
-        _spread(run["energy_kwh"], 1e3) if run["energy_kwh"] else "",
+        amount(run["time_s"]["median"] / _S_PER_DAY),
+        money(run["cost"]["median"]),
+        amount(run["energy_kwh"]["median"] / 1e3) if run["energy_kwh"] else "",
+        f"{run['time_s']['high'] / run['time_s']['median']:.2f}",
         f"{100 * run['mfu']:.1f} %",
         f"{100 * run['goodput']:.1f} %",
         f"{100 * one['chance_kept']:.0f} %",
         f"{100 * one['chance_best']:.0f} %",
-        one["label"],
     )
+    remarks = ("hypothetical",) if one["is_hypothetical"] else ()
+    return LayoutRow(keys=(mark, one["cluster"]), layout=one["label"], remarks=remarks, cells=cells)
 
 
 def _notes(answer: Document, limit: int) -> Iterator[str]:
     contenders = answer["contenders"]
-    yield "* on the front: no other is both faster and cheaper; x/÷ the 80 % interval, as many times below as above"
+    yield (
+        "* on the front: no other is both faster and cheaper; x/÷ the 80 % interval of days, cost and MWh, as many "
+        "times below as above"
+    )
     if any(not one["is_thorough"] for one in contenders):
         yield "~ of its layouts a thin space was looked through"
     hidden = sum(not one["is_on_front"] for one in contenders[limit:])
@@ -95,17 +112,14 @@ def _notes(answer: Document, limit: int) -> Iterator[str]:
 
 def _marginals(marginals: Sequence[Document]) -> RenderableType:
     table = plain_table(
-        *(
-            "change",
-            "hours saved",
-            "costs more",
-            "MFU",
-            "MFU per $1,000/h",
-            "hours per $1,000",
-            "worth per accelerator-hour",
-        )
+        "change",
+        "hours\nsaved",
+        "costs\nmore",
+        "MFU,\npoints",
+        "points per\n$1,000/h",
+        "hours per\n$1,000",
+        "worth per\naccelerator\nand hour",
     )
-    table.columns[0].justify = "left"
     for one in marginals:
         if one["predicted"] is None:
             table.add_row(one["change"], "no layout uses it", *[""] * 5)
@@ -115,9 +129,9 @@ def _marginals(marginals: Sequence[Document]) -> RenderableType:
             one["change"],
             f"{one['saved_s'] / _S_PER_HOUR:,.1f}",
             money(-one["saved_cost"]),
-            f"{100 * one['mfu']:+.2f} points",
-            "" if per_dollar is None else f"{1e5 * per_dollar:+.3g} points",
-            "" if hours is None else f"{1000 * hours:.3g}",
+            f"{100 * one['mfu']:+.2f}",
+            "" if per_dollar is None else f"{1e5 * per_dollar:+.3g}",
+            "" if hours is None else amount(1000 * hours),
             "" if worth is None else worth_in_words(worth),
         )
     return table
@@ -129,8 +143,8 @@ def _proofs(answer: Document) -> Iterator[RenderableType]:
         yield Text("No small sweep is worth its cost: whatever it said, the choice would hardly change.")
         return
     yield Text("What to try first, in this order")
-    table = plain_table("", "sweep", "for", "takes", "costs", "makes the choice better by", "time then known within")
-    table.columns[1].justify = table.columns[2].justify = "left"
+    table = plain_table("", "sweep", "for", "takes", "costs", "better\nby", "then\nwithin")
+    table.columns[1].no_wrap = False
     for stage, one in enumerate(answer["proofs"], 1):
         nodes = f"{one['num_nodes']} node{'s' if one['num_nodes'] > 1 else ''}"
         table.add_row(
@@ -143,6 +157,9 @@ def _proofs(answer: Document) -> Iterator[RenderableType]:
             f"x/÷ {1 + one['error_after']:.2f}",
         )
     yield table
+    yield Text(
+        "better by: what the choice is expected to be better by; then within: how well the run's time is known then"
+    )
 
 
 def _prices(prices: Sequence[Document]) -> RenderableType:
@@ -180,11 +197,3 @@ def _energy(interval: Document) -> str:
 
 def _dollars(interval: Document) -> str:
     return f"{money(interval['median'])} ({money(interval['low'])} to {money(interval['high'])})"
-
-
-def _spread(interval: Document, unit: float) -> str:
-    return f"{amount(interval['median'] / unit)} x/÷ {interval['high'] / interval['median']:.2f}"
-
-
-def _money_spread(interval: Document) -> str:
-    return f"{money(interval['median'])} x/÷ {interval['high'] / interval['median']:.2f}"

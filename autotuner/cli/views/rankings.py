@@ -101,7 +101,7 @@ def _prediction_row(item: Mapping[str, Any], rank: str, *, by_ends: bool) -> Lay
 
 def _valued_row(item: Mapping[str, Any], rank: str, objective: Objective, *, by_ends: bool) -> LayoutRow:
     predicted, footprint = item["predicted"], _footprint(item)
-    value = objective.in_words(objective.value_of(_Rates.of(predicted), footprint))
+    value = objective.figure(objective.value_of(_Rates.of(predicted), footprint))
     cells = (value, predicted_mfu(predicted, by_ends=by_ends), _step(predicted), _fit(predicted))
     return LayoutRow(keys=(rank,), layout=item["label"], cells=(*cells, _taken(footprint, predicted["tokens_per_s"])))
 
@@ -258,7 +258,7 @@ def _reached_value(item: dict[str, Any], objective: Objective, *, by_ends: bool 
     estimated = item["estimated"]
     reached, error = (estimated, estimated["relative_error"]) if estimated else (item["measured"], None)
     if not objective.is_speed:
-        return objective.in_words(objective.value_of(_Rates.of(_counted(reached, objective)), _footprint(reached)))
+        return objective.figure(objective.value_of(_Rates.of(_counted(reached, objective)), _footprint(reached)))
     if objective.metric is Metric.MFU:
         return expected_mfu(reached["mfu"], error, by_ends=by_ends if estimated else None)
     return expected_rate(reached["tokens_per_s"], error)
@@ -274,7 +274,7 @@ def _predicted_value(item: dict[str, Any], objective: Objective, *, by_ends: boo
     """What was expected; beside speed, of the step time alone: what the layout takes is as it was found."""
     predicted, reached = item["predicted"], item["estimated"] or item["measured"]
     if not objective.is_speed:
-        return objective.in_words(objective.value_of(_Rates.of(predicted), _footprint(reached)))
+        return objective.figure(objective.value_of(_Rates.of(predicted), _footprint(reached)))
     if objective.metric is Metric.MFU:
         return predicted_mfu(predicted, by_ends=by_ends)
     return expected_rate(predicted["tokens_per_s"], predicted["relative_error"])

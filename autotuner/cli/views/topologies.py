@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 __all__ = ["network_lines", "topology_view"]
@@ -18,13 +19,13 @@ def topology_view(found: Mapping[str, Any]) -> RenderableType:
 
 def network_lines(networks: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Each network that a cluster can name, with where its numbers are from below it."""
-    return Group(*map(Text, _network_lines(networks)))
+    return Group(*_network_lines(networks))
 
 
-def _network_lines(networks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _network_lines(networks: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     for each in networks:
-        yield f"{each['network']['name']}: {each['meaning']}"
-        yield f"    {each['source']}, {each['date']}"
+        yield Text.assemble((each["network"]["name"], "bold"), f": {each['meaning']}")
+        yield Padding(Text(f"{each['source']}, {each['date']}", style="dim"), (0, 0, 0, 4), expand=False)
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -88,9 +88,14 @@ class Metric(StrEnum):
 
     def in_words(self, value: float) -> str:
         """The value as people read it: ``41.0 % MFU``, ``104 ktoken/s``, ``0.62 token/J``."""
+        has_unit = self.is_rate and self is not Metric.MFU
+        return self.figure(value) if has_unit else f"{self.figure(value)} {self.noun}"
+
+    def figure(self, value: float) -> str:
+        """The same where the noun stands beside it: ``41.0 %``, ``104 ktoken/s``, ``0.50``."""
         match self:
             case Metric.MFU | Metric.ROBUSTNESS:
-                return f"{100 * value:.1f} % {self.noun}"
+                return f"{100 * value:.1f} %"
             case Metric.TOKENS_PER_S:
                 return format_rate(value, "token/s")
             case Metric.TOKENS_PER_JOULE:
@@ -100,7 +105,7 @@ class Metric(StrEnum):
             case Metric.TOKENS_PER_KG_CO2:
                 return format_rate(value, "token/kg CO2")
             case Metric.SIMPLICITY:
-                return f"{value:.2f} {self.noun}"
+                return f"{value:.2f}"
 
 
 _NOUNS = {

@@ -60,12 +60,12 @@ class Objective:
         named = [one.metric for one in self.profile]
         for field, metrics in (("profile", named), ("front", list(self.front))):
             if len(set(metrics)) < len(metrics):
-                raise InvalidInput(f"objective.{field}", [one.value for one in metrics], "names each metric once")
+                raise InvalidInput(f"objective.{field}", [one.value for one in metrics], "must name each metric once")
             if metrics and not any(one.is_rate for one in metrics):
                 rule = "needs a rate, such as mfu, beside what says nothing of speed"
                 raise InvalidInput(f"objective.{field}", [one.value for one in metrics], rule, Metric.MFU.value)
         if len(self.front) == 1:
-            rule = "names two metrics or more: the best by one is what the objective's metric asks for"
+            rule = "must name two metrics or more: the best by one is what the objective's metric asks for"
             raise InvalidInput("objective.front", [self.front[0].value], rule)
 
     @property
@@ -145,12 +145,14 @@ class Objective:
         noun = "profile value" if self.profile else self.metric.noun
         return f"robust {noun}" if self.under_faults else noun
 
+    def figure(self, value: float) -> str:
+        """The value where the noun stands beside it; that of a profile has no unit."""
+        return f"{value:.4g}" if self.profile else self.metric.figure(value)
+
     def in_words(self, value: float) -> str:
         """The value as people read it: ``41.0 % MFU``, ``38.2 % robust MFU``, ``104 ktoken/s``."""
-        if self.profile:
-            return f"{value:.4g} {self.noun}"
-        if self.metric is Metric.MFU:
-            return f"{100 * value:.1f} % {self.noun}"
+        if self.profile or self.metric is Metric.MFU:
+            return f"{self.figure(value)} {self.noun}"
         return self.metric.in_words(value) + (" under faults" if self.under_faults else "")
 
 

@@ -66,8 +66,8 @@ def candidates_of(phased: PhasedJob, axes: Axes, current: Layout | None, limit: 
     for index, (job, space) in enumerate(zip(jobs, spaces, strict=True)):
         table = best_predicted(job, space, limit=limit)
         if not table.rows:
-            rule = "no layout of the space is legal in this phase" if not table.num_legal else "none fits in memory"
-            raise InvalidInput(f"phases.{index}", phased.phases[index].name, rule)
+            rule = "is legal" if not table.num_legal else "fits in memory"
+            raise InvalidInput(f"phases.{index}", phased.phases[index].name, f"no layout {rule} in this phase")
         found |= dict.fromkeys(row.layout for row in table.rows)
     for space in _unlike(jobs, spaces):
         found |= dict.fromkeys(_staying(phased, jobs, space, limit))

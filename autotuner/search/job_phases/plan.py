@@ -203,6 +203,8 @@ def _sentences(best: Course, statics: tuple[Course, ...], phased: PhasedJob) -> 
     saved_s = static.total_s - best.total_s
     if not best.num_switches:
         yield f"staying in one layout is best: {best.choices[0].label} throughout"
+    elif saved_s <= 0:
+        yield f"one layout throughout takes no longer: {static.choices[0].label}"
     else:
         share = percent(saved_s / static.total_s)
         yield (

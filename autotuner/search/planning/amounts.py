@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["read_amount", "read_duration_s", "read_listed", "read_numbers", "read_prices", "written_amount"]
+__all__ = [
+    "read_amount",
+    "read_counts",
+    "read_duration_s",
+    "read_listed",
+    "read_numbers",
+    "read_prices",
+    "written_amount",
+]
 
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _UNITS_S = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -60,10 +68,17 @@ def read_prices(field: str, texts: Iterable[str]) -> Mapping[str, float]:
     for text in texts:
         price = _PRICE.fullmatch(text)
         if price is None:
-            rule = "must be an accelerator and the dollars of an hour of it"
-            raise InvalidInput(field, text, rule, f"{text.partition('=')[0].strip() or 'h100'}=2.1")
+            raise InvalidInput(
+                field, text, "must be an accelerator and the dollars of an hour of it", _nearest_price(text)
+            )
         found[price[1]] = float(price[2])
     return found
+
+
+def _nearest_price(text: str) -> str:
+    """What stands there, be it an accelerator or a number, with the other beside it."""
+    name = text.partition("=")[0].strip()
+    return f"h100={name}" if re.fullmatch(_NUMBER, name) else f"{name or 'h100'}=2.1"
 
 
 def read_listed(text: str | None) -> tuple[str, ...]:
@@ -80,5 +95,19 @@ def read_numbers(field: str, text: str | None) -> tuple[float, ...]:
     words = read_listed(text)
     for word in words:
         if not re.fullmatch(_NUMBER, word):
-            raise InvalidInput(field, word, "must be a number, others behind commas", "2")
+            number = re.search(_NUMBER, word)
+            raise InvalidInput(field, word, "must be a number, others behind commas", number[0] if number else "2")
     return tuple(float(word) for word in words)
+
+
+def read_counts(field: str, text: str | None) -> tuple[int, ...]:
+    """Whole numbers with commas between; none of no text.
+
+    Raises:
+        InvalidInput: One is none.
+    """
+    numbers = read_numbers(field, text)
+    for number in numbers:
+        if not number.is_integer():
+            raise InvalidInput(field, f"{number:g}", "must be a whole number, others behind commas", round(number))
+    return tuple(int(number) for number in numbers)

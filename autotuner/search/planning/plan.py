@@ -113,7 +113,8 @@ def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done,
     work = _Work(request, asides, progress)
     known = work.outcomes(found, is_thorough=False)
     if not known:
-        rule = f"has no layout that fits on any of the {len(found)} clusters; name larger sizes or other accelerators"
+        clusters = "the one cluster" if len(found) == 1 else f"any of the {len(found)} clusters"
+        rule = f"has no layout that fits on {clusters}; name larger sizes or other accelerators"
         raise InvalidInput("model", request.model.name, rule)
     thorough: set[Offer] = set()
     for _ in range(_MOST_ROUNDS):

@@ -10,7 +10,6 @@ from autotuner.domain import check
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.tariff import Tariff
 from autotuner.domain.jobs.workload import Workload
 from autotuner.errors import InvalidInput
 from autotuner.search.planning.goal import Failures, Goal
@@ -55,7 +54,7 @@ class PlanRequest:
         extra_memory_bytes: More than the usual memory of an accelerator.
         clusters: Whole ones to compare beside those.
         prices: US dollars per accelerator and hour by name of the catalog, in the place of the catalog's.
-        tariff: What hours, energy and emissions cost on clusters of the catalog; None: as these say.
+        tariff: Fields of the tariff that are otherwise than on clusters of the catalog, which say the rest.
         change_prices: What hypothetical clusters cost more.
         failures: How often jobs are interrupted.
         axes: Values of a layout's options; others take what keeps the mathematics.
@@ -72,7 +71,7 @@ class PlanRequest:
     extra_memory_bytes: tuple[int, ...] = (0,)
     clusters: tuple[Cluster, ...] = ()
     prices: Mapping[str, float] = field(default_factory=dict)
-    tariff: Tariff | None = None
+    tariff: Mapping[str, Any] = field(default_factory=dict)
     change_prices: ChangePrices = field(default_factory=ChangePrices)
     failures: Failures = field(default_factory=Failures)
     axes: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)

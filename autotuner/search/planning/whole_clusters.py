@@ -152,8 +152,7 @@ def _of_accelerator(request: PlanRequest, name: str) -> Iterator[Offer]:
 def _priced(cluster: Cluster, request: PlanRequest) -> Cluster:
     own = {load_accelerator(name).name: price for name, price in request.prices.items()}
     price = own.get(cluster.accelerator.name, cluster.price_per_accelerator_hour)
-    tariff = cluster.tariff if request.tariff is None else request.tariff
-    return replace(cluster, price_per_accelerator_hour=price, tariff=tariff)
+    return replace(cluster, price_per_accelerator_hour=price, tariff=replace(cluster.tariff, **request.tariff))
 
 
 def changed(cluster: Cluster, prices: ChangePrices, network_factor: float = 1.0, extra_bytes: int = 0) -> Cluster:

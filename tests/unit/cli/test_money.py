@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from autotuner.cli.money import objective_body, price_body
@@ -36,6 +38,12 @@ def test_a_tariff_names_a_region_or_says_its_fields() -> None:
     assert price_body(None, "france")["tariff"]["co2_kg_per_kwh"] == 0.044
     changed = price_body(None, '{"base": "sweden", "energy_price_per_kwh": 0.2}')["tariff"]
     assert (changed["co2_kg_per_kwh"], changed["energy_price_per_kwh"]) == (0.036, 0.2)
+
+
+def test_a_tariff_may_stand_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tariff.json"
+    file.write_text('{"base": "france"}')
+    assert price_body(None, str(file)) == price_body(None, "france")
 
 
 def test_a_tariff_that_cannot_be_is_refused() -> None:

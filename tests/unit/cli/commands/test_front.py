@@ -33,6 +33,8 @@ def test_the_front_is_printed_with_why_each_is_on_it_and_what_is_behind(cli: Com
     assert "trial 0: the best of 3 in MFU; trial 1 has +200.0 % simplicity for −20.0 % MFU" in text
     assert "trial 2 is behind trial 1, which has +33.3 % MFU and +200.0 % simplicity" in text
     assert "* first by what the sweep ranks by" in text
+    assert "MFU simplicity of the front" in text
+    assert "50.0 % 0.33" in text  # the head says of what
 
 
 def test_a_profile_marks_the_one_that_it_likes_best(cli: CommandLine, stored: str) -> None:

@@ -8,7 +8,7 @@ from tests.unit.cli.command_line import JOB, CommandLine
 def test_layers_prints_the_best_of_each_and_what_it_gives(cli: CommandLine) -> None:
     text = cli.run("layers", *JOB)
     names = ("strategy", "task scheduling", "collectives", "flow scheduling", "network")
-    assert [name for name in (*names, "all together") if name not in text] == []
+    assert [name for name in (*names, "All together") if name not in text] == []
 
 
 def test_layers_as_json_holds_five_bests_none_worse_than_the_one_before(cli: CommandLine) -> None:

@@ -36,7 +36,10 @@ def test_a_plan_as_json_holds_all_clusters_the_best_first(cli: CommandLine) -> N
     [
         (("--deadline", "30"), "30d", 2),
         (("--price", "h100"), "h100=2.1", 2),
+        (("--price", "2.3"), "h100=2.3", 2),
         (("--sizes", "many"), "must be a number", 2),
+        (("--sizes", "8.5"), "must be a whole number, others behind commas; nearest legal value: 8", 2),
+        (("--more-memory", "40GB"), "nearest legal value: 40", 2),
         (("--accelerators", "h10"), "h100", 3),
     ],
 )
@@ -44,3 +47,15 @@ def test_what_is_wrong_is_said_with_what_is_near(
     cli: CommandLine, options: tuple[str, str], said: str, code: int
 ) -> None:
     assert said in cli.error_of("plan", *RUN, *options, code=code)
+
+
+def test_a_region_says_what_its_energy_emits_and_leaves_what_hosts_draw(cli: CommandLine) -> None:
+    here, there = (cli.run_json("plan", *RUN, *SMALL, *said) for said in ((), ("--tariff", "france")))
+    plain, in_france = (one["answer"]["contenders"][0]["predicted"]["energy_kwh"]["median"] for one in (here, there))
+    assert in_france == pytest.approx(1.2 * plain)  # the effectiveness of buildings that regions come with
+
+
+def test_a_deadline_that_nothing_keeps_is_said(cli: CommandLine) -> None:
+    text = cli.run("plan", *RUN, *SMALL, "--deadline", "1h")
+    assert "keeps the deadline of 1 h in 0 of 100 cases; nothing that was compared is likely to" in text
+    assert "turns out to be the best choice" not in text  # of one cluster nobody asks

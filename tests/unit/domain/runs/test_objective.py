@@ -10,7 +10,7 @@ from autotuner.domain.layouts.choice import Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
 from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.robust import RobustMeasurement
 from autotuner.domain.runs.trial import Trial, TrialState
 from tests.builders import big_job, cpu_layout, measurement, prediction
@@ -105,3 +105,10 @@ def test_a_layout_that_bears_faults_is_first_under_them_and_behind_without() -> 
 def test_people_read_that_a_value_is_one_under_faults() -> None:
     objective = Objective(under_faults=True)
     assert (objective.noun, objective.in_words(0.382)) == ("robust MFU", "38.2 % robust MFU")
+
+
+def test_a_profiles_value_is_a_bare_number_below_its_noun() -> None:
+    profile = Objective(profile=(Weight(metric=Metric.MFU, weight=2.0), Weight(metric=Metric.SIMPLICITY, weight=1.0)))
+    assert profile.figure(0.41234) == "0.4123"
+    assert Objective().figure(0.41) == "41.0 %"
+    assert Objective(metric=Metric.TOKENS_PER_JOULE).figure(0.62) == "0.62 token/J"

@@ -6,7 +6,6 @@ import pytest
 
 from autotuner.aside.asides import Inline
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.jobs.tariff import Tariff
 from autotuner.errors import InvalidInput
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import Plan, plan
@@ -67,7 +66,7 @@ def test_the_price_of_energy_turns_the_choice_to_who_draws_less() -> None:
     hours = {"h100": 1.0, "b200": 2.3}
     goal = Goal(num_tokens=1e11, deadline_s=400 * DAY_S)
     cheap, dear = (
-        planned(request_of(goal=goal, sizes=(16,), prices=hours, tariff=Tariff(energy_price_per_kwh=price)))
+        planned(request_of(goal=goal, sizes=(16,), prices=hours, tariff={"energy_price_per_kwh": price}))
         for price in (0.0, 5.0)
     )
     drawn = {one.outcome.cluster.name: kwh.median for one in dear.contenders if (kwh := one.outcome.energy_kwh)}

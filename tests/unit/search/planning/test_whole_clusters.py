@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster
-from autotuner.domain.jobs.tariff import Tariff
 from autotuner.errors import InvalidInput
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.request import ChangePrices
@@ -31,9 +32,9 @@ def test_sizes_hold_the_model_and_keep_the_deadline() -> None:
 
 
 def test_own_prices_and_tariffs_stand_in_the_place_of_the_catalogs() -> None:
-    tariff = Tariff(energy_price_per_kwh=0.1)
-    request = request_of(accelerators=("h100",), sizes=(8,), prices={"h100": 2.0}, tariff=tariff)
+    request = request_of(accelerators=("h100",), sizes=(8,), prices={"h100": 2.0}, tariff={"energy_price_per_kwh": 0.1})
     (offer,) = offers(request)
+    tariff = replace(load_cluster("h100:8").tariff, energy_price_per_kwh=0.1)  # what hosts draw stays the catalog's
     assert (offer.cluster.price_per_accelerator_hour, offer.cluster.tariff) == (2.0, tariff)
     (price,) = prices_of(request, [offer])
     assert (price.accelerator, price.per_hour, price.source) == ("h100-sxm", 2.0, "")
