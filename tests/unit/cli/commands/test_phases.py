@@ -8,7 +8,7 @@ PHASES = ("--phases", "main: 80 % | thin: 20 %; bandwidth 10gbit", "--tokens", "
 def test_phases_prints_the_layout_of_each_and_the_ways_through_all(cli: CommandLine) -> None:
     text = cli.run("phases", *JOB, *PHASES)
     assert [name for name in ("main", "thin", "best", "stay in") if name not in text] == []
-    assert "a switch takes" in text
+    assert "A switch takes" in text
 
 
 def test_phases_as_json_holds_the_best_course_beside_others(cli: CommandLine) -> None:
