@@ -1,9 +1,9 @@
 """Closed forms of routing beside a simulation of every flow: ``python -m bench.topology_gap``.
 
 The cost model counts what crosses the links of a tier by a few divisions per layout. Here the same traffic is laid over
-all links, rank by rank, and filled max-min fair. Prints by size and network the largest difference over groups of many
-sizes and strides, in blocks and dealt in turn, and the seconds that each way takes. 100,000 ranks are 12,500 nodes, so that borders of switches lie
-anywhere between groups; an all-to-all is followed for groups of at most 128, whose flows fit in memory.
+all links, rank by rank, and filled max-min fair. Prints by size, network and placement the largest difference over
+groups of many sizes and strides, and the seconds that each way takes. 100,000 ranks are 12,500 nodes, so that borders
+of switches lie anywhere between groups; an all-to-all is followed for groups of at most 128, whose flows fit in memory.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -175,8 +174,7 @@ def _read(folder: Path, world_size: int) -> Training:
 def _only_lost_peers(run: Run) -> bool:
     """Whether ranks failed of which none crashed, or says anything but that a connection is gone."""
     lines = _errors(run)
-    crashed = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
-    return any("Connection closed" in line for line in lines) and not _own(lines) and not crashed & {*run.exit_codes}
+    return any("Connection closed" in line for line in lines) and not _own(lines) and not run.crashed
 
 
 def _last_words(run: Run) -> str:

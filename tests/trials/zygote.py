@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import time
 from dataclasses import dataclass, replace
 from itertools import count
@@ -23,6 +25,9 @@ DEADLINE_S = 90.0
 GRACE_S = 5.0
 """Long enough for the other ranks to notice and report what they saw."""
 
+_CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV}
+"""Signals that nobody sends to a rank."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -31,6 +36,11 @@ class Run:
     exit_codes: tuple[int, ...]
     lines: tuple[dict[str, Any], ...]
     logs: tuple[str, ...]
+
+    @property
+    def crashed(self) -> bool:
+        """Whether a rank was ended by a signal that nobody sends."""
+        return any(-exit_code in _CRASHES for exit_code in self.exit_codes)
 
     @property
     def steps(self) -> tuple[StepReport, ...]:
@@ -79,7 +89,11 @@ class Zygote:
         _wait(ranks, self._deadline_s)
         assert len(ranks.exit_codes) == num_ranks, ranks.log()
         exit_codes = tuple(ranks.exit_codes[rank] for rank in range(num_ranks))
-        return Run(exit_codes=exit_codes, lines=read_lines(folder / "reports.jsonl"), logs=_logs(folder, num_ranks))
+        logs = _logs(folder, num_ranks)
+        for rank, exit_code in enumerate(exit_codes):
+            if -exit_code in _CRASHES:  # whole, where an assertion would cut it short
+                sys.stdout.write(f"rank {rank} ended by {signal.Signals(-exit_code).name}:\n{logs[rank]}\n")
+        return Run(exit_codes=exit_codes, lines=read_lines(folder / "reports.jsonl"), logs=logs)
 
     def close(self) -> None:
         """End it; it has no children between requests."""
