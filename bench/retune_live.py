@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from autotuner.launch.free_port import free_port
 
 SLOWDOWN = {"MKL_CBWR": "COMPATIBLE"}
 
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def _story(folder: Path, minutes: int, num_layouts: int) -> list[str]:
-    port = _free_port()
+    port = free_port()
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=60)
     first = 60 * (int(time.time()) // 60 + 1)
     cron = _cron_line([first + 60 * minutes * number for number in range(len(_EXPECTED))])
@@ -156,13 +157,6 @@ def _until(ask: Any) -> Any:
             return answer
         time.sleep(0.5)
     raise TimeoutError("the retune did not go on")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _clock(epoch_s: float | None = None) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from autotuner.domain.runs.trial import Trial
 from autotuner.errors import NotFound, StoreUnavailable
+from autotuner.launch.free_port import free_port
 from autotuner.ports import Store
 from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
@@ -26,7 +27,7 @@ from tests.chaos.members import Kind, Member, MemberSpec, context
 from tests.chaos.processes import orphans
 from tests.chaos.scene import Scene
 from tests.chaos.undisturbed import undisturbed
-from tests.system.service import free_port, until
+from tests.system.service import until
 
 __all__ = ["Arena", "Struck", "arena"]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,14 +18,12 @@ from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from tests.builders import cpu_layout
 from tests.oracle.covering import WORKLOAD, Case
 from tests.trials.specs import trial_spec
-from tests.trials.zygote import Run, Zygote
+from tests.trials.zygote import Run, Zygote, is_of_peers, last_error
 
 __all__ = ["DEADLINE_S", "Distance", "Failed", "Oracle", "Training"]
 
 DEADLINE_S = 280.0
 """A training takes seconds; four ranks that run the compiler on two busy cores were seen to take two minutes."""
-
-_EXCEPTION = re.compile(r"[\w.]*(Error|Unsupported): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +105,12 @@ class Oracle:
         return self._references[key]
 
     def _train(self, case: Case) -> Training | Failed:
-        folder, run = self._run(case)
-        if _only_lost_peers(run):  # seen of gloo once in some thousand trainings; what the layout does it does again
-            print(f"{case} is trained again: {_last_words(run)}", file=sys.__stderr__, flush=True)
-            folder, run = self._run(case)
+        self._num_runs += 1
+        folder = self._folder / str(self._num_runs)
+        run = self._zygote.run(_spec(case), folder, task="training")
         if any(run.exit_codes):
             return Failed(_last_words(run))
         return _read(folder, case.layout.world_size)
-
-    def _run(self, case: Case) -> tuple[Path, Run]:
-        self._num_runs += 1
-        folder = self._folder / str(self._num_runs)
-        return folder, self._zygote.run(_spec(case), folder, task="training")
 
 
 def _exchange_of(layout: Layout) -> dict[str, Any]:
@@ -171,28 +161,8 @@ def _read(folder: Path, world_size: int) -> Training:
     return Training(norm=norm, losses=tuple(losses), first=first, last=last)
 
 
-def _only_lost_peers(run: Run) -> bool:
-    """Whether ranks failed of which none crashed, or says anything but that a connection is gone."""
-    lines = _errors(run)
-    return any("Connection closed" in line for line in lines) and not _own(lines) and not run.crashed
-
-
 def _last_words(run: Run) -> str:
     """The error of the rank that says most about itself: not that a peer is gone."""
-    lines = _errors(run)
-    return " ".join([*(_own(lines) or lines)[:1], f"exit codes {json.dumps(run.exit_codes)}"])
-
-
-def _own(lines: list[str]) -> list[str]:
-    return [line for line in lines if "peer" not in line and "gloo" not in line.lower()]
-
-
-def _errors(run: Run) -> list[str]:
-    return [line for log in run.logs if (line := _error(log))]
-
-
-def _error(log: str) -> str:
-    """The exception that came first, for others are raised from it; the last line where none is named."""
-    lines = log.strip().splitlines()
-    named = [line for line in lines if _EXCEPTION.match(line)]
-    return next(iter(named or lines[-1:]), "")
+    lines = [line for log in run.logs if (line := last_error(log))]
+    own = [line for line in lines if not is_of_peers(line)]
+    return " ".join([*(own or lines)[:1], f"exit codes {json.dumps(run.exit_codes)}"])

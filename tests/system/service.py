@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,9 @@ from typing import Any
 
 import httpx
 
-__all__ = ["Service", "free_port", "until"]
+from autotuner.launch.free_port import free_port
+
+__all__ = ["Service", "until"]
 
 _DEADLINE_S = 100.0
 """A trial of the tiny model takes about six seconds on a quiet machine, and a test runs a handful."""
@@ -110,11 +111,3 @@ class Service:
             return httpx.get(f"{self._url}/ready").is_success
         except httpx.TransportError:
             return False
-
-
-def free_port() -> int:
-    """One that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

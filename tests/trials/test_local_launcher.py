@@ -66,7 +66,7 @@ def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: st
         "directory = Path(sys.argv[1])\n"
         "spec = loads(TrialSpec, (directory / 'spec.json').read_text())\n"
         "watcher = Watcher(at_first_step=lambda: print('running', flush=True))\n"
-        f"LocalLauncher(directory / 'work', {name}()).run(spec, watcher)\n"
+        f"print(LocalLauncher(directory / 'work', {name}()).run(spec, watcher))\n"  # how it died, if too early
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as service:

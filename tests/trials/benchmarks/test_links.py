@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from autotuner.domain.jobs.profile import Measurements, ProfileRequest
 from autotuner.domain.wire import dumps, from_dict
+from autotuner.launch.free_port import free_port
 
 KINDS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}
 
@@ -21,9 +21,7 @@ KINDS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}
 def measured(folder: Path, *, num_ranks: int, ranks_per_node: int) -> tuple[list[dict[str, Any]], int]:
     """What the ranks of two nodes report, and the worse exit code of both."""
     spec, reports = folder / "spec.json", folder / "reports.jsonl"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     spec.write_text(dumps(ProfileRequest(device="cpu", num_ranks=num_ranks, quick=True, wanted="devices_and_links")))
     nodes = [
         subprocess.Popen(

@@ -13,14 +13,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from autotuner.launch.free_port import free_port
 from trials.process.gathering import gather
 
 AGES_S = 30.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_nobody_goes_on_before_the_last_is_there() -> None:

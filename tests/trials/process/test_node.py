@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import pytest
 
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.wire import dumps
+from autotuner.launch.free_port import free_port
 from autotuner.machine import host_hash
 from tests.system.service import until
 from tests.trials.launching import SHORT, spec
@@ -34,10 +34,7 @@ def task(*command: str, **changes: Any) -> NodeTask:
 
 
 def node(task: NodeTask, **variables: str) -> subprocess.Popen[bytes]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    place = ("--node-rank", "0", "--master-address", "127.0.0.1", "--master-port", port)
+    place = ("--node-rank", "0", "--master-address", "127.0.0.1", "--master-port", str(free_port()))
     return subprocess.Popen(
         [sys.executable, "-m", "trials.process.node", *place],
         env={**os.environ, "AUTOTUNER_TASK": dumps(task), **variables},
