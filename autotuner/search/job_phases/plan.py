@@ -11,6 +11,8 @@ import numpy as np
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.domain.jobs.job_phases import PhasedJob, SwitchCost, checkpoint_bytes
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.rules.degree_rules import DEGREE_RULES
+from autotuner.domain.rules.legality import require_legal
 from autotuner.search.job_phases.candidates import Candidates, candidates_of
 from autotuner.search.job_phases.course import cheapest_course, course_s, each_phase_its_own
 from autotuner.search.text.caveats import caveats
@@ -26,6 +28,10 @@ _MOST_STATIC = 5
 """Layouts to stay in that are shown."""
 
 
+_ANY_WORKLOAD = tuple(rule for rule in DEGREE_RULES if rule.name == "world-size")
+"""What a layout keeps whatever it trains: the workload before the first phase is not known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesQuestion:
     """What is asked about a job of phases.
@@ -33,11 +39,18 @@ class PhasesQuestion:
     Attributes:
         axes: Values that were named for all phases; what suits each phase's job stands on the others.
         current: The layout that runs before the first phase; None: none does.
+
+    Raises:
+        InvalidInput: What runs today takes other ranks than the cluster has.
     """
 
     phased: PhasedJob
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
     current: Layout | None = None
+
+    def __post_init__(self) -> None:
+        if self.current is not None:
+            require_legal(self.current, self.phased.job, _ANY_WORKLOAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.legality import reasons
 from autotuner.errors import InvalidInput
 from autotuner.search.job_phases.plan import PhasesPlan, PhasesQuestion, plan_phases
@@ -70,6 +71,12 @@ def test_the_layout_that_runs_today_is_left_where_that_is_worth_a_switch() -> No
     assert stays.best.num_switches == 0
     assert leaves.best.num_switches == 1
     assert leaves.best.choices[0].switch_s == leaves.switch_s
+
+
+def test_a_layout_of_other_ranks_cannot_be_what_runs_today() -> None:
+    phased = of(1e9)
+    with pytest.raises(InvalidInput, match=f"multiply to 5 ranks, the cluster has {phased.job.cluster.world_size}"):
+        PhasesQuestion(phased=phased, current=Layout(tensor_parallel_degree=5))
 
 
 def test_a_phase_in_another_number_format_is_trained_in_it() -> None:
