@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -54,22 +53,11 @@ def test_a_trial_that_is_stopped_before_its_ranks_have_started_does_not_disturb_
     forks.close()
 
 
-@pytest.mark.parametrize("starter", ["zygote.Forks", pytest.param("torchrun.Torchrun", marks=pytest.mark.oracle)])
+@pytest.mark.parametrize("starter", ["forked", pytest.param("torchrun", marks=pytest.mark.oracle)])
 def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: str) -> None:
     (tmp_path / "spec.json").write_text(dumps(spec("orphan", ENDLESS)))
-    module, name = starter.split(".")
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from autotuner.domain.runs.trial import TrialSpec; from autotuner.domain.wire import loads\n"
-        "from autotuner.launch.local import LocalLauncher; from tests.trials.launching import Watcher\n"
-        f"from autotuner.launch.{module} import {name}\n"
-        "directory = Path(sys.argv[1])\n"
-        "spec = loads(TrialSpec, (directory / 'spec.json').read_text())\n"
-        "watcher = Watcher(at_first_step=lambda: print('running', flush=True))\n"
-        f"print(LocalLauncher(directory / 'work', {name}()).run(spec, watcher))\n"  # how it died, if too early
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as service:
+    command = [sys.executable, "-m", "tests.trials.left_alone", str(tmp_path), starter]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         assert service.stdout.readline() == "running\n"
         service.kill()
