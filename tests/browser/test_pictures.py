@@ -115,6 +115,7 @@ def test_two_choices_are_shown_as_soon_as_they_are_chosen_and_stay_in_the_addres
 def test_a_point_among_many_leads_to_its_trial_too(page: Page, driver: StoreDriver) -> None:
     sweep = swept(driver, 90)
     page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator("#live:not([data-later])")).to_be_attached()  # no redraw is due, which would take the ring away
     crowd = page.locator("section:has(#calibration) .hide-narrow svg")
     start = (crowd.locator("path.m-cloud").get_attribute("d") or "").split("h0")[40].lstrip("M").split()
     x, y = map(float, start)  # the picture is shown in its own size or smaller

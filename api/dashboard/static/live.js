@@ -88,6 +88,8 @@ function poll(seconds) {
   }, seconds * 1000);
 }
 
-if (live?.hasAttribute("data-later")) refresh().catch(() => {}); // what took too long to be worked out for the first sight
+if (live?.hasAttribute("data-later")) { // what took too long to be worked out for the first sight
+  refresh().then(() => live.removeAttribute("data-later"), () => {});
+}
 if (live?.dataset.events) follow(live.dataset.events);
 if (live?.dataset.everyS) poll(Number(live.dataset.everyS));

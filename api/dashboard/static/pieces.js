@@ -1,7 +1,8 @@
 // Puts a fresh rendering in place piece by piece: what did not change is not touched, so that focus, open texts, what is
 // typed, selected and scrolled stay where they are; of a piece that changed they are put back.
 
-const shown = new WeakMap(); // a piece: the text it was made of
+const shown = new WeakMap(); // a piece: the text it was made of, before any script drew into it
+document.querySelectorAll("[data-piece]").forEach((piece) => shown.set(piece, piece.innerHTML));
 
 const key = (element) => element.dataset.piece;
 
