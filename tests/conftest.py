@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,20 @@ hypothesis.settings.register_profile("autotuner", derandomize=True, max_examples
 # `make properties` looks for new counterexamples; derandomize is said because hypothesis sets it wherever CI is set
 hypothesis.settings.register_profile("search", derandomize=False, max_examples=1000, print_blob=True, **UNTIMED)
 hypothesis.settings.load_profile("autotuner")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let garbage lie while every process of tests collects thousands of them: looking for it takes a third of that.
+
+    What was imported and collected stays to the end, so that nobody need look at it again.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

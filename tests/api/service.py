@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import uvicorn
@@ -37,6 +38,7 @@ __all__ = [
     "StoreDriver",
     "app_on",
     "loss_gate_result",
+    "openapi_document",
     "serve",
     "serve_asgi",
     "serve_plain",
@@ -66,6 +68,12 @@ def app_on(store: Store, clock: Clock | None = None, **settings: Any) -> App:
     # "testserver" is what the clients of Starlette and schemathesis call it
     changed: dict[str, Any] = {"num_workers": 0, "hosts": "testserver"} | settings
     return build(Settings(**changed), store=store, launcher=FakeLauncher(), clock=clock or FixedClock())
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    """The description of a service without a login; to make it takes seconds."""
+    return create_app(app_on(memory_store())).openapi()
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from api.examples.by_operation import ANSWERS
-from api.main import create_app
 from api.schemas import PredictionRequest, SweepCreate
 from autotuner.client import AsyncClient, Client, ServiceError, operations
 from autotuner.client.call import Call
@@ -24,15 +23,14 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.runs.sweep import StopReason, SweepState
 from autotuner.domain.wire import from_known, to_dict
-from autotuner.store.sql import memory_store
-from tests.api.service import StoreDriver, app_on
+from tests.api.service import StoreDriver, openapi_document
 
 WORKLOAD = Workload(seq_len=4096, global_batch_size=64)
 SWEEP = SweepCreate(model="llama-3-8b", cluster="h100:8", workload=WORKLOAD, space={"precision": (Precision.BF16,)})
 STREAMED = {"stream_events"}
 """What ``events`` reads, and no call."""
 
-PATHS: dict[str, Any] = create_app(app_on(memory_store())).openapi()["paths"]
+PATHS: dict[str, Any] = openapi_document()["paths"]
 OPERATIONS = {
     operation["operationId"]: (method, path) for path, methods in PATHS.items() for method, operation in methods.items()
 }

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from api.main import create_app
 from autotuner.bootstrap import build
 from autotuner.domain.access.scope import Scope
 from autotuner.launch.fake import FakeLauncher
 from autotuner.settings import Settings
 from autotuner.store.sql import memory_store
-from tests.api.service import app_on, serve
+from tests.api.service import openapi_document, serve
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -68,5 +67,5 @@ def test_the_ci_job_stops_with_the_problem_when_the_request_is_refused(working_a
 
 def test_every_operation_is_in_the_document_and_nothing_else() -> None:
     documented = set(re.findall(r"^\| `([A-Z]+ /api/v1/\S*)` \|", DOCUMENT, re.MULTILINE))
-    paths = create_app(app_on(memory_store())).openapi()["paths"]
+    paths = openapi_document()["paths"]
     assert documented == {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}

@@ -1,3 +1,5 @@
+"""What the service says of itself; that it answers so is held by tests/oracle/test_requests.py."""
+
 from __future__ import annotations
 
 import json
@@ -5,17 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import schemathesis
-from hypothesis import settings
 from jsonschema_rs import Draft202012Validator
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from api.main import create_app
-from autotuner.launch.detect import detect_cluster
-from autotuner.store.sql import memory_store
-from tests.api.service import app_on
+from tests.api.service import openapi_document
 
-DOCUMENT: dict[str, Any] = create_app(app_on(memory_store())).openapi()
+DOCUMENT = openapi_document()
 
 OPERATIONS = [
     pytest.param(operation, id=f"{method.upper()} {path}")
@@ -82,19 +78,3 @@ def test_every_reference_leads_somewhere() -> None:
     text = json.dumps(DOCUMENT)
     names = {piece.partition('"')[0] for piece in text.split("#/components/schemas/")[1:]}
     assert names <= DOCUMENT["components"]["schemas"].keys()
-
-
-schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", create_app(app_on(memory_store())))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def measured_machine() -> None:
-    """`local` is measured once per process, which takes a busy machine longer than the client waits for an answer."""
-    detect_cluster()
-
-
-@schema.exclude(method="POST").parametrize()  # what bodies may hold is much: tests/oracle/test_requests.py
-@settings(max_examples=3)
-def test_whatever_is_asked_is_answered_as_documented(case: Any) -> None:
-    # Much that is well formed is refused for good reasons: names that are not stored, pages that are not there.
-    case.call_and_validate(excluded_checks=[positive_data_acceptance])
