@@ -12,6 +12,7 @@ from api.dashboard.views.layouts import chips, shared_chips
 from api.dashboard.views.ranking_fields import DEGREES, Axes, Cell, Field, Head, fields_of
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trial import Trial
 from autotuner.errors import InvalidInput
@@ -43,6 +44,14 @@ _SORTS = (
 
 _ROBUST = ("robust_mfu", "predicted_robust_mfu")
 """Those that it names first where a sweep has a fault trace."""
+
+_COUNTED = {
+    Metric.TOKENS_PER_JOULE: "kwh_per_million_tokens",
+    Metric.TOKENS_PER_KG_CO2: "co2_kg_per_million_tokens",
+    Metric.SIMPLICITY: "complexity",
+    Metric.ROBUSTNESS: "robustness",
+}
+"""What says a metric of a row; the others have a column in every ranking."""
 
 RowsOf = Literal["ranked", "untried"]
 
@@ -203,7 +212,7 @@ def ranking(
     axes = Axes.of(shown, best, limit_bytes)
     chosen = bool(address.get("columns"))
     has_gates = any(row.layout.changes_mathematics for row in every if row.trial is not None)
-    usual = _usual(rows_of, is_robust=request.fault_trace is not None, has_gates=has_gates)
+    usual = _usual(rows_of, request, has_gates=has_gates)
     columns = query.columns if chosen else usual
     fields = fields_of(columns, every, axes, chosen=chosen, heads=_heads(query, address))
     in_order = sorted(fields, key=lambda field: field.head.kind not in ("rank", "deg"))
@@ -230,7 +239,7 @@ def ranking(
             )
             for each in COLUMNS.values()
         ),
-        sorts=tuple(_sorts(query, is_robust=request.fault_trace is not None)),
+        sorts=tuple(_sorts(query, request)),
         problem=problem,
         previous=_to(address, page=number - 1 if number > 2 else "") if number > 1 else "",
         next=_to(address, page=number + 1) if PAGE * number < len(met) else "",
@@ -246,9 +255,11 @@ def _other(address: Address, rows_of: RowsOf, *, has_ranked: bool) -> str:
     return _to(address, rows="", page="", sort="", columns="") if has_ranked else ""
 
 
-def _sorts(query: TableQuery, *, is_robust: bool) -> Iterator[Choice]:
+def _sorts(query: TableQuery, request: SweepRequest) -> Iterator[Choice]:
     """Every order that a list offers: each figure with its best end first, each degree with its least."""
-    for column in (COLUMNS[name] for name in (*(_ROBUST if is_robust else ()), *_SORTS)):
+    value = () if request.objective.is_speed else ("value",)
+    robust = _ROBUST if request.fault_trace is not None else ()
+    for column in (COLUMNS[name] for name in (*value, *robust, *_SORTS)):
         name = f"{'-' if column.best_is_high else ''}{column.name}"
         words = "" if column.best_is_high is None else ", best first"
         is_chosen = column is query.sort and query.is_descending == bool(column.best_is_high)
@@ -260,35 +271,44 @@ def _page_number(address: Address) -> int:
     return max(1, int(given)) if given.isdecimal() and len(given) < 7 else 1
 
 
-def _usual(rows_of: RowsOf, *, is_robust: bool, has_gates: bool) -> tuple[Column, ...]:
+def _usual(rows_of: RowsOf, request: SweepRequest, *, has_gates: bool) -> tuple[Column, ...]:
     """Columns that are shown unless somebody chooses; under a fault trace, first what it ranks by.
 
-    Where something was ranked that changes the mathematics, how long each takes to a loss stands behind the speed.
+    Where more than speed counts, its value stands first, and everything that counts has a column. Where something was
+    ranked that changes the mathematics, how long each takes to a loss stands behind the speed.
     """
+    objective = request.objective
+    value = () if objective.is_speed else ("value",)
+    counted = tuple(_COUNTED[metric] for metric in objective.metrics if metric in _COUNTED)
     names = {
         "ranked": (
             "rank",
             *DEGREES,
+            *value,
             "mfu",
             "predicted_mfu",
             *(("time_to_loss_s",) if has_gates else ()),
             "tokens_per_s",
             "peak_bytes",
             "price_per_million_tokens",
+            *counted,
             "trial",
         ),
         "untried": (
             *DEGREES,
+            *value,
             "predicted_mfu",
             "tokens_per_s",
             "predicted_peak_bytes",
             "fit_probability",
             "price_per_million_tokens",
+            *counted,
         ),
     }
     robust = {"ranked": {"mfu": "robust_mfu"}, "untried": {"predicted_mfu": "predicted_robust_mfu"}}[rows_of]
-    before = robust if is_robust else {}
-    return tuple(COLUMNS[each] for name in names[rows_of] for each in dict.fromkeys((before.get(name, name), name)))
+    before = robust if request.fault_trace is not None else {}
+    both = [each for name in names[rows_of] for each in (before.get(name, name), name)]
+    return tuple(COLUMNS[name] for name in dict.fromkeys(both))
 
 
 def _to(address: Address, **changes: str | int) -> str:

@@ -228,4 +228,4 @@ def _kind(column: Column, row: TableRow) -> str:
     """How a figure looks: ink and heavy what the table is about, pencil what is predicted."""
     if column.name.startswith("predicted") or (row.trial is None and column.name != "price_per_million_tokens"):
         return "predicted"
-    return row.source if column.name in ("mfu", "robust_mfu") else "number"
+    return row.source if column.name in ("value", "mfu", "robust_mfu") else "number"

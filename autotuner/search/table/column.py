@@ -13,7 +13,7 @@ __all__ = ["Column", "Unit", "Value"]
 Value = int | float | str | None
 """What a cell holds: a number in SI units, a choice in words, or nothing."""
 
-Unit = Literal["count", "word", "text", "share", "s", "bytes", "per_s", "dollars", "kwh", "kg"]
+Unit = Literal["count", "word", "text", "share", "s", "bytes", "per_s", "dollars", "kwh", "kg", "value"]
 """What a column is counted in."""
 
 

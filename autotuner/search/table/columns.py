@@ -34,6 +34,15 @@ _SHORT: Mapping[str, tuple[str, ...]] = {
 
 _FIGURES = (
     Column(
+        name="value",
+        label="value",
+        meaning="what the sweep maximises, in SI units; that of a profile has none; predicted where nothing ran",
+        unit="value",
+        value=lambda row: row.value,
+        short=("objective", "profile", "profile_value"),
+        best_is_high=True,
+    ),
+    Column(
         name="mfu",
         label="MFU",
         meaning="model FLOP per second as a share of the reference peak, measured, estimated or simulated",

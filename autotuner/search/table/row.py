@@ -36,6 +36,8 @@ class TableRow:
         price_per_s: Dollars that the whole cluster takes per second; 0 where no price is known.
         modelled: What it is modelled to take beside time, where it was not tried.
         time_to_loss_s: Seconds to the loss that the sweep's loss gates compare; None where that is not known.
+        value: What the sweep maximises, as reached or, where it was not tried, as predicted; None where that is not
+            known.
     """
 
     layout: Layout
@@ -46,6 +48,7 @@ class TableRow:
     price_per_s: float = 0.0
     modelled: Footprint | None = None
     time_to_loss_s: float | None = None
+    value: float | None = None
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
@@ -129,6 +132,7 @@ def ranked_rows(request: SweepRequest, trials: Sequence[Trial]) -> tuple[TableRo
             standing=known[trial.id],
             price_per_s=price_per_s,
             time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
+            value=None if trial.reached is None else request.objective.value(trial.reached),
         )
         for rank, trial in enumerate(request.objective.ranked(trials), 1)
     )
@@ -141,10 +145,23 @@ def untried_rows(
     tried = {trial.layout for trial in trials}
     price_per_s = _price_per_s(request)
     return tuple(
-        TableRow(layout=one.layout, prediction=one.prediction, price_per_s=price_per_s, modelled=one.footprint)
+        TableRow(
+            layout=one.layout,
+            prediction=one.prediction,
+            price_per_s=price_per_s,
+            modelled=one.footprint,
+            value=_predicted_value(request, one),
+        )
         for one in predicted
         if one.layout not in tried
     )
+
+
+def _predicted_value(request: SweepRequest, one: PredictedLayout) -> float | None:
+    objective = request.objective
+    if objective.reads_footprint and one.footprint is None:
+        return None
+    return objective.worth_per_step(request.job, one.footprint) / objective.predicted_step_s(one.prediction)
 
 
 def _price_per_s(request: SweepRequest) -> float:

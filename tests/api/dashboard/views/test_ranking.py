@@ -4,7 +4,8 @@ from api.dashboard.views.address import Address
 from api.dashboard.views.ranking import Ranking, RowsOf, ranking
 from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.table.row import TableRow
 from tests.builders import sweep_request, tiny_job
@@ -120,3 +121,19 @@ def test_under_a_fault_trace_what_ranks_stands_before_the_healthy_figure_and_can
     )
     assert heads(table)[table.identifying :][:2] == ["robust_mfu", "mfu"]
     assert [choice.name for choice in table.sorts][:2] == ["-robust_mfu", "-predicted_robust_mfu"]
+
+
+def test_where_more_than_speed_counts_its_value_stands_first_and_all_that_counts_has_a_column() -> None:
+    profile = (Weight(metric=Metric.MFU, weight=2), Weight(metric=Metric.SIMPLICITY, weight=1))
+    request = sweep_request(objective=Objective(profile=profile))
+    address = Address(chosen=())
+    every = rows(*TRIALS)
+    table = ranking(request, every, address, rows_of="ranked", kind="measured", best=every[0], explored=_explored)
+    figures = heads(table)[table.identifying :]
+    assert figures[:2] == ["value", "mfu"]
+    assert figures[-2:] == ["complexity", "trial"]
+    assert table.sorts[0].name == "-value"
+    untried_table = ranking(
+        request, (untried(),), address, rows_of="untried", kind="measured", best=None, explored=_explored
+    )
+    assert "value" in heads(untried_table)

@@ -5,6 +5,9 @@ from dataclasses import replace
 import pytest
 
 from autotuner.domain.layouts.words import layout_of
+from autotuner.domain.runs.footprint import Footprint
+from autotuner.domain.runs.metric import Metric
+from autotuner.domain.runs.objective import Objective, Weight
 from autotuner.domain.runs.trial import TrialState
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.table.row import ranked_rows, untried_rows
@@ -49,3 +52,22 @@ def test_untried_rows_leave_out_what_any_trial_tried_and_call_figures_predicted(
     assert str(row.layout) == "tp2 mb2 flash bf16"
     assert (row.source, row.rank, row.peak_bytes, row.step_error) == ("predicted", None, None, None)
     assert row.tokens_per_s == row.prediction.tokens_per_s
+
+
+def test_a_row_says_what_the_sweep_maximises_as_reached_or_as_predicted() -> None:
+    profile = (Weight(metric=Metric.TOKENS_PER_S, weight=1), Weight(metric=Metric.SIMPLICITY, weight=2))
+    request = sweep_request(objective=Objective(profile=profile))
+    one = Footprint(power=None, price_per_hour=0, co2_kg_per_hour=0, complexity=1)
+    (row,) = ranked_rows(request, [trial(0, "tp2 mb1", tokens_per_s=1000.0, footprint=one)])
+    assert row.value == pytest.approx(1000 * 0.5**2)
+    expected = PredictedLayout(layout=layout_of("tp2 mb2"), prediction=prediction(), footprint=one)
+    (untried_row,) = untried_rows(request, [expected], [])
+    tokens = request.job.workload.tokens_per_step
+    assert untried_row.value == pytest.approx(tokens / expected.prediction.step_time.total_s * 0.5**2)
+
+
+def test_what_beside_speed_nobody_knows_has_no_value() -> None:
+    profile = (Weight(metric=Metric.MFU, weight=1), Weight(metric=Metric.SIMPLICITY, weight=1))
+    request = sweep_request(objective=Objective(profile=profile))
+    (row,) = untried_rows(request, [PredictedLayout(layout=layout_of("tp2 mb2"), prediction=prediction())], [])
+    assert row.value is None
