@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Self
 
 from api.dashboard.views.permalink import whole_number
 from api.schemas import PhasesRequest
@@ -45,16 +46,28 @@ _INPUTS: Mapping[str, str] = {
 """The input that says a field of the question where it is called otherwise; all others are said by the phases."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesAsked:
-    """The texts of the inputs, by name."""
+    """What the inputs say.
+
+    Attributes:
+        texts: What stands in each input.
+        errors: What is wrong, by input.
+    """
 
     texts: Mapping[str, str]
+    errors: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Self:
-        """What an address says, with the defaults for what it leaves out."""
-        return cls({name: query.get(name, default) for name, default in _DEFAULTS.items()})
+        """What an address says, with the defaults for what it leaves out, and what no input can take of that."""
+        asked = cls(texts={name: query.get(name, default) for name, default in _DEFAULTS.items()})
+        for name, read in _READERS.items():
+            try:
+                read(asked.texts[name])
+            except InvalidInput as error:
+                asked = asked.with_error(error)
+        return asked
 
     @property
     def request(self) -> PhasesRequest:
@@ -63,42 +76,53 @@ class PhasesAsked:
         Raises:
             InvalidInput: A text is none that its input takes; the field is the input's name.
         """
-        workload = Workload(
-            seq_len=whole_number("seq_len", self.texts["seq_len"]),
-            global_batch_size=whole_number("global_batch_size", self.texts["global_batch_size"]),
-        )
-        gb_per_s = self._number("storage")
+        read = {name: reader(self.texts[name]) for name, reader in _READERS.items()}
         return PhasesRequest(
             model=self.texts["model"],
             cluster=self.texts["cluster"],
-            workload=workload,
-            num_tokens=read_amount("tokens", self.texts["tokens"]),
-            phases=read_phases(self.texts["phases"]),
+            workload=Workload(seq_len=read["seq_len"], global_batch_size=read["global_batch_size"]),
+            num_tokens=read["tokens"],
+            phases=read["phases"],
             switch=SwitchCost(
-                restart_s=self._number("restart"), storage_bytes_per_s=None if gb_per_s is None else GIGA * gb_per_s
+                restart_s=read["restart"],
+                storage_bytes_per_s=None if read["storage"] is None else GIGA * read["storage"],
             ),
         )
 
-    def wrong(self, error: InvalidInput | NotFound) -> tuple[str, str]:
-        """The input that an error is about, and what is wrong with what stands there."""
-        named = error.field.rpartition(".")[2] if isinstance(error, InvalidInput) else error.kind
-        name = _INPUTS.get(named, named)
+    def with_error(self, error: InvalidInput | NotFound) -> Self:
+        """With a complaint beside the input that it is about."""
         if isinstance(error, NotFound):
-            return name if name in _DEFAULTS else "phases", str(error)
-        nearest = "" if error.nearest is None else f"; nearest: {error.nearest}"
-        return name if name in _DEFAULTS else "phases", f"{quoted(error.value)}: {error.rule}{nearest}"
+            named, said = error.kind, str(error)
+        else:
+            named = error.field.rpartition(".")[2]
+            nearest = "" if error.nearest is None else f"; nearest: {error.nearest}"
+            said = f"{quoted(error.value)}: {error.rule}{nearest}"
+        name = _INPUTS.get(named, named)
+        return replace(self, errors={**self.errors, name if name in _DEFAULTS else "phases": said})
 
-    def _number(self, name: str) -> float | None:
-        text = self.texts[name].strip()
-        if not text:
-            return None
-        try:
-            value = float(text)
-        except ValueError as error:
-            raise InvalidInput(name, text[:30], "must be a number", _DEFAULTS[name] or "left out") from error
-        if not 0.0 <= value <= 1e18:  # also refuses what is no number
-            raise InvalidInput(name, text[:30], "must be 0 to 1e18", _DEFAULTS[name] or "left out")
-        return value
+
+def _number(name: str, text: str) -> float | None:
+    if not text.strip():
+        return None
+    nearest = _DEFAULTS[name] or "left out"
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise InvalidInput(name, text[:30], "must be a number", nearest) from error
+    if not 0.0 <= value <= 1e18:  # also refuses what is no number
+        raise InvalidInput(name, text[:30], "must be 0 to 1e18", nearest)
+    return value
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "seq_len": partial(whole_number, "seq_len"),
+    "global_batch_size": partial(whole_number, "global_batch_size"),
+    "tokens": partial(read_amount, "tokens"),
+    "phases": read_phases,
+    "restart": partial(_number, "restart"),
+    "storage": partial(_number, "storage"),
+}
+"""What reads an input, and raises what is wrong with it; a model and a cluster are found by whoever answers."""
 
 
 def shown_courses(plan: PhasesPlan) -> Iterator[tuple[str, Course]]:

@@ -54,3 +54,12 @@ def test_the_input_that_is_wrong_is_marked_with_its_value_and_the_nearest_and_ke
     assert "&#39;many&#39;: must be a number" in page
     assert "nearest: 2T" in page
     assert 'name="storage" value="12"' in page
+
+
+def test_each_input_that_is_wrong_is_named_at_once(browser: httpx.Client) -> None:
+    page = text_of(browser, "/phases?tokens=many&seq_len=long&restart=soon&phases=main")
+    assert "aria-invalid" in page
+    for name in ("tokens", "seq_len", "restart", "phases"):
+        assert f'id="wrong-{name}"' in page
+        assert f'<a href="#{name}">' in page
+    assert 'id="wrong-storage"' not in page
