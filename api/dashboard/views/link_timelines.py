@@ -7,22 +7,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from api.dashboard.charts.lane import KIND_CLASSES, KIND_WORDS
 from api.dashboard.charts.link_timelines import link_timeline_picture
 from api.dashboard.charts.timeline import WIDE
 from api.dashboard.charts.window import Window
-from api.dashboard.views.timelines import TimelineLink
-from autotuner.domain.runs.timeline import BlockKind, StepTimeline
+from api.dashboard.views.timeline_looks import PARTS, TimelineLink, colours, moves
+from autotuner.domain.runs.timeline import StepTimeline
 from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.text.faults import link_in_words
 from autotuner.units import format_seconds
 
 __all__ = ["LinkTimelinesView", "SecondsRow", "link_timelines_view"]
-
-_PARTS = (
-    *(("forward_s", "forward"), ("backward_s", "backward"), ("weight_s", "weight gradient"), ("send_s", "send")),
-    *(("sync_s", "gradient sync"), ("optimizer_s", "optimizer"), ("idle_s", "idle")),
-)
 
 _LEAST = 5e-4
 """Share of a step below which a difference is none."""
@@ -68,7 +62,7 @@ def link_timelines_view(
         return None
     healthy, slow = found.healthy.timeline, found.slow.timeline
     steps = [healthy, slow, *([found.measured] if found.measured else [])]
-    parts = [(field, name) for field, name in _PARTS if any(_mean(step, field) for step in steps)]
+    parts = [(field, name) for field, name in PARTS if any(_mean(step, field) for step in steps)]
     fields = [field for field, _ in parts]
     rows = [
         SecondsRow(name="healthy links, predicted", look="predicted", cells=_cells(healthy, fields)),
@@ -82,11 +76,11 @@ def link_timelines_view(
     return LinkTimelinesView(
         part=part,
         picture=link_timeline_picture(found, window, width=width),
-        key=_key(steps),
+        key=(*colours(lane for step in steps for lane in step.ranks).items(), ("idle", "idle")),
         cost=found.cost,
         links=tuple(map(link_in_words, found.links)),
         caption=_caption(found),
-        moves=_moves(window, address),
+        moves=moves(window, address),
         heads=("step", *(name for _, name in parts)),
         rows=tuple(rows),
     )
@@ -112,16 +106,6 @@ def _signed(seconds: float, step_s: float) -> str:
     return f"{'+' if seconds > 0 else '−'}{format_seconds(abs(seconds))}"
 
 
-def _key(steps: Sequence[StepTimeline]) -> tuple[tuple[str, str], ...]:
-    kinds = {block.kind for step in steps for lane in step.ranks for block in lane.blocks}
-    words: dict[str, str] = {}
-    for kind in BlockKind:
-        look = KIND_CLASSES[kind]
-        if kind in kinds and KIND_WORDS[kind] not in words.get(look, "").split(", "):
-            words[look] = f"{words[look]}, {KIND_WORDS[kind]}" if look in words else KIND_WORDS[kind]
-    return (*words.items(), ("idle", "idle"))
-
-
 def _caption(found: LinkTimelines) -> str:
     said = ["All steps stand on one axis; the dashed line is where the step ends with healthy links."]
     if found.messages:
@@ -132,16 +116,3 @@ def _caption(found: LinkTimelines) -> str:
     if found.measured is not None and not found.is_measured_slow:
         said.append("The measured step was recorded before the trace began.")
     return " ".join(said)
-
-
-def _moves(window: Window, address: Callable[[Window], str]) -> tuple[TimelineLink, ...]:
-    ways = (
-        ("Closer", window.closer, "+"),
-        ("Farther", window.farther, "-"),
-        ("Earlier", window.earlier, "ArrowLeft"),
-        ("Later", window.later, "ArrowRight"),
-        ("Whole step", Window(0.0, 1.0), "0"),
-    )
-    return tuple(
-        TimelineLink(name=name, address=address(to), key=key) for name, to, key in ways if str(to) != str(window)
-    )

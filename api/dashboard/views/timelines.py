@@ -8,15 +8,15 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from api.dashboard.charts.lane import KIND_CLASSES, KIND_WORDS
 from api.dashboard.charts.timeline import WIDE, timeline_picture
 from api.dashboard.charts.window import Window
-from autotuner.domain.runs.timeline import BlockKind, RankTimeline, StepTimeline
+from api.dashboard.views.timeline_looks import PARTS, TimelineLink, colours, moves
+from autotuner.domain.runs.timeline import RankTimeline, StepTimeline
 from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_seconds
 
-__all__ = ["SHOWN", "Shown", "TimelineLink", "TimelineRow", "TimelineView", "timeline_view"]
+__all__ = ["SHOWN", "Shown", "TimelineRow", "TimelineView", "timeline_view"]
 
 Shown = Literal["both", "measured", "predicted"]
 SHOWN: tuple[Shown, ...] = ("both", "measured", "predicted")
@@ -24,26 +24,11 @@ SHOWN: tuple[Shown, ...] = ("both", "measured", "predicted")
 Address = Callable[[Shown, Window], str]
 """Address of the page with another choice of what is shown, and of the part that is looked at."""
 
-_PARTS = (
-    *(("forward_s", "forward"), ("backward_s", "backward"), ("weight_s", "weight gradient"), ("send_s", "send")),
-    *(("sync_s", "gradient sync"), ("optimizer_s", "optimizer"), ("idle_s", "idle")),
-)
-
 _APART = 0.001
 """Share of the step below which the simulator and the closed form say the same."""
 
 _LEAST_IDLE = 1e-4
 """Share of the step below which nobody waits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineLink:
-    """A way to look elsewhere; ``is_on`` where it is taken already, and ``key`` presses it."""
-
-    name: str
-    address: str
-    is_on: bool = False
-    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +79,13 @@ def timeline_view(
         return None
     thin = expected if main is measured else None
     lanes = [(rank, main is measured) for rank in main.ranks] + [(rank, False) for rank in (thin.ranks if thin else ())]
-    parts = [(field, name) for field, name in _PARTS if any(getattr(lane.seconds, field) for lane, _ in lanes)]
+    parts = [(field, name) for field, name in PARTS if any(getattr(lane.seconds, field) for lane, _ in lanes)]
     return TimelineView(
         picture=timeline_picture(main, thin, window, is_measured=main is measured, width=width),
         key=_key(main, thin),
         caption=_caption(main, thin, predicted if expected is not None else None, is_measured=main is measured),
         choices=() if measured is None or predicted is None else _choices(shown, window, address),
-        moves=_moves(shown, window, address),
+        moves=moves(window, lambda to: address(shown, to)),
         heads=tuple(name for _, name in parts),
         rows=tuple(_row(lane, is_measured, main, [field for field, _ in parts]) for lane, is_measured in lanes),
     )
@@ -108,14 +93,8 @@ def timeline_view(
 
 def _key(main: StepTimeline, thin: StepTimeline | None) -> tuple[tuple[str, str], ...]:
     lanes = [*main.ranks, *(thin.ranks if thin else ())]
-    kinds = {block.kind for lane in lanes for block in lane.blocks}
-    words: dict[str, str] = {}
-    for kind in BlockKind:
-        if kind in kinds and KIND_WORDS[kind] not in words.values():
-            look = KIND_CLASSES[kind]
-            words[look] = f"{words[look]}, {KIND_WORDS[kind]}" if look in words else KIND_WORDS[kind]
     idles = any(lane.seconds.idle_s > _LEAST_IDLE * main.step_s for lane in lanes)
-    return (*words.items(), *([("idle", "idle")] if idles else []))
+    return (*colours(lanes).items(), *([("idle", "idle")] if idles else []))
 
 
 def _caption(
@@ -143,19 +122,6 @@ def _caption(
 
 def _choices(shown: Shown, window: Window, address: Address) -> tuple[TimelineLink, ...]:
     return tuple(TimelineLink(name=one.capitalize(), address=address(one, window), is_on=one == shown) for one in SHOWN)
-
-
-def _moves(shown: Shown, window: Window, address: Address) -> tuple[TimelineLink, ...]:
-    ways = (
-        ("Closer", window.closer, "+"),
-        ("Farther", window.farther, "-"),
-        ("Earlier", window.earlier, "ArrowLeft"),
-        ("Later", window.later, "ArrowRight"),
-        ("Whole step", Window(0.0, 1.0), "0"),
-    )
-    return tuple(
-        TimelineLink(name=name, address=address(shown, to), key=key) for name, to, key in ways if str(to) != str(window)
-    )
 
 
 def _row(lane: RankTimeline, is_measured: bool, main: StepTimeline, fields: list[str]) -> TimelineRow:
