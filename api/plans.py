@@ -9,7 +9,7 @@ from collections import OrderedDict
 from autotuner.bootstrap import App
 from autotuner.domain import wire
 from autotuner.domain.runs.stored_plan import StoredPlan
-from autotuner.errors import Busy, NotFound
+from autotuner.errors import NotFound
 from autotuner.lease_watch import LeaseWatch
 from autotuner.presence import new_owner
 from autotuner.search.planning.plan_run import PlanRun
@@ -20,7 +20,7 @@ from autotuner.search.planning.whole_clusters import offers
 __all__ = ["Plans"]
 
 _MOST_COMPUTING = 4
-"""At once: each has the service compute two pieces at a time."""
+"""At once, since each has the service compute two pieces at a time; the others wait in the store for who reads them."""
 
 _LOOK_S = 0.5
 """Between looks at a plan that another process computes."""
@@ -54,7 +54,6 @@ class Plans:
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
             NotFound: The catalog has no accelerator of a name.
-            Busy: Too many are computed already.
         """
         offers(request)  # what cannot be compared is refused at once, not to whoever reads the plan
         plan_id, store = plan_id_of(request), self._app.store.plans
@@ -64,10 +63,7 @@ class Plans:
             store.add(plan_id, wire.dumps(request), now=self._app.clock.now())
         with self._mutex:
             self._failed.pop(plan_id, None)
-        found = self.read(plan_id)
-        if found.answer is None and found.owner is None:
-            raise Busy(f"{_MOST_COMPUTING} plans are computed already; come back later", retry_after_s=5)
-        return found
+        return self.read(plan_id)
 
     def read(self, plan_id: str, wait_s: float = 0.0) -> StoredPlan:
         """The plan of that id, once it is answered or the time is over.

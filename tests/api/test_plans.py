@@ -152,3 +152,14 @@ def test_an_error_is_told_to_who_reads_the_plan_and_leaves_it_to_anybody(client:
     assert told.status_code == 422
     assert "no layout that fits" in told.json()["detail"]
     assert store.plans.get(plan_id).owner is None
+
+
+def test_a_plan_beyond_those_that_are_computed_waits_until_somebody_reads_it_while_there_is_room(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("api.plans._MOST_COMPUTING", 0)
+        asked = client.post("/plans", json=SMALL)
+        assert (asked.status_code, asked.json()["answer"]) == (202, None)
+        assert client.get(f"/plans/{asked.json()['id']}").json()["num_known"] == 0
+    assert computed(client, asked.json()["id"])["answer"]["num_compared"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,13 +15,21 @@ from autotuner.launch.detect import detect_cluster
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 
-schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", create_app(app_on(memory_store())))
+API = create_app(app_on(memory_store()))
+schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", API)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def measured_machine() -> None:
     """`local` is measured once per process, which takes a busy machine longer than the client waits for an answer."""
     detect_cluster()
+
+
+@pytest.fixture(autouse=True)
+def nothing_computed_behind() -> Iterator[None]:
+    """No test leaves plans behind that are computed beside the next one."""
+    yield
+    API.state.plans.close()
 
 
 @pytest.mark.oracle
