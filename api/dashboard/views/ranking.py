@@ -46,12 +46,14 @@ _ROBUST = ("robust_mfu", "predicted_robust_mfu")
 """Those that it names first where a sweep has a fault trace."""
 
 _COUNTED = {
+    Metric.TOKENS_PER_S: "tokens_per_s",
+    Metric.TOKENS_PER_DOLLAR: "price_per_million_tokens",
     Metric.TOKENS_PER_JOULE: "kwh_per_million_tokens",
     Metric.TOKENS_PER_KG_CO2: "co2_kg_per_million_tokens",
     Metric.SIMPLICITY: "complexity",
     Metric.ROBUSTNESS: "robustness",
 }
-"""What says a metric of a row; the others have a column in every ranking."""
+"""What says a metric of a row; MFU has a column in every ranking."""
 
 RowsOf = Literal["ranked", "untried"]
 
@@ -274,36 +276,29 @@ def _page_number(address: Address) -> int:
 def _usual(rows_of: RowsOf, request: SweepRequest, *, has_gates: bool) -> tuple[Column, ...]:
     """Columns that are shown unless somebody chooses; under a fault trace, first what it ranks by.
 
-    Where more than speed counts, its value stands first, and everything that counts has a column. Where something was
-    ranked that changes the mathematics, how long each takes to a loss stands behind the speed.
+    Where more than speed counts, its value stands first; rate, price and a prediction that is drawn anyway make room
+    for what counts. Where something was ranked that changes the mathematics, how long each takes to a loss stands
+    behind the speed.
     """
     objective = request.objective
-    value = () if objective.is_speed else ("value",)
-    counted = tuple(_COUNTED[metric] for metric in objective.metrics if metric in _COUNTED)
+    is_speed = objective.is_speed
+    counted = [_COUNTED[metric] for metric in objective.metrics if metric in _COUNTED]
+    value, rate = ((), ("tokens_per_s",)) if is_speed else (("value",), ())
+    beside = ["price_per_million_tokens", *counted] if is_speed else counted
     names = {
         "ranked": (
             "rank",
             *DEGREES,
             *value,
             "mfu",
-            "predicted_mfu",
+            *(("predicted_mfu",) if is_speed else ()),
             *(("time_to_loss_s",) if has_gates else ()),
-            "tokens_per_s",
+            *rate,
             "peak_bytes",
-            "price_per_million_tokens",
-            *counted,
+            *beside,
             "trial",
         ),
-        "untried": (
-            *DEGREES,
-            *value,
-            "predicted_mfu",
-            "tokens_per_s",
-            "predicted_peak_bytes",
-            "fit_probability",
-            "price_per_million_tokens",
-            *counted,
-        ),
+        "untried": (*DEGREES, *value, "predicted_mfu", *rate, "predicted_peak_bytes", "fit_probability", *beside),
     }
     robust = {"ranked": {"mfu": "robust_mfu"}, "untried": {"predicted_mfu": "predicted_robust_mfu"}}[rows_of]
     before = robust if request.fault_trace is not None else {}
