@@ -13,6 +13,7 @@ import pytest
 from autotuner.domain.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service, until
+from tests.trainers.registered import LOOP
 from tests.trials.launching import left_over
 
 TRAINERS = Path(__file__).parents[2] / "examples/trainers.toml"
@@ -43,6 +44,19 @@ MASTER_ADDR = "127.0.0.1"
 MASTER_PORT = "0"
 """
 """Without torchrun, which imports torch once more: a third of the time."""
+
+SLEEPING = f"""
+[sleeping]
+format = "arguments"
+working_directory = "{LOOP.parent}"
+command = [
+    "{{python}}", "-S", "loop.py", "--ranks={{world_size}}", "--steps={{steps}}", "--spec={{spec}}", "{{arguments}}",
+]
+options = ["micro_batch_size", "recompute"]
+values = {{ recompute = ["none", "full"] }}
+fixed = {{ precision = "fp32" }}
+"""
+"""Its steps sleep 26 times as long where layers are computed again, on any machine."""
 
 BOTH = pytest.mark.parametrize("trainer", ["train", "hugging-face"])
 SLOW = pytest.mark.timeout(600)  # a trial imports torch three times, on a machine that may be loaded
@@ -175,14 +189,20 @@ def test_a_trainer_that_hangs_is_ended_at_its_limit(trainer: str, service: Servi
 
 @pytest.mark.oracle
 @SLOW
-def test_a_trainers_trial_that_loses_is_pruned_in_its_first_steps(service: Service) -> None:
-    steps = {**SHORT, "measured_steps": 30, "max_measured_steps": 30, "target_interval": 0.0}
+def test_a_trainers_trial_that_loses_is_pruned_in_its_first_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered = tmp_path / "trainers.toml"
+    registered.write_text(SLEEPING)
+    monkeypatch.setenv("AUTOTUNER_TRAINERS", str(registered))
+    steps = {**SHORT, "measured_steps": 200, "max_measured_steps": 200, "target_interval": 0.0}  # ten seconds if slow
     budget = {"num_trials": 2, "prune_below": 0.8, "min_gain": 0.0}
-    sweep_id = started(service, trial=steps, budget=budget)
-    fast, slow = ended(service, sweep_id)
+    wanted = {"cluster": to_dict(cpu_cluster(1)), "space": {"micro_batch_size": [8]}, "trial": steps, "budget": budget}
+    with Service(tmp_path) as service:
+        fast, slow = ended(service, started(service, "sleeping", **wanted))
     assert (fast["state"], slow["state"]) == ("complete", "pruned")
-    assert fast["layout"]["data_parallel_replicate_degree"] == slow["layout"]["tensor_parallel_degree"] == 2
-    assert 2 <= len(slow["steps"]) < 30
+    assert (fast["layout"]["recompute"], slow["layout"]["recompute"]) == ("none", "full")
+    assert 2 <= len(slow["steps"]) < 200
 
 
 @pytest.mark.oracle
