@@ -21,7 +21,6 @@ _SCALES: dict[Unit, tuple[tuple[float, str], ...]] = {
     "dollars": ((1.0, ""),),
     "kwh": ((1.0, "kWh"), (1e-3, "Wh")),
     "kg": ((1.0, "kg"), (1e-3, "g")),
-    "value": ((1.0, ""),),
 }
 
 
