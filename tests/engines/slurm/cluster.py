@@ -26,6 +26,10 @@ _PRETENDED_CORES = 16
 _WELL = {"idle", "mixed", "allocated", "completing"}
 """States of a node that answers; one that does not has an asterisk."""
 
+_WAIT_S = 180.0
+"""For what comes in seconds, unless a step ended while no controller was there: its manager asks again after a minute,
+and its node is not idle before."""
+
 _CONF = """\
 ClusterName=emulated
 SlurmctldHost={host}(127.0.0.1)
@@ -231,13 +235,13 @@ class SlurmCluster:
         self.kill_controller()
         _kill(self._pid("munge/pid"))
 
-    def wait_for(self, condition: Callable[[], bool], what: str, *, timeout_s: float = 60.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Return when it holds.
 
         Raises:
             TimeoutError: It never did; with the ends of the daemons' logs.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + _WAIT_S
         while not condition():
             if time.monotonic() > deadline:
                 now = f"nodes {self.node_states()}, jobs {self.run('squeue', '--noheader', check=False).stdout}"
