@@ -28,7 +28,7 @@ from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator
 from trials.replication.offsets import random_offsets, striding_offsets
-from trials.replication.replicator import Replicator
+from trials.replication.replicator import Replicator, exchanged
 
 NUM_ELEMENTS = 1 << 20
 NUM_RUNS = 20
@@ -73,8 +73,7 @@ def _exchanges() -> Iterator[tuple[Layout, Callable[[], object]]]:
 
 def _step(replicator: Replicator, gradient: torch.Tensor) -> Callable[[], object]:
     def step() -> object:
-        replicator.start([gradient])
-        return replicator.finish()
+        return exchanged(replicator, [gradient])
 
     return step
 

@@ -1,4 +1,5 @@
-"""One zygote for all trials of the suite, the trainings that others are compared with, and one thread for torch."""
+"""One zygote for all trials of the suite, the trainings that others are compared with, a group of one rank, and one
+thread for torch."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
@@ -42,3 +45,13 @@ def launcher(request: pytest.FixtureRequest, forks: Forks, tmp_path: Path) -> Lo
 def trainer(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """Compares layouts with a single process, which trains once per model and number format."""
     return Trainer(zygote, tmp_path_factory.mktemp("trainings"))
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[dist.ProcessGroup]:
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    group = dist.group.WORLD
+    assert group is not None
+    yield group
+    dist.destroy_process_group()

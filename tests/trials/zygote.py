@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 import time
@@ -42,15 +41,6 @@ class Run:
     logs: tuple[str, ...]
 
     @property
-    def only_lost_peers(self) -> bool:
-        """Whether it failed, and no rank says of what but that another is gone, or that gloo ended it."""
-        ranks = zip(self.logs, self.exit_codes, strict=True)
-        ended = [(last_error(log), log, -exit_code in _CRASHES) for log, exit_code in ranks if exit_code]
-        return any("Connection closed" in error for error, _, _ in ended) and all(
-            "gloo" in log.lower() if crashed else not error or is_of_peers(error) for error, log, crashed in ended
-        )
-
-    @property
     def steps(self) -> tuple[StepReport, ...]:
         return tuple(wire.from_dict(StepReport, line) for line in self._of("step"))
 
@@ -82,24 +72,12 @@ class Zygote:
         self._numbers = count()
 
     def run(self, spec: TrialSpec, folder: Path, *, world_size: int | None = None, task: str = "trial") -> Run:
-        """Run a task on as many ranks as the layout has, or as said, and wait for them all.
-
-        A run in which gloo alone broke is done again, once. Of thousands of runs two were seen to end so, on busy
-        machines: SIGABRT ended a rank, its closed connections the others. Neither did so again in hundreds of
-        repetitions, and what is wrong with a layout is wrong the second time.
-        """
+        """Run a task on as many ranks as the layout has, or as said, and wait for them all."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(wire.dumps(spec))
         (folder / "task").write_text(task)
         num_ranks = spec.layout.world_size if world_size is None else world_size
-        given = {*folder.iterdir()}
-        run = self.have_done("tests.trials.tasks:perform", folder, num_ranks)
-        if run.only_lost_peers:
-            print(f"{spec.layout} is run again, after {run.exit_codes}: {run.logs}", file=sys.__stderr__)
-            for made in {*folder.iterdir()} - given:
-                shutil.rmtree(made) if made.is_dir() else made.unlink()
-            run = self.have_done("tests.trials.tasks:perform", folder, num_ranks)
-        return run
+        return self.have_done("tests.trials.tasks:perform", folder, num_ranks)
 
     def have_done(self, task: str, folder: Path, num_ranks: int) -> Run:
         """Have so many ranks do a task, ``module:function``, and wait for them all."""

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trials.clipping.bound import bucket_bound, clip, squared_norms
 from trials.clipping.overlap import Overlap
+from trials.runtime.pending import Pending, future_of
 
 __all__ = ["all_reduced", "average", "clip_buckets", "clip_replicas"]
 
@@ -62,13 +63,6 @@ def clip_buckets(
         overlap: Where bytes are counted; None: in a new one.
     """
     return _registered(model, lambda reduction: _BucketClip(max_norm, num_buckets, reduction), None, overlap)
-
-
-class Pending(Protocol):
-    """An all-reduce under way."""
-
-    def get_future(self) -> Future[list[Tensor]]:
-        """The tensor in a list, once it is the sum."""
 
 
 class _Hook(Protocol):
@@ -120,14 +114,14 @@ class _Average:
         total = buffer if self._dtype is None else buffer.to(self._dtype)
         self._overlap.reduction(total.nbytes)
         total.div_(self._group.size())
-        begun = all_reduced(total, self._group) if self._all_reduce is None else self._all_reduce(total).get_future()
-        return begun.then(lambda summed: buffer if total is buffer else buffer.copy_(summed.value()[0]))
+        begun = all_reduced(total, self._group) if self._all_reduce is None else self._all_reduce(total)
+        return future_of(begun).then(lambda summed: buffer if total is buffer else buffer.copy_(summed.value()[0]))
 
 
-def all_reduced(buffer: Tensor, group: dist.ProcessGroup) -> Future[list[Tensor]]:
+def all_reduced(buffer: Tensor, group: dist.ProcessGroup) -> Pending:
     """The sum over the group, under way."""
-    future: Future[list[Tensor]] = dist.all_reduce(buffer, group=group, async_op=True).get_future()
-    return future
+    pending: Pending = dist.all_reduce(buffer, group=group, async_op=True)
+    return pending
 
 
 class _WholeClip:

@@ -13,22 +13,9 @@ from torch.autograd.profiler import record_function
 from torch.futures import Future
 
 from trials.measurement.recording import WAIT
+from trials.runtime.pending import Pending
 
-__all__ = ["Background", "Pending", "StreamBackground", "ThreadBackground", "background_of"]
-
-
-class Pending(Protocol):
-    """A collective under way, as ``torch.distributed.Work`` is."""
-
-    def wait(self) -> object:
-        """Return when it is done (on a GPU: make the current stream wait for it).
-
-        Raises:
-            RuntimeError: It failed.
-        """
-
-    def get_future(self) -> Future[list[Tensor]]:
-        """Its result, in a list."""
+__all__ = ["Background", "StreamBackground", "ThreadBackground", "background_of"]
 
 
 class Background(Protocol):

@@ -9,8 +9,9 @@ from typing import Protocol
 import torch.distributed as dist
 from torch import Tensor
 
-from trials.collectives.background import Background, Pending
+from trials.collectives.background import Background
 from trials.collectives.collectives import Collectives
+from trials.runtime.pending import Pending
 
 __all__ = ["BackgroundCommunicator", "Communicator", "TorchCommunicator"]
 

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autotuner.domain.jobs.pieces import num_pieces
-from trials.collectives.background import Pending
 from trials.collectives.collectives import Collectives
 from trials.collectives.communicator import Communicator
+from trials.runtime.pending import Pending
 
 __all__ = ["Led", "TwoLevel"]
 

@@ -57,14 +57,28 @@ def without_values() -> Iterator[None]:
 def answered_reducers() -> Iterator[None]:
     """Where DDP's buckets are reduced at once: ranks that only seem to be there promise no result for later."""
 
-    def reduced(buffer: Tensor, group: dist.ProcessGroup) -> Future[list[Tensor]]:
+    def reduced(buffer: Tensor, group: dist.ProcessGroup) -> _Answered:
         dist.all_reduce(buffer, group=group)
-        answer: Future[list[Tensor]] = Future()
-        answer.set_result([buffer])
-        return answer
+        return _Answered(buffer)
 
     with mock.patch.object(hooks, "all_reduced", reduced):
         yield
+
+
+class _Answered:
+    """A ``Pending`` that is over."""
+
+    def __init__(self, result: Tensor) -> None:
+        self._future: Future[list[Tensor]] = Future()
+        self._future.set_result([result])
+
+    def wait(self) -> object:
+        """See ``Pending``."""
+        return self._future.wait()
+
+    def get_future(self) -> Future[list[Tensor]]:
+        """See ``Pending``."""
+        return self._future
 
 
 class _RealStaysReal(TorchDispatchMode):  # type: ignore[no-untyped-call]  # nor its making

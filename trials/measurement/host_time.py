@@ -18,7 +18,7 @@ def host_time_ns(events: Sequence[Event], *, pipelined: bool) -> Counter[str]:
 
     A moment in which the main thread starts a collective or waits for one belongs to that collective. What is left
     is divided by the nearest of: a backward pass, a stage's forward pass, an operation outside of both, a collective
-    that gloo carries out while no operation runs (DDP waits for its buckets in C++, which shows nowhere else).
+    that gloo carries out while no operation runs (who waits for one in C++ shows nowhere else).
     """
     moments = Moments.of(events)
     main = [event for event in events if event.thread == moments.thread and event.end_ns > moments.start_ns]

@@ -9,6 +9,7 @@ from torch.futures import Future
 
 from trials.replication.full import FullReplicator
 from trials.replication.replicator import BuildReplicator, Replicator, ReplicatorState
+from trials.runtime.pending import future_of
 
 __all__ = ["BucketExchange", "exchange_hook"]
 
@@ -66,7 +67,7 @@ def exchange_hook(exchange: BucketExchange, bucket: GradBucket) -> Future[torch.
 
     sending = replicator.start(gradients)
     if sending is not None:
-        return sending.then(lambda _: finish())
+        return future_of(sending).then(lambda _: finish())
     done: Future[torch.Tensor] = Future()
     done.set_result(finish())
     return done

@@ -62,7 +62,6 @@ class DemoReplicator:
         self._index_dtype = torch.uint8 if chunk <= BYTE_INDEXED_CHUNK else torch.int16
         self._basis_CC = cosine_basis(chunk, self._momentum.rows.device)
         self._gathered: list[Tensor] = []
-        self._sending: Sending = None
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Sending:
@@ -74,9 +73,9 @@ class DemoReplicator:
         sent_RC = torch.zeros_like(components_RC).scatter_(1, chosen_RK, values_RK.float())
         self._momentum.subtract(sent_RC @ self._basis_CC)
         payload = _packed(values_RK, chosen_RK.to(self._index_dtype))
-        self._gathered, self._sending = gather(payload, self._group)
-        self.payload_bytes = 0 if self._sending is None else payload.nbytes
-        return self._sending
+        self._gathered, sending = gather(payload, self._group)
+        self.payload_bytes = 0 if sending is None else payload.nbytes
+        return sending
 
     @torch.no_grad()
     def finish(self) -> list[Tensor]:
@@ -86,14 +85,12 @@ class DemoReplicator:
         bits, also where a GPU adds in any order.
         """
         assert self._gathered, "an exchange is started before it is finished"
-        if self._sending is not None:
-            self._sending.wait()
         total_RC, num_senders_RC = self._momentum.rows.zeros(), self._momentum.rows.zeros()
         for payload in self._gathered:
             values_RK, chosen_RK = self._unpacked(payload)
             total_RC.scatter_add_(1, chosen_RK, values_RK)
             num_senders_RC.scatter_add_(1, chosen_RK, torch.ones_like(values_RK))
-        self._gathered, self._sending = [], None
+        self._gathered = []
         return self._momentum.rows.elements(total_RC.div_(num_senders_RC.clamp_(min=1.0)) @ self._basis_CC)
 
     def state_dict(self) -> ReplicatorState:

@@ -46,7 +46,6 @@ class ElementReplicator:
         self._chosen = offsets
         self._payload_dtype = payload_dtype
         self._sent: tuple[Tensor, Tensor] | None = None
-        self._sending: Sending = None
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Sending:
@@ -56,18 +55,16 @@ class ElementReplicator:
         values_R1 = self._momentum.matrix.gather(1, offsets_R1).to(self._payload_dtype)
         self._momentum.subtract(self._momentum.rows.zeros().scatter_(1, offsets_R1, values_R1.float()))
         self._sent = offsets_R1, values_R1
-        self._sending = sum_up(values_R1, self._group)
-        self.payload_bytes = 0 if self._sending is None else values_R1.nbytes
-        return self._sending
+        sending = sum_up(values_R1, self._group)
+        self.payload_bytes = 0 if sending is None else values_R1.nbytes
+        return sending
 
     @torch.no_grad()
     def finish(self) -> list[Tensor]:
         """The mean of what was sent, among zeros."""
         assert self._sent is not None, "an exchange is started before it is finished"
-        if self._sending is not None:
-            self._sending.wait()
         offsets_R1, sum_R1 = self._sent
-        self._sent = self._sending = None
+        self._sent = None
         mean_R1 = sum_R1.float() / self._group.size()
         return self._momentum.rows.elements(self._momentum.rows.zeros().scatter_(1, offsets_R1, mean_R1))
 

@@ -29,7 +29,6 @@ class FullReplicator:
         self._payload_dtype = payload_dtype
         self._num_steps = 0
         self._sum: Tensor | None = None
-        self._sending: Sending = None
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Sending:
@@ -37,17 +36,15 @@ class FullReplicator:
         payload = torch.cat([gradient.reshape(-1).to(self._payload_dtype) for gradient in gradients])
         self._num_steps += 1
         self._sum = payload
-        self._sending = sum_up(payload, self._group)
-        self.payload_bytes = 0 if self._sending is None else payload.nbytes
-        return self._sending
+        sending = sum_up(payload, self._group)
+        self.payload_bytes = 0 if sending is None else payload.nbytes
+        return sending
 
     def finish(self) -> list[Tensor]:
         """The mean gradients."""
         assert self._sum is not None, "an exchange is started before it is finished"
-        if self._sending is not None:
-            self._sending.wait()
         mean = self._sum.float() / self._group.size()
-        self._sum = self._sending = None
+        self._sum = None
         return self._rows.elements(mean)
 
     def state_dict(self) -> ReplicatorState:

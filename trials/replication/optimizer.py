@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from trials.replication.parts import local_gradients, local_parts
-from trials.replication.replicator import BuildReplicator
+from trials.replication.replicator import BuildReplicator, exchanged
 
 __all__ = ["ReplicatedOptimizer"]
 
@@ -48,9 +48,8 @@ class ReplicatedOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         gradients = local_gradients(self._parameters())
-        self.replicator.start(gradients)
-        for gradient, exchanged in zip(gradients, self.replicator.finish(), strict=True):
-            gradient.copy_(exchanged.sign() if self._is_signed else exchanged)
+        for gradient, agreed in zip(gradients, exchanged(self.replicator, gradients), strict=True):
+            gradient.copy_(agreed.sign() if self._is_signed else agreed)
         self.base.step()
         return loss
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trials.replication.sending import Sending
 
-__all__ = ["BuildReplicator", "Replicator", "ReplicatorState"]
+__all__ = ["BuildReplicator", "Replicator", "ReplicatorState", "exchanged"]
 
 
 class ReplicatorState(TypedDict):
@@ -37,7 +37,10 @@ class Replicator(Protocol):
         """Take this replica's gradients and begin to send; they may be freed or changed afterwards."""
 
     def finish(self) -> list[Tensor]:
-        """What the optimizer takes for gradients: fp32, in their shapes and order, the same bits on every replica."""
+        """What the optimizer takes for gradients: fp32, in their shapes and order, the same bits on every replica.
+
+        What was started has to be there: a hook of DDP hears of it before the work may be waited for.
+        """
 
     def state_dict(self) -> ReplicatorState:
         """The state between two steps, in memory of its own."""
@@ -48,3 +51,11 @@ class Replicator(Protocol):
 
 BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
 """From tensors of the shapes and on the device of the gradients: ``partial(DemoReplicator, group=group, top_k=8)``."""
+
+
+def exchanged(replicator: Replicator, gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Start and finish, with nothing in between but waiting."""
+    sending = replicator.start(gradients)
+    if sending is not None:
+        sending.wait()
+    return replicator.finish()

@@ -1,22 +1,15 @@
-"""What replicas have on its way to each other, as futures.
-
-Futures rather than works: DDP's hooks go on in a callback of the future, before gloo counts the work as done, where
-waiting for the work would wait for itself.
-"""
+"""What replicas have on its way to each other."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.futures import Future
 
 __all__ = ["Sending", "gather", "sum_up"]
 
-Sending = Future[Any] | None
-"""Done when everybody's payload is there; None where nobody else is."""
+Sending = dist.Work | None
+"""Over when everybody's payload is there; None where nobody else is."""
 
 
 def sum_up(payload: Tensor, group: dist.ProcessGroup) -> Sending:
@@ -24,7 +17,7 @@ def sum_up(payload: Tensor, group: dist.ProcessGroup) -> Sending:
     if group.size() == 1:
         return None
     work: dist.Work = dist.all_reduce(payload, group=group, async_op=True)
-    return work.get_future()
+    return work
 
 
 def gather(payload: Tensor, group: dist.ProcessGroup) -> tuple[list[Tensor], Sending]:
@@ -33,4 +26,4 @@ def gather(payload: Tensor, group: dist.ProcessGroup) -> tuple[list[Tensor], Sen
         return [payload], None
     payloads = [torch.empty_like(payload) for _ in range(group.size())]
     work: dist.Work = dist.all_gather(payloads, payload, group=group, async_op=True)
-    return payloads, work.get_future()
+    return payloads, work

@@ -15,7 +15,7 @@ from trials.replication.averaging import AveragerState, ParameterAverager
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator
 from trials.replication.offsets import random_offsets, striding_offsets
-from trials.replication.replicator import Replicator, ReplicatorState
+from trials.replication.replicator import Replicator, ReplicatorState, exchanged
 
 __all__ = ["Exchange", "GradientExchange", "ParameterExchange", "exchange_of"]
 
@@ -67,8 +67,8 @@ class GradientExchange:
 
     def gradients(self, own: Sequence[Tensor]) -> list[Tensor]:
         """What all replicas take, with the same bits."""
-        self._replicator.start([own[index] for index in self._order])
-        agreed = dict(zip(self._order, self._replicator.finish(), strict=True))
+        taken = exchanged(self._replicator, [own[index] for index in self._order])
+        agreed = dict(zip(self._order, taken, strict=True))
         return [agreed[self._same.get(index, index)] for index in range(len(own))]
 
     def parameters(self) -> None:

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from tests.trials.clipping.replicas import MAX_NORM, NUM_LAYERS, NUM_STEPS, model, own_gradients
+from tests.trials.collective import Noted
 from tests.trials.zygote import Zygote
+from trials.clipping.hooks import average
 
 
 def assert_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
@@ -102,3 +106,17 @@ def test_buckets_start_before_backward_ends_and_whole_gradients_wait(found: Any)
     assert found["bucket"]["share"] >= 0.5
     assert found["pre"]["share"] == 0.0
     assert found["one bucket"]["share"] == 0.0
+
+
+def test_reductions_are_over_when_the_backward_pass_ends(alone: dist.ProcessGroup) -> None:
+    begun: list[Noted] = []
+
+    def all_reduce(buffer: Tensor) -> Noted:
+        begun.append(Noted(buffer))
+        return begun[-1]
+
+    replica = DistributedDataParallel(model(), process_group=alone)
+    average(replica, all_reduce=all_reduce)
+    replica(torch.ones(1, next(replica.parameters()).shape[1])).sum().backward()
+    assert [reduction.was_awaited for reduction in begun] == [True] * len(begun)
+    assert begun

@@ -9,6 +9,7 @@ from bench.lossy_convergence import EXCHANGES, trained
 from tests.trials.replication.replicators import REPLICATORS, gradients, tensors
 from trials.process.task import TaskContext
 from trials.replication.averaging import ParameterAverager
+from trials.replication.replicator import exchanged
 
 __all__ = ["NUM_STEPS", "averages", "exchanges", "goes_on", "learns"]
 
@@ -25,8 +26,7 @@ def exchanges(context: TaskContext) -> int:
         replicator = built(tensors(), group)
         steps = []
         for step in range(NUM_STEPS):
-            replicator.start(gradients(group.rank(), step))
-            steps.append([one.clone() for one in replicator.finish()])
+            steps.append([one.clone() for one in exchanged(replicator, gradients(group.rank(), step))])
         found[name] = {"steps": steps, "payload": replicator.payload_bytes, "state": replicator.state_dict()}
     torch.save(found, context.folder / f"{group.rank()}.pt")
     return 0
@@ -39,11 +39,9 @@ def goes_on(context: TaskContext) -> int:
     for name, built in REPLICATORS.items():
         first, second = built(tensors(), group), built(tensors(), group)
         for step in range(NUM_STEPS - 1):
-            first.start(gradients(group.rank(), step))
-            first.finish()
+            exchanged(first, gradients(group.rank(), step))
         second.load_state_dict(first.state_dict())
-        second.start(gradients(group.rank(), NUM_STEPS - 1))
-        found[name] = second.finish()
+        found[name] = exchanged(second, gradients(group.rank(), NUM_STEPS - 1))
     torch.save(found, context.folder / f"{group.rank()}.pt")
     return 0
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from autotuner.errors import InvalidInput
 from trials.replication.demo import DemoReplicator
+from trials.replication.replicator import exchanged
 
 CHUNK, TOP_K, DECAY = 8, 3, 0.9
 
@@ -48,8 +49,7 @@ def test_a_single_replica_takes_its_own_fast_components_and_keeps_the_slow_ones(
         momentum = DECAY * momentum + gradient
         sent = elements(largest(cosines(momentum)))
         momentum = momentum - sent
-        replicator.start([gradient])
-        (taken,) = replicator.finish()
+        (taken,) = exchanged(replicator, [gradient])
         # sums of eight products of fp32, rounded in another order
         torch.testing.assert_close(taken, sent, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(replicator.state_dict()["residuals"][0], momentum, rtol=1e-4, atol=1e-5)
@@ -62,8 +62,7 @@ def test_what_a_rank_holds_beside_a_tensor_changes_nothing_of_it(alone: dist.Pro
     found = []
     for beside in ([], [others]):
         replicator = DemoReplicator([*beside, shared], alone, chunk=CHUNK, top_k=TOP_K)
-        replicator.start([*beside, shared])
-        found.append(replicator.finish()[-1])
+        found.append(exchanged(replicator, [*beside, shared])[-1])
     # the same products in a matrix of other height may be summed in another order
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
 
@@ -94,7 +93,6 @@ def test_residuals_of_other_tensors_are_refused(alone: dist.ProcessGroup) -> Non
 
 def test_residuals_go_on_in_chunks_of_another_size(alone: dist.ProcessGroup) -> None:
     short, long = (DemoReplicator([torch.zeros(20)], alone, chunk=chunk, top_k=1) for chunk in (4, 16))
-    short.start([torch.arange(20.0)])
-    short.finish()
+    exchanged(short, [torch.arange(20.0)])
     long.load_state_dict(short.state_dict())
     assert torch.equal(long.state_dict()["residuals"][0], short.state_dict()["residuals"][0])

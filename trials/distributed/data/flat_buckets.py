@@ -17,10 +17,10 @@ from torch.distributed.tensor import DTensor
 
 from trials.clipping.bound import clip, squared_norms
 from trials.clipping.overlap import Overlap
-from trials.collectives.background import Pending
 from trials.collectives.communicator import Communicator
 from trials.distributed.data.optimizer_shard import complete_gradient
 from trials.distributed.mesh import local_part
+from trials.runtime.pending import Pending
 
 __all__ = ["BucketShard", "Reduction", "buckets"]
 
