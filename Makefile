@@ -34,13 +34,13 @@ browser:  # the dashboard's tests drive Debian's Chromium
 demo: setup  ## Sweep a small Llama over this machine's own devices and rank the result.
 	@BIN=$(BIN) sh scripts/demo.sh
 
-test: setup browser  ## Run the tests: a process per core (CORES=2), then those that must be alone; about 5 minutes.
+test: setup browser  ## Run the tests: a process per core (CORES=2), then those that must be alone; 7 to 9 minutes.
 	@echo "== what may run side by side, on $(CORES) cores"
 	$(PYTEST) -m "not oracle and not alone and not engine" --ignore tests/oracle
 	@echo "== what must be alone on the machine"
 	$(BIN)/pytest -m "alone and not oracle" --durations 10 tests/trials
 
-oracle: setup  ## Train every option and every pair of options beside one process; under half an hour on two cores.
+oracle: setup  ## Train every option and every pair of options beside one process; 33 to 42 minutes.
 	$(PYTEST) -m "oracle and not alone" --timeout 600
 	$(BIN)/pytest -m "oracle and alone" --timeout 600 tests/trials
 
