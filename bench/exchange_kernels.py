@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -28,7 +29,7 @@ from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator
 from trials.replication.offsets import random_offsets, striding_offsets
-from trials.replication.replicator import Replicator, exchanged
+from trials.replication.replicator import exchanged
 
 NUM_ELEMENTS = 1 << 20
 NUM_RUNS = 20
@@ -64,18 +65,15 @@ def _exchanges() -> Iterator[tuple[Layout, Callable[[], object]]]:
     assert group is not None
     for chunk, top_k in ((64, 4), (32, 4), (128, 8), (256, 4)):
         demo = DemoReplicator([gradient], group, chunk=chunk, top_k=top_k)
-        yield Layout(gradient_sync=GradientSync.DEMO, sync_chunk=chunk, sync_top_k=top_k), _step(demo, gradient)
+        yield (
+            Layout(gradient_sync=GradientSync.DEMO, sync_chunk=chunk, sync_top_k=top_k),
+            partial(exchanged, demo, [gradient]),
+        )
     for sync, offsets in ((GradientSync.RANDOM, random_offsets), (GradientSync.STRIDING, striding_offsets)):
-        yield Layout(gradient_sync=sync), _step(ElementReplicator([gradient], group, offsets=offsets), gradient)
+        elements = ElementReplicator([gradient], group, offsets=offsets)
+        yield Layout(gradient_sync=sync), partial(exchanged, elements, [gradient])
     averager = ParameterAverager([gradient.clone()], group, period=1)
     yield Layout(gradient_sync=GradientSync.DILOCO, sync_period=1), averager.after_step
-
-
-def _step(replicator: Replicator, gradient: torch.Tensor) -> Callable[[], object]:
-    def step() -> object:
-        return exchanged(replicator, [gradient])
-
-    return step
 
 
 def _timed_s(exchange: Callable[[], object]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +19,14 @@ from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from tests.builders import cpu_layout
 from tests.oracle.covering import WORKLOAD, Case
 from tests.trials.specs import trial_spec
-from tests.trials.zygote import Run, Zygote, is_of_peers, last_error
+from tests.trials.zygote import Run, Zygote
 
 __all__ = ["DEADLINE_S", "Distance", "Failed", "Oracle", "Training"]
 
 DEADLINE_S = 280.0
 """A training takes seconds; four ranks that run the compiler on two busy cores were seen to take two minutes."""
+
+_EXCEPTION = re.compile(r"[\w.]*(Error|Unsupported): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +166,18 @@ def _read(folder: Path, world_size: int) -> Training:
 
 def _last_words(run: Run) -> str:
     """The error of the rank that says most about itself: not that a peer is gone."""
-    lines = [line for log in run.logs if (line := last_error(log))]
-    own = [line for line in lines if not is_of_peers(line)]
+    lines = [line for log in run.logs if (line := _last_error(log))]
+    own = [line for line in lines if not _is_of_peers(line)]
     return " ".join([*(own or lines)[:1], f"exit codes {json.dumps(run.exit_codes)}"])
+
+
+def _last_error(log: str) -> str:
+    """The exception that came first, for others are raised from it; the last line where none is named."""
+    lines = log.strip().splitlines()
+    named = [line for line in lines if _EXCEPTION.match(line)]
+    return next(iter(named or lines[-1:]), "")
+
+
+def _is_of_peers(error: str) -> bool:
+    """Whether it says that another rank is gone, and nothing of the own one."""
+    return "peer" in error or "gloo" in error.lower()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -28,8 +27,6 @@ GRACE_S = 5.0
 
 _CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV}
 """Signals that nobody sends to a rank."""
-
-_EXCEPTION = re.compile(r"[\w.]*(Error|Unsupported): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +114,3 @@ def _wait(ranks: ForkedRanks, deadline_s: float) -> None:
             deadline = min(deadline, time.monotonic() + GRACE_S)
         time.sleep(0.005)
     ranks.end(grace_s=0.0)
-
-
-def last_error(log: str) -> str:
-    """The exception that came first, for others are raised from it; the last line where none is named."""
-    lines = log.strip().splitlines()
-    named = [line for line in lines if _EXCEPTION.match(line)]
-    return next(iter(named or lines[-1:]), "")
-
-
-def is_of_peers(error: str) -> bool:
-    """Whether it says that another rank is gone, and nothing of the own one."""
-    return "peer" in error or "gloo" in error.lower()

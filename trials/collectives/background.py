@@ -15,7 +15,7 @@ from torch.futures import Future
 from trials.measurement.recording import WAIT
 from trials.runtime.pending import Pending
 
-__all__ = ["Background", "StreamBackground", "ThreadBackground", "background_of"]
+__all__ = ["Background", "Promised", "StreamBackground", "ThreadBackground", "background_of"]
 
 
 class Background(Protocol):
@@ -25,7 +25,7 @@ class Background(Protocol):
         """Let ``run``, a collective that recordings know by its name, write ``result``."""
 
 
-class _Promised:
+class Promised:
     """A ``Pending`` whose future somebody keeps; a recording of the step shows who waits for what."""
 
     def __init__(self, name: str, future: Future[list[Tensor]]) -> None:
@@ -54,7 +54,7 @@ class ThreadBackground:
         """See ``Background``."""
         future: Future[list[Tensor]] = Future()
         self._asked.put((run, result, future))
-        return _Promised(name, future)
+        return Promised(name, future)
 
     def _work(self) -> None:
         while True:
@@ -83,7 +83,7 @@ class StreamBackground:
             run()
             result.record_stream(self._stream)
             future.set_result([result])  # what waits for it waits for the stream
-        return _Promised(name, future)
+        return Promised(name, future)
 
 
 def background_of(device: torch.device) -> Background:

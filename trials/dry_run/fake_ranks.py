@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from trials.clipping import hooks
+from trials.collectives.background import Promised
 
 __all__ = ["answered_reducers", "fake_ranks", "without_values"]
 
@@ -57,28 +58,14 @@ def without_values() -> Iterator[None]:
 def answered_reducers() -> Iterator[None]:
     """Where DDP's buckets are reduced at once: ranks that only seem to be there promise no result for later."""
 
-    def reduced(buffer: Tensor, group: dist.ProcessGroup) -> _Answered:
+    def reduced(buffer: Tensor, group: dist.ProcessGroup) -> Promised:
         dist.all_reduce(buffer, group=group)
-        return _Answered(buffer)
+        answer: Future[list[Tensor]] = Future()
+        answer.set_result([buffer])
+        return Promised("all_reduce", answer)
 
     with mock.patch.object(hooks, "all_reduced", reduced):
         yield
-
-
-class _Answered:
-    """A ``Pending`` that is over."""
-
-    def __init__(self, result: Tensor) -> None:
-        self._future: Future[list[Tensor]] = Future()
-        self._future.set_result([result])
-
-    def wait(self) -> object:
-        """See ``Pending``."""
-        return self._future.wait()
-
-    def get_future(self) -> Future[list[Tensor]]:
-        """See ``Pending``."""
-        return self._future
 
 
 class _RealStaysReal(TorchDispatchMode):  # type: ignore[no-untyped-call]  # nor its making
