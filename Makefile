@@ -34,21 +34,17 @@ browser:  # the dashboard's tests drive Debian's Chromium
 demo: setup  ## Sweep a small Llama over this machine's own devices and rank the result.
 	@BIN=$(BIN) sh scripts/demo.sh
 
-test: setup browser  ## Run the tests: a process per core (CORES=2), then those that must be alone; 7 to 9 minutes.
-	@echo "== what may run side by side, on $(CORES) cores"
-	$(PYTEST) -m "not oracle and not alone and not engine" --ignore tests/oracle
-	@echo "== what must be alone on the machine"
-	$(BIN)/pytest -m "alone and not oracle" --durations 10 tests/trials
+test: setup browser  ## Run the tests, a process per core (CORES=2); 7 to 9 minutes.
+	$(PYTEST) -m "not oracle and not engine" --ignore tests/oracle
 
 oracle: setup  ## Train every option and every pair of options beside one process; 33 to 42 minutes.
-	$(PYTEST) -m "oracle and not alone" --timeout 600
-	$(BIN)/pytest -m "oracle and alone" --timeout 600 tests/trials
+	$(PYTEST) -m oracle
 
 # Two engines at a time, each with daemons of its own.
 engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes.
 	$(BIN)/pip install -q -c constraints.txt 'ray[default]'
 	@sh tests/engines/slurm/install.sh
-	$(BIN)/pytest -n 2 -m engine --timeout 600 --durations 10 tests/engines
+	$(BIN)/pytest -n 2 -m engine --durations 10 tests/engines
 
 chaos: setup  ## Have 50 faults strike on SQLite and 50 on PostgreSQL (FAULTS=8), and account for every trial; a quarter of an hour.
 	$(BIN)/python -m tests.chaos --faults $(FAULTS)
@@ -62,7 +58,7 @@ fuzz: setup  ## Feed every parser and the REST API with anything, under coverage
 # Not part of .ci/run: a search draws other examples every time, so what it finds need not be of the change under test.
 # A counterexample that it finds becomes an @example of its property, which `make test` then holds for ever.
 properties: setup  ## Search the properties of layouts, legality and predictions with fresh random examples.
-	$(PYTEST) --hypothesis-profile search --timeout 900 tests/properties
+	$(PYTEST) --hypothesis-profile search tests/properties
 
 check: setup  ## Lint, types, import arrows, compose file, examples of CI.
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from autotuner.ports import Store
 from autotuner.settings import Settings
 from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.builders import sweep_request
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_sweeps_trials_and_the_queue_are_told_as_they_are_stored(
 
 
 def test_an_event_loop_that_is_watched_tells_its_lag(address: str) -> None:
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + PATIENCE_S
     while not (count := told(address)["autotuner_event_loop_lag_seconds_count"][labels()]):
         assert time.monotonic() < deadline
     assert count >= 1

@@ -10,6 +10,7 @@ from playwright.sync_api import Error as PlaywrightError
 
 from autotuner.store.sql import memory_store
 from tests.api.service import PlainService, StoreDriver, serve_plain
+from tests.patience import PATIENCE_S
 
 FLAGS = (
     "--headless",
@@ -122,8 +123,8 @@ def own_page(browser: Browser, address: str, complaints: list[str]) -> Iterator[
 
 def new_page(browser: Browser, address: str) -> Page:
     page = browser.new_context(base_url=address, viewport=VIEWPORT).new_page()
-    page.set_default_timeout(15_000)
-    expect.set_options(timeout=15_000)  # it waits so long only where a busy machine is late, or the test fails
+    page.set_default_timeout(1000 * PATIENCE_S)
+    expect.set_options(timeout=1000 * PATIENCE_S)
     return page
 
 

@@ -33,6 +33,7 @@ from tests.contracts.launcher_contract import (
     test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps,
     test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial,
 )
+from tests.patience import PATIENCE_S
 from tests.trials.launching import ENDLESS, SHORT, Watcher, left_over, spec
 
 __all__ = [
@@ -58,7 +59,6 @@ __all__ = [
 _LONG = replace(SHORT, measured_steps=60, max_measured_steps=60, measuring_budget_s=60.0, timeout_s=120.0)
 """Goes on for seconds after its first step, and ends by itself."""
 
-_AGES_S = 90.0
 """Longer than anything here takes, on a machine that is busy."""
 
 
@@ -237,7 +237,7 @@ def _start(
 
 
 def _until(happened: object) -> None:
-    deadline = time.monotonic() + _AGES_S
+    deadline = time.monotonic() + PATIENCE_S
     while not happened():  # type: ignore[operator]
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -245,4 +245,4 @@ def _until(happened: object) -> None:
 
 def _endless(**changes: object) -> dict[str, object]:
     steps = ENDLESS.measured_steps
-    return {"measured_steps": steps, "max_measured_steps": steps, "timeout_s": _AGES_S, **changes}
+    return {"measured_steps": steps, "max_measured_steps": steps, "timeout_s": PATIENCE_S, **changes}

@@ -17,6 +17,7 @@ from tests.builders import cpu_cluster
 from tests.contracts.launcher_contract import *  # noqa: F403  # its tests run here
 from tests.contracts.launcher_contract import Subject, held_to_contract
 from tests.contracts.launchers import LAUNCHERS
+from tests.patience import PATIENCE_S
 from tests.trials.launching import SHORT, Watcher, spec
 
 # a torchrun takes ten seconds of a core to start, and a trainer's log is read as its reports are but for the reader:
@@ -43,7 +44,7 @@ def test_what_a_watcher_raises_at_a_note_comes_out_as_it_is() -> None:
 
 @pytest.mark.parametrize("capacity", [1, 4, 16])
 def test_the_fake_runs_as_many_trials_at_once_as_it_was_told(capacity: int) -> None:
-    together = threading.Barrier(capacity, timeout=20.0)
+    together = threading.Barrier(capacity, timeout=PATIENCE_S)
 
     def behave(trial: TrialSpec) -> Measurement:
         together.wait()  # nobody passes who runs alone

@@ -23,7 +23,9 @@ from autotuner.store import (
     troubles,
 )
 from autotuner.store.engine import make_engine, reading
+from autotuner.store.schema import migrate
 from autotuner.store.tables import sweeps
+from tests.databases import postgres_database
 
 
 @pytest.fixture
@@ -33,13 +35,19 @@ def sqlite(sqlite_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture
-def postgresql(postgresql_url: str) -> Iterator[Engine]:
-    engine = make_engine(postgresql_url)
-    with engine.begin() as connection:  # autovacuum may have counted few rows, of which any index costs the same
-        connection.execute(text(f"UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE {_OURS}"))
-    yield engine
-    engine.dispose()
+@pytest.fixture(scope="module")
+def postgresql(postgres: str) -> Iterator[Engine]:
+    """A database that no row was ever written to, so that autovacuum never counts its rows.
+
+    With a count of few rows any index costs the same, and the planner takes either; with none it assumes many.
+    """
+    with postgres_database(postgres) as url:
+        migrate(url)
+        engine = make_engine(url)
+        with engine.begin() as connection:
+            connection.execute(text(f"UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE {_OURS}"))
+        yield engine
+        engine.dispose()
 
 
 _OURS = "relkind = 'r' AND relnamespace = 'public'::regnamespace"

@@ -29,7 +29,6 @@ def trained(exchange: str) -> tuple[float, float]:
 
 
 @pytest.mark.oracle
-@pytest.mark.timeout(240)
 def test_the_example_teaches_replicas_what_others_saw_by_a_thirteenth_of_the_bytes() -> None:
     sent_kib, loss = trained("demo")
     _, loss_of_none = trained("none")

@@ -21,7 +21,7 @@ from autotuner.domain.rules.legality import TRIAL_RULES
 from tests.oracle.covering import Case, covering_set, job_of, one_by_one
 from tests.oracle.refusals import witness
 from tests.oracle.tolerance import TOLERANCES, agrees
-from tests.oracle.training import DEADLINE_S, Distance, Failed, Oracle
+from tests.oracle.training import Distance, Failed, Oracle
 from tests.trials.zygote import Zygote
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
@@ -53,7 +53,7 @@ class Row:
 def main() -> None:
     """Run everything, print each line as it comes, write the page."""
     start_s = time.monotonic()
-    zygote = Zygote(deadline_s=DEADLINE_S)
+    zygote = Zygote()
     with tempfile.TemporaryDirectory() as folder:
         oracle = Oracle(zygote, Path(folder))
         options = _run(oracle, ((case.values[0].label, case) for case in one_by_one()))

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.oracle.training import DEADLINE_S, Oracle
+from tests.oracle.training import Oracle
 from tests.trials.zygote import Zygote
 
 
 @pytest.fixture(scope="session")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    zygote = Zygote(deadline_s=DEADLINE_S)
+    zygote = Zygote()
     yield Oracle(zygote, tmp_path_factory.mktemp("oracle"))
     zygote.close()

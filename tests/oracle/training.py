@@ -21,10 +21,7 @@ from tests.oracle.covering import WORKLOAD, Case
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import Run, Zygote
 
-__all__ = ["DEADLINE_S", "Distance", "Failed", "Oracle", "Training"]
-
-DEADLINE_S = 280.0
-"""A training takes seconds; four ranks that run the compiler on two busy cores were seen to take two minutes."""
+__all__ = ["Distance", "Failed", "Oracle", "Training"]
 
 _EXCEPTION = re.compile(r"[\w.]*(Error|Unsupported): ")
 

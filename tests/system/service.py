@@ -14,14 +14,12 @@ from typing import Any
 import httpx
 
 from autotuner.launch.free_port import free_port
+from tests.patience import PATIENCE_S
 
 __all__ = ["Service", "until"]
 
-_DEADLINE_S = 100.0
-"""A trial of the tiny model takes about six seconds on a quiet machine, and a test runs a handful."""
 
-
-def until(what: str, ask: Callable[[], Any], deadline_s: float = _DEADLINE_S) -> Any:
+def until(what: str, ask: Callable[[], Any], deadline_s: float = PATIENCE_S) -> Any:
     """The first answer that is not false or None.
 
     Raises:
@@ -70,13 +68,13 @@ class Service:
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
         self._process.terminate()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=PATIENCE_S)
 
     def kill(self) -> None:
         """SIGKILL: no handler runs, nothing is cleaned up."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=PATIENCE_S)
 
     @property
     def log(self) -> str:
@@ -89,11 +87,11 @@ class Service:
 
     def post(self, path: str, body: Any) -> Any:
         """The body of a POST below /api/v1."""
-        return httpx.post(f"{self._url}{path}", json=body, timeout=60).raise_for_status().json()
+        return httpx.post(f"{self._url}{path}", json=body, timeout=PATIENCE_S).raise_for_status().json()
 
     def put(self, path: str, body: Any) -> Any:
         """The body of a PUT below /api/v1."""
-        return httpx.put(f"{self._url}{path}", json=body, timeout=60).raise_for_status().json()
+        return httpx.put(f"{self._url}{path}", json=body, timeout=PATIENCE_S).raise_for_status().json()
 
     @property
     def address(self) -> str:

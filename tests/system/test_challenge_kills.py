@@ -56,7 +56,6 @@ def whole(url: str, request: SweepRequest) -> tuple[Store, str]:
 
 
 @pytest.mark.oracle  # a worker starts for every run of the sweep
-@pytest.mark.timeout(300)
 def test_a_challenged_sweep_whose_worker_is_killed_in_every_run_ends_as_one_that_nobody_disturbed(
     tmp_path: Path,
 ) -> None:

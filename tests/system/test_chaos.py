@@ -38,7 +38,6 @@ def test_a_sweep_survives_kills_stops_and_locks_on_one_file(folder: Path) -> Non
 
 
 @pytest.mark.oracle  # a minute
-@pytest.mark.timeout(300)
 def test_a_sweep_survives_whatever_happens_to_postgresql_and_the_way_to_it(folder: Path) -> None:
     kinds = ("kill_postgresql", "stop_postgresql", "cut_connections", "hold_connections", "kill_rank", "kill_zygote")
     said = printed("postgresql", folder, "--faults", "6", *(f"--kind={kind}" for kind in kinds))

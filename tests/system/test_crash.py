@@ -38,7 +38,6 @@ def states(service: Service, sweep_id: str) -> list[str]:
 
 
 @pytest.mark.oracle  # half a minute
-@pytest.mark.timeout(300)  # a handful of real trials, twice the usual limit and some for a loaded machine
 def test_a_service_killed_in_a_trial_finishes_the_sweep_after_a_restart_with_nothing_lost(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         sweep_id = service.post("/sweeps", BODY)["id"]
@@ -60,7 +59,6 @@ def test_a_service_killed_in_a_trial_finishes_the_sweep_after_a_restart_with_not
 
 
 @pytest.mark.oracle  # a quarter of a minute
-@pytest.mark.timeout(300)
 def test_a_service_told_to_stop_ends_its_trial_and_gives_the_sweep_back_at_once(tmp_path: Path) -> None:
     with Service(tmp_path, lease_s=3600.0) as service:
         sweep_id = service.post("/sweeps", BODY)["id"]

@@ -14,7 +14,7 @@ from autotuner.domain.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service
 
-pytestmark = [pytest.mark.oracle, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.oracle
 
 LOOP = """
 import json, os, sys, time

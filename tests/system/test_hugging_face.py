@@ -43,7 +43,6 @@ def _swept(service: Service, trainer: str, num_ranks: int, **space: Any) -> list
 
 
 @pytest.mark.oracle
-@pytest.mark.timeout(900)  # nine starts of torch, transformers and DeepSpeed, on each of two ranks
 def test_zero_s_stages_train_to_equal_losses_on_one_rank_and_on_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

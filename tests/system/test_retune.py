@@ -44,7 +44,6 @@ def ended(service: Service) -> list[dict[str, Any]]:
 
 
 @pytest.mark.oracle  # it waits for the clock
-@pytest.mark.timeout(300)
 def test_a_slowdown_is_found_by_the_clock_and_the_variable_that_brought_it_is_named(tmp_path: Path) -> None:
     trainers = tmp_path / "trainers.toml"
     trainers.write_text(PACED)

@@ -22,13 +22,11 @@ def killed(url: str) -> str:
 
 
 @pytest.mark.oracle  # a quarter of a minute
-@pytest.mark.timeout(300)
 def test_no_due_time_is_lost_or_run_twice_on_sqlite_when_services_are_killed(tmp_path: Path) -> None:
     assert f"survived {NUM_KILLS} of {NUM_KILLS}" in killed(f"sqlite:///{tmp_path}/store.db")
 
 
 @pytest.mark.oracle  # a quarter of a minute
-@pytest.mark.timeout(300)
 def test_no_due_time_is_lost_or_run_twice_on_postgresql_when_services_are_killed(postgres: str) -> None:
     with postgres_database(postgres) as url:
         assert f"survived {NUM_KILLS} of {NUM_KILLS}" in killed(url)

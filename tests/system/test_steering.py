@@ -16,7 +16,6 @@ def state(service: Service, sweep_id: str) -> str:
 
 
 @pytest.mark.oracle  # half a minute
-@pytest.mark.timeout(300)
 def test_a_pause_an_extension_and_a_rerun_outlive_the_service_and_lose_nothing(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         sweep_id = service.post("/sweeps", {**BODY, "budget": {**BODY["budget"], "num_trials": 50}})["id"]

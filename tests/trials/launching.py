@@ -19,16 +19,17 @@ from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.processes import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model
+from tests.patience import PATIENCE_S
 
 __all__ = ["ENDLESS", "SHORT", "Watcher", "disturb", "left_over", "ranks_of", "spec", "too_large"]
 
 ENDLESS = TrialSettings(
-    warmup_steps=0, max_warmup_steps=0, measured_steps=1_000_000, max_measured_steps=1_000_000, timeout_s=60.0
+    warmup_steps=0, max_warmup_steps=0, measured_steps=1_000_000, max_measured_steps=1_000_000, timeout_s=PATIENCE_S
 )
 """More steps than any test waits for."""
 
 SHORT = TrialSettings(
-    warmup_steps=1, max_warmup_steps=1, measured_steps=2, max_measured_steps=2, profiled_steps=0, timeout_s=60.0
+    warmup_steps=1, max_warmup_steps=1, measured_steps=2, max_measured_steps=2, profiled_steps=0, timeout_s=PATIENCE_S
 )
 """Three steps and no more, however they scatter."""
 

@@ -13,6 +13,7 @@ from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from tests.builders import cpu_layout, tiny_model
+from tests.patience import PATIENCE_S
 
 __all__ = [
     "CONTEXT",
@@ -42,7 +43,7 @@ FIVE_STEPS = TrialSettings(
     measured_steps=4,
     max_measured_steps=4,
     profiled_steps=0,
-    timeout_s=60.0,
+    timeout_s=PATIENCE_S,
 )
 """The first of them is warm-up."""
 

@@ -22,6 +22,7 @@ from autotuner.domain import wire
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial_spec import TrialSpec
 from tests.builders import minds_nodes
+from tests.patience import PATIENCE_S
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
@@ -130,7 +131,9 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     if rank < world_size - 1:
         return run_trial(spec, folder, rank, world_size)
     rank_info = _rank_info(rank, world_size, spec.layout)
-    join_process_group(device_of(spec.device, rank_info), rank_info, timeout_s=60.0, store=_store(folder, world_size))
+    join_process_group(
+        device_of(spec.device, rank_info), rank_info, timeout_s=PATIENCE_S, store=_store(folder, world_size)
+    )
     Grid(spec.layout, torch.device("cpu"))
     os._exit(0)
 
@@ -175,7 +178,7 @@ class _Rank:
         device = device_of(spec.device, rank_info)
         store = _store(folder, world_size)
         senders = Senders.start(spec, rank_info.rank, device, store)
-        join_process_group(device, rank_info, timeout_s=60.0, store=store)
+        join_process_group(device, rank_info, timeout_s=PATIENCE_S, store=store)
         return cls.on(Grid(spec.layout, device, rank_info.nodes(placement)), spec, device, senders)
 
     @classmethod

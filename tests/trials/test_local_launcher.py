@@ -16,6 +16,7 @@ from autotuner.domain.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
+from tests.patience import PATIENCE_S
 from tests.trials.launching import ENDLESS, Watcher, left_over, spec
 
 
@@ -61,7 +62,7 @@ def test_a_trial_dies_with_a_launcher_that_is_killed(tmp_path: Path, starter: st
         assert service.stdout is not None
         assert service.stdout.readline() == "running\n"
         service.kill()
-    deadline = time.monotonic() + 30.0  # torchrun was seen to need 3 s; a loaded machine gets ten times that
+    deadline = time.monotonic() + PATIENCE_S
     while left_over("orphan") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left_over("orphan") == []

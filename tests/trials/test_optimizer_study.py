@@ -51,7 +51,6 @@ def lived_through(asked: OptimizerStudyRequest, launcher: Launcher) -> list[Opti
 
 
 @pytest.mark.oracle  # half a dozen trainings
-@pytest.mark.timeout(600)
 def test_a_study_finds_a_large_batch_adamw_that_needs_fewer_steps_than_lamb_as_it_comes(
     tmp_path: Path, forks: Forks
 ) -> None:

@@ -52,7 +52,6 @@ def both(layout: Layout) -> tuple[Memory, RankDryRun]:
 
 
 @pytest.mark.oracle  # long dry runs
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_predicted_memory_is_what_the_fullest_rank_holds(layout: Layout) -> None:
     predicted, found = both(layout)
@@ -62,7 +61,6 @@ def test_predicted_memory_is_what_the_fullest_rank_holds(layout: Layout) -> None
 
 
 @pytest.mark.oracle  # one more
-@pytest.mark.timeout(300)
 def test_a_layer_that_tensor_ranks_split_and_that_recomputes_selectively_is_predicted_less_closely() -> None:
     predicted, found = both(replace(SPLIT, recompute=Recompute.SELECTIVE))
     # 4 %: what the backward pass works with is a larger part of a small layer

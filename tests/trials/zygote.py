@@ -19,9 +19,8 @@ from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 90.0
-"""A trial of this suite takes seconds; one that hangs is ended here, and its test fails with its exit codes."""
 GRACE_S = 5.0
 """Long enough for the other ranks to notice and report what they saw."""
 
@@ -63,7 +62,7 @@ class Run:
 class Zygote:
     """The process with torch in it, and the tasks of ``tests.trials.tasks`` on ranks that it forks."""
 
-    def __init__(self, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, *, deadline_s: float = PATIENCE_S) -> None:
         self._deadline_s = deadline_s
         self._process = Process()
         self._numbers = count()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from autotuner import keeper
+from tests.patience import PATIENCE_S
 
 
 def kept(*command: str, limit_bytes: int = 0, parent: int | None = None) -> subprocess.Popen[bytes]:
@@ -21,7 +22,7 @@ def kept(*command: str, limit_bytes: int = 0, parent: int | None = None) -> subp
 
 
 def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -32,7 +33,7 @@ def until(is_so: Callable[[], object]) -> None:
 )
 def test_it_ends_as_the_command_did(program: str, code: int) -> None:
     with kept("/bin/sh", "-c", program) as process:
-        assert process.wait(10.0) == code
+        assert process.wait(PATIENCE_S) == code
 
 
 def test_a_command_that_cannot_be_started_is_named() -> None:
@@ -44,7 +45,7 @@ def test_a_command_that_cannot_be_started_is_named() -> None:
 
 def test_it_starts_nothing_for_a_launcher_that_is_gone() -> None:
     with kept("/bin/sh", "-c", "exit 0", parent=1) as process:
-        assert process.wait(10.0) == keeper.CANNOT_START
+        assert process.wait(PATIENCE_S) == keeper.CANNOT_START
 
 
 def test_what_a_command_left_behind_is_ended_after_it() -> None:
@@ -60,7 +61,7 @@ def test_asked_to_end_it_ends_all_that_it_keeps() -> None:
         until(lambda: len(below.children(recursive=True)) >= 2)
         children = below.children(recursive=True)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10.0) == 128 + signal.SIGTERM
+        assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 

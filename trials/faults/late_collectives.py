@@ -74,11 +74,20 @@ class LateCollectives:
         groups: Of this rank; collectives of others pass as they are.
         device: What the ranks compute on.
         seed: Of jitter, the same on all ranks, so that a group is late together.
+        wait: Holds the calling rank for so many seconds.
     """
 
-    def __init__(self, groups: Iterable[dist.ProcessGroup], device: torch.device, *, seed: int) -> None:
+    def __init__(
+        self,
+        groups: Iterable[dist.ProcessGroup],
+        device: torch.device,
+        *,
+        seed: int,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._ranks = {str(group.group_name): tuple(dist.get_process_group_ranks(group)) for group in groups}
         self._device = device
+        self._wait = wait
         self._chance = {name: random.Random(f"{seed} {ranks}") for name, ranks in self._ranks.items()}
         self._late: Mapping[str, _Group] = {}
         self._library: torch.library.Library | None = None
@@ -106,7 +115,7 @@ class LateCollectives:
         seconds = ring_hold_s(_ROUNDS[operator], len(group.ranks), num_bytes, delay_s, health.bandwidth_bytes_per_s)
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
-        time.sleep(seconds)
+        self._wait(seconds)
 
 
 def ring_hold_s(

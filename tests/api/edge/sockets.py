@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-__all__ = ["Answer", "connected", "head", "read", "sent"]
+from tests.patience import PATIENCE_S
 
-_PATIENCE_S = 20.0
-"""Bounds under test are a fraction of a second; a busy machine may add to that."""
+__all__ = ["Answer", "connected", "head", "read", "sent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ def head(address: str, method: str, path: str, *fields: str) -> bytes:
 def connected(address: str) -> Iterator[socket.socket]:
     """A connection to the server."""
     parts = urlsplit(address)
-    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=_PATIENCE_S) as connection:
+    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=PATIENCE_S) as connection:
         yield connection
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -37,9 +37,7 @@ def test_half_of_a_head_is_waited_for_so_long_and_no_longer(address: str) -> Non
 
 def test_a_head_that_arrives_byte_by_byte_is_no_longer_waited_for(address: str) -> None:
     drops = [bytes([byte]) for byte in head(address, "GET", "/api/v1/health")]
-    started = time.monotonic()
-    sent(address, *drops, pause_s=0.1)
-    assert time.monotonic() - started < 0.1 * len(drops)
+    assert sent(address, *drops, pause_s=0.1).status == 408
 
 
 def test_after_an_answer_the_head_of_the_next_request_is_bounded_too(address: str) -> None:
@@ -48,22 +46,18 @@ def test_after_an_answer_the_head_of_the_next_request_is_bounded_too(address: st
     assert "408 Request Timeout" in answer.text
 
 
-def is_open(connection: socket.socket) -> bool:
-    """Whether it takes an empty line."""
-    try:
-        connection.sendall(b"\r\n")
-    except OSError:
-        return False
-    return True
+def send_until_closed(connection: socket.socket, piece: bytes) -> None:
+    """Send the piece over and over until the server has closed the connection."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        while True:
+            connection.sendall(piece)
+            time.sleep(0.05)
 
 
 def test_empty_lines_between_requests_keep_no_connection_open(address: str) -> None:
     with connected(address) as connection:
         connection.sendall(head(address, "GET", "/api/v1/health"))
-        deadline = time.monotonic() + 20
-        while is_open(connection) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert time.monotonic() < deadline
+        send_until_closed(connection, b"\r\n")
 
 
 @pytest.mark.parametrize(
@@ -99,10 +93,10 @@ def test_so_many_connections_are_open_at_once_of_an_address_half_of_them(address
 
 def test_a_body_that_nobody_reads_is_taken_for_a_moment_and_then_the_connection_is_closed(address: str) -> None:
     endless = head(address, "POST", "/api/v1/nothing", "Content-Length: 1000000000")
-    started = time.monotonic()
-    answer = sent(address, endless, *[b"x" * 1000] * 200, pause_s=0.1)
-    assert answer.status == 404
-    assert time.monotonic() - started < 15
+    with connected(address) as connection:
+        connection.sendall(endless)
+        send_until_closed(connection, b"x" * 1000)
+        assert read(connection).status == 404
 
 
 async def plenty(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
@@ -116,7 +110,7 @@ async def plenty(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: A
 def test_who_does_not_read_an_answer_is_cut_off() -> None:
     with serve_asgi(plenty, SHORT) as address, connected(address) as connection:
         connection.sendall(head(address, "GET", "/", CLOSE))
-        time.sleep(1)
+        send_until_closed(connection, b"\r\n")
         assert len(read(connection).text) < 64_000_000
 
 

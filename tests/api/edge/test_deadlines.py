@@ -11,6 +11,7 @@ from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore, memory_store
 from tests.api.service import StoreDriver, app_on, serve
 from tests.api.test_problems import problem
+from tests.patience import PATIENCE_S
 
 
 class SlowStore(SqlStore):
@@ -21,7 +22,7 @@ class SlowStore(SqlStore):
         self.go_on = threading.Event()
 
     def list_models(self) -> Sequence[TransformerSpec]:
-        self.go_on.wait(60)
+        self.go_on.wait(PATIENCE_S)
         raise ZeroDivisionError("nobody hears of this any more")
 
 
@@ -40,14 +41,14 @@ def address(store: SlowStore) -> Iterator[str]:
 
 
 def test_a_request_that_takes_too_long_is_answered_with_when_to_come_again(address: str) -> None:
-    answer = httpx.get(f"{address}/api/v1/models", timeout=20)
+    answer = httpx.get(f"{address}/api/v1/models", timeout=PATIENCE_S)
     found = problem(answer, 503, "too-slow")
     assert "within 0.3 s" in found["detail"]
     assert int(answer.headers["Retry-After"]) > 0
 
 
 def test_what_a_slow_route_ends_with_reaches_nobody(address: str, store: SlowStore) -> None:
-    with httpx.Client(base_url=f"{address}/api/v1", timeout=20) as client:
+    with httpx.Client(base_url=f"{address}/api/v1", timeout=PATIENCE_S) as client:
         problem(client.get("/models"), 503, "too-slow")
         store.go_on.set()
         assert client.get("/health").json() == {"status": "ok"}
@@ -59,7 +60,7 @@ def test_a_stream_that_began_goes_on() -> None:
     trial = driver.running(sweep, 0)
     with (
         serve(app_on(driver.store, request_s=2.0)) as address,
-        httpx.stream("GET", f"{address}/api/v1/sweeps/{sweep.id}/events", timeout=20) as answer,
+        httpx.stream("GET", f"{address}/api/v1/sweeps/{sweep.id}/events", timeout=PATIENCE_S) as answer,
     ):
         lines = answer.iter_lines()
         assert any(line == "event: trial.step" for line in lines)

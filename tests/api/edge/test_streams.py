@@ -12,6 +12,7 @@ from autotuner.errors import QuotaExceeded
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
 from tests.api.test_problems import problem
+from tests.patience import PATIENCE_S
 
 ANNA, BEN = (Caller(name=name, scope=Scope.READ) for name in ("anna", "ben"))
 
@@ -21,7 +22,7 @@ def test_so_many_streams_are_open_at_once_and_the_next_when_one_has_ended() -> N
     sweep = driver.sweep()
     path = f"/sweeps/{sweep.id}/events"
     with serve(app_on(driver.store, max_streams=2)) as address, ExitStack() as stack:
-        client = stack.enter_context(httpx.Client(base_url=f"{address}/api/v1", timeout=20))
+        client = stack.enter_context(httpx.Client(base_url=f"{address}/api/v1", timeout=PATIENCE_S))
         for _ in range(2):
             stream = stack.enter_context(client.stream("GET", path))
             assert stream.status_code == 200

@@ -29,7 +29,6 @@ FOUR_FOR_TWO = {
         "max_repeats": 0,
     },
 }
-ENDS_S = 400.0
 
 
 @pytest.fixture
@@ -41,11 +40,10 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield Service(tmp_path)
 
 
-@pytest.mark.timeout(600)
 def test_trials_on_two_nodes_stand_for_layouts_of_four_and_are_ranked_by_estimates(service: Service) -> None:
     with service:
         sweep_id = service.post("/sweeps", FOUR_FOR_TWO)["id"]
-        until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "complete", ENDS_S)
+        until("the sweep ends", lambda: service.get(f"/sweeps/{sweep_id}")["state"] == "complete")
         sweep, ranking = service.get(f"/sweeps/{sweep_id}"), service.get(f"/sweeps/{sweep_id}/ranking")["items"]
     assert (sweep["trial_cluster"], sweep["best_measured_mfu"]) == ("two", None)
     assert sweep["best_estimated_mfu"] == ranking[0]["estimated"]["mfu"]

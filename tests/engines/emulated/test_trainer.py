@@ -17,7 +17,7 @@ from tests.contracts.held import EMULATED
 from tests.trainers.registered import by_trainer, registered
 from tests.trials.launching import Watcher, spec
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.engine
 
 TRAINERS = read_trainers(Path(__file__).parents[3] / "examples/trainers.toml")
 

@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from tests.patience import PATIENCE_S
+
 __all__ = ["RayCluster", "running_cluster"]
 
 
@@ -41,7 +43,7 @@ class RayCluster:
         """End all of it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(60.0)
+        self._process.wait(PATIENCE_S)
 
     def _answer(self) -> str:
         assert self._process.stdout is not None

@@ -19,6 +19,7 @@ from tests.builders import cpu_cluster, cpu_layout
 from tests.contracts.engine_contract import EngineSubject
 from tests.engines.ray.cluster import RayCluster, running_cluster
 from tests.engines.ray.held import held_ray
+from tests.patience import PATIENCE_S
 from tests.trials.launching import Watcher, left_over, spec
 from tests.unit.launch.engines.ray.scripted import order
 
@@ -43,7 +44,7 @@ def sleeping(name: str, *, num_nodes: int = 2) -> JobOrder:
 
 
 def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90.0
+    deadline = time.monotonic() + PATIENCE_S
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -111,7 +111,7 @@ def operated(slurm: SlurmCluster, what: str, ask: Callable[[], Any]) -> Any:
         slurm.resume()
         return ask()
 
-    return until(what, looked_after, DEADLINE_S)
+    return until(what, looked_after)
 
 
 def ranking(service: Service, sweep_id: str, slurm: SlurmCluster) -> list[tuple[int, str]]:
@@ -125,13 +125,10 @@ def ranking(service: Service, sweep_id: str, slurm: SlurmCluster) -> list[tuple[
     return [(trial["layout"]["micro_batch_size"], trial["layout"]["recompute"]) for trial in ranked]
 
 
-DEADLINE_S = 300.0
-
 IN_ORDER = [(size, recompute) for size in (8, 4, 2, 1) for recompute in ("none", "full")]
 """As the trainer's pace has it."""
 
 
-@pytest.mark.timeout(600)
 def test_a_sweep_whose_controller_and_a_node_are_killed_ends_with_the_ranking_of_an_undisturbed_one(
     folder: Path, slurm: SlurmCluster
 ) -> None:
@@ -159,7 +156,6 @@ def test_a_sweep_whose_controller_and_a_node_are_killed_ends_with_the_ranking_of
     assert [job for job in slurm.shared.iterdir() if disturbed in job.name] == []
 
 
-@pytest.mark.timeout(600)
 def test_a_service_that_is_killed_finds_its_jobs_again_and_starts_none_twice(folder: Path, slurm: SlurmCluster) -> None:
     slow = {**body()["trial"], "measured_steps": 10, "max_measured_steps": 10}
     wanted = body(space={**LAYOUTS, "micro_batch_size": [1]}, trial=slow)

@@ -14,6 +14,7 @@ import pytest
 from autotuner.domain.jobs.profile import Measurements, ProfileRequest
 from autotuner.domain.wire import dumps, from_dict
 from autotuner.launch.free_port import free_port
+from tests.patience import PATIENCE_S
 
 KINDS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}
 
@@ -36,7 +37,7 @@ def measured(folder: Path, *, num_ranks: int, ranks_per_node: int) -> tuple[list
         )
         for node in range(2)
     ]
-    code = max(node.wait(timeout=110) for node in nodes)
+    code = max(node.wait(timeout=PATIENCE_S) for node in nodes)
     return [json.loads(line) for line in reports.read_text().splitlines()], code
 
 

@@ -13,6 +13,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.link_norm import link_health_of
 from autotuner.domain.jobs.link_points import LinkPoint
+from tests.patience import PATIENCE_S
 from tests.trials.benchmarks.network import Network, enter
 from trials.benchmarks.pairs import PairSizes, link_points
 from trials.runtime.rank import RankInfo, join_process_group
@@ -27,7 +28,7 @@ def node(rank: int, num_nodes: int, folder: Path, network: Network, answer: Conn
     torch.set_num_threads(1)
     rank_info = RankInfo(rank=rank, world_size=num_nodes, local_rank=0, local_world_size=1)
     store = FileStore(str(folder / "store"), num_nodes)
-    join_process_group(CPU, rank_info, timeout_s=60.0, store=store)
+    join_process_group(CPU, rank_info, timeout_s=PATIENCE_S, store=store)
     answer.send((rank, link_points(SIZES, CPU, rank_info)))
 
 
@@ -42,7 +43,7 @@ def measured(num_nodes: int, folder: Path, *health: LinkHealth) -> tuple[LinkPoi
     with network:
         found = dict(receiver.recv() for _ in nodes if receiver.poll(90.0))
         for process in nodes:
-            process.join(10.0)
+            process.join(PATIENCE_S)
     assert len(found) == num_nodes, [process.exitcode for process in nodes]
     assert len(set(found.values())) == 1, "all ranks know the same"
     points: tuple[LinkPoint, ...] = found[0]
@@ -77,9 +78,9 @@ def test_a_rank_alone_has_no_link(tmp_path: Path) -> None:
     alone.start()
     assert receiver.poll(60.0)
     assert receiver.recv() == ()
-    alone.join(10.0)
+    alone.join(PATIENCE_S)
 
 
 def _alone(folder: Path, answer: Connection) -> None:
-    join_process_group(CPU, RankInfo(), timeout_s=60.0, store=FileStore(str(folder / "store"), 1))
+    join_process_group(CPU, RankInfo(), timeout_s=PATIENCE_S, store=FileStore(str(folder / "store"), 1))
     answer.send(link_points(SIZES, CPU, RankInfo()))

@@ -6,12 +6,13 @@ from autotuner.domain.jobs.profile import Measurements, ProfileRequest
 from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.wire import dumps, loads
 from autotuner.launch.torch_jobs import ask_torch
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.oracle  # ten seconds of benchmarks
 def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
     question = dumps(ProfileRequest(device="cpu", num_ranks=2, quick=True))
-    found = loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=100.0))
+    found = loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=PATIENCE_S))
     assert {point.precision for point in found.gemm} == {Precision.FP32, Precision.BF16}
     assert {point.kernel for point in found.attention} == {AttentionKernel.MATH, AttentionKernel.FLASH}
     assert {point.operation for point in found.traffic} == {"copy", "triad"}
@@ -33,4 +34,4 @@ def test_two_cores_measure_products_attention_memory_and_collectives() -> None:
 @pytest.mark.oracle  # ten seconds of benchmarks
 def test_a_rank_alone_measures_no_collectives() -> None:
     question = dumps(ProfileRequest(device="cpu", num_ranks=1, quick=True))
-    assert loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=100.0)).collectives == ()
+    assert loads(Measurements, ask_torch("trials.benchmarks.profile", question, timeout_s=PATIENCE_S)).collectives == ()

@@ -230,7 +230,7 @@ def test_seventy_billion_parameters_take_no_memory() -> None:
     asked = subprocess.run([sys.executable, "-c", ASK], input=question, capture_output=True, text=True, check=True)
     held_bytes, taken_bytes = map(float, asked.stdout.split())
     assert held_bytes > 140e9  # parameters, optimizer and gradients alone
-    assert taken_bytes < 2e9
+    assert taken_bytes < 2e9  # torch and the shapes of 80 layers take less than one
 
 
 ASK = """

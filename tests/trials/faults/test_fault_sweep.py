@@ -29,7 +29,6 @@ def test_replicas_are_first_on_healthy_links_and_an_adaptive_pipeline_while_one_
 
 
 @pytest.mark.oracle
-@pytest.mark.timeout(300)  # two real trials of a dozen steps each, and the first of them twice
 def test_real_trials_rank_an_adaptive_pipeline_first_where_a_link_is_very_late(tmp_path: Path, forks: Forks) -> None:
     """So late that nothing else takes as long on whatever machine: a quarter of a second for each message."""
     asked = sweep_request(FaultTrace.parse("2;2_3;0.25", num_steps=10))

@@ -48,8 +48,9 @@ def test_the_process_grew_by_the_most_that_was_held_after_the_first_step() -> No
     watch.start()
     watch.stop()
     before = watch.reserved_bytes
-    held = torch.ones(64 * KIB * KIB, dtype=torch.uint8)  # large enough that malloc maps it and unmaps it
+    held = torch.ones(512 * KIB * KIB, dtype=torch.uint8)  # large enough that malloc maps it and unmaps it
     del held
-    after = torch.ones(16 * KIB * KIB, dtype=torch.uint8)
+    after = torch.ones(128 * KIB * KIB, dtype=torch.uint8)
     assert after[-1] == 1
-    assert 0.9 * 64 * KIB * KIB < watch.reserved_bytes - before < 1.1 * 64 * KIB * KIB  # a few pages come and go
+    # What other tests left in this process may be given back meanwhile: far less than 50 MiB.
+    assert 0.9 * 512 * KIB * KIB < watch.reserved_bytes - before < 1.1 * 512 * KIB * KIB

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from autotuner.pipeline_schedules.actions import Kind, Schedule, zb_h2
+from tests.patience import PATIENCE_S
 from trials.pipelines.channel import Channel
 from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.inline import InlineTransport
@@ -106,7 +107,7 @@ class SmallPipeline:
 def inline(schedule: Schedule, context: TaskContext) -> SmallPipeline:
     """A pipeline whose ranks send by themselves, over groups of each two of them."""
     meeting, rank = joined(context), context.rank_info.rank
-    channels = pair_channels(meeting, Neighbourhood.of(schedule, rank), _CPU, timeout_s=20.0)
+    channels = pair_channels(meeting, Neighbourhood.of(schedule, rank), _CPU, timeout_s=PATIENCE_S)
     return SmallPipeline(schedule, InlineTransport(rank, channels, MICRO_BATCHES))
 
 
@@ -115,14 +116,16 @@ def switched(context: TaskContext) -> tuple[SmallPipeline, dict[int, Channel]]:
     schedule = zb_h2(context.rank_info.world_size, MICRO_BATCHES)
     around = Neighbourhood.of(schedule, context.rank_info.rank)
     meeting = Meeting.beside(context.store(), {})
-    delegates = Delegates.start(meeting, around, 1, timeout_s=20.0)
+    delegates = Delegates.start(meeting, around, 1, timeout_s=PATIENCE_S)
     joined(context)
-    channels = pair_channels(meeting, around, _CPU, timeout_s=20.0)
+    channels = pair_channels(meeting, around, _CPU, timeout_s=PATIENCE_S)
     transport = SwitchedTransport(
         InlineTransport(around.rank, channels, MICRO_BATCHES),
         DelegatedTransport(around.rank, delegates, MICRO_BATCHES),
         schedule.num_stages,
-        reconnect=lambda peer, attempt: pair_channel(meeting, around, peer, _CPU, timeout_s=20.0, attempt=attempt),
+        reconnect=lambda peer, attempt: pair_channel(
+            meeting, around, peer, _CPU, timeout_s=PATIENCE_S, attempt=attempt
+        ),
     )
     small = SmallPipeline(schedule, transport)
     small.delegates = delegates

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.trials.pipelines.rank import heard
 from tests.trials.zygote import Zygote
 
@@ -34,7 +35,7 @@ def test_delegates_and_their_memory_are_gone_with_a_rank_that_fails_or_is_killed
     assert word in run.logs[1]
     pids = [pid for rank in range(3) for pid in json.loads((tmp_path / f"{rank}.delegates").read_text())]
     assert len(pids) == 8  # two directions, of one neighbour at the ends and two between
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + PATIENCE_S
     while any(map(running, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(map(running, pids))

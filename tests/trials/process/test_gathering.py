@@ -14,9 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from autotuner.launch.free_port import free_port
+from tests.patience import PATIENCE_S
 from trials.process.gathering import gather
-
-AGES_S = 30.0
 
 
 def test_nobody_goes_on_before_the_last_is_there() -> None:
@@ -31,7 +30,7 @@ def test_nobody_goes_on_before_the_last_is_there() -> None:
         assert not gone_on.acquire(timeout=1.0)
         early.append(threads.submit(node, 2))
         for one in early:
-            one.result(AGES_S)
+            one.result(PATIENCE_S)
 
 
 def test_a_node_that_connects_again_is_counted_once() -> None:
@@ -47,13 +46,13 @@ def test_a_node_that_connects_again_is_counted_once() -> None:
         assert not first.done()
         with _connected(address) as connection:
             connection.sendall(b"1")
-            threads.submit(gather, 2, 3, address).result(AGES_S)
-            first.result(AGES_S)
+            threads.submit(gather, 2, 3, address).result(PATIENCE_S)
+            first.result(PATIENCE_S)
 
 
 @contextmanager
 def _connected(address: tuple[str, int]) -> Iterator[socket.socket]:
-    deadline = time.monotonic() + AGES_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             connection = socket.create_connection(address)
@@ -73,4 +72,4 @@ def test_one_that_waits_leaves_when_it_is_told_to() -> None:
     process = subprocess.Popen([*command, *address], env=os.environ)
     time.sleep(1.0)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(AGES_S) in (128 + signal.SIGTERM, -signal.SIGTERM)
+    assert process.wait(PATIENCE_S) in (128 + signal.SIGTERM, -signal.SIGTERM)

@@ -18,6 +18,7 @@ from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.wire import dumps
 from autotuner.launch.free_port import free_port
 from autotuner.machine import host_hash
+from tests.patience import PATIENCE_S
 from tests.system.service import until
 from tests.trials.launching import SHORT, spec
 from trials.process.telling import PREFIX
@@ -30,7 +31,7 @@ LEFT_BEHIND = (
 
 def task(*command: str, **changes: Any) -> NodeTask:
     plain = NodeTask(job_name=f"t-{os.getpid()}-node-0-0", num_nodes=1, ranks_per_node=1, time_limit_s=60.0)
-    return replace(plain, command=command, spec=spec("node", replace(SHORT, timeout_s=60.0)), **changes)
+    return replace(plain, command=command, spec=spec("node", replace(SHORT, timeout_s=PATIENCE_S)), **changes)
 
 
 def node(task: NodeTask, **variables: str) -> subprocess.Popen[bytes]:
@@ -49,7 +50,7 @@ def lines_of(output: bytes) -> list[dict[str, Any]]:
 def told(task: NodeTask, **variables: str) -> tuple[list[dict[str, Any]], int]:
     """What a node tells, and its exit code."""
     process = node(task, **variables)
-    output, _ = process.communicate(timeout=100.0)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     return lines_of(output), process.returncode
 
 
@@ -112,7 +113,7 @@ def test_a_node_that_is_told_to_end_ends_all_that_it_started() -> None:
     while b"hello" not in process.stdout.readline():
         pass
     process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=30.0)
+    rest, _ = process.communicate(timeout=PATIENCE_S)
     assert lines_of(rest)[-1]["type"] == "node"
     assert process.returncode == 1
     assert left(endless) == []
@@ -125,7 +126,7 @@ def test_a_node_that_is_killed_takes_all_along() -> None:
     while b"hello" not in process.stdout.readline():
         pass
     process.kill()
-    process.communicate(timeout=30.0)
+    process.communicate(timeout=PATIENCE_S)
     until("nothing is left", lambda: left(endless) == [])
 
 
@@ -149,7 +150,7 @@ def test_a_task_that_cannot_be_read_is_refused() -> None:
         env={**os.environ, "AUTOTUNER_TASK": "{}"},
         capture_output=True,
         check=False,
-        timeout=60.0,
+        timeout=PATIENCE_S,
     )
     assert process.returncode == 2
     assert b"cannot read the task" in process.stderr

@@ -7,6 +7,7 @@ from typing import Any
 
 from autotuner.domain import wire
 from autotuner.domain.runs.node_task import NodeTask
+from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
 from trials.process.ray_node import NodeActor
 
@@ -22,7 +23,7 @@ def sleeping(name: str) -> str:
 def until_ended(node: NodeActor) -> tuple[bytes, dict[str, Any]]:
     """All that it prints, and how it ended."""
     printed = b""
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         answer = node.read(1.0)
         printed += answer["output"]

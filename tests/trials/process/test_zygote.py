@@ -18,9 +18,9 @@ import pytest
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.ranks import Death
 from autotuner.launch.zygote import ForkedRanks, Zygote
+from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
 
-_DEADLINE_S = 60.0
 """A zygote imports torch within two seconds; a loaded machine gets thirty times that."""
 
 
@@ -64,7 +64,7 @@ def doomed(tmp_path: Path) -> Iterator[Nursery]:
 
 
 def wait(is_true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -21,7 +21,6 @@ def learnt(exchange: str, zygote: Zygote, folder: Path) -> Training:
 
 
 @pytest.mark.oracle
-@pytest.mark.timeout(300)
 def test_a_sixteenth_of_the_exchange_teaches_replicas_what_only_others_read(zygote: Zygote, tmp_path: Path) -> None:
     names = ("full", "none", "demo 1/16", "random 1/16")
     full, none, demo, random = (learnt(name, zygote, tmp_path / str(at)) for at, name in enumerate(names))

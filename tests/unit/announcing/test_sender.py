@@ -19,6 +19,7 @@ from autotuner.ports import AnnouncementStore
 from autotuner.store.sql import memory_store
 from tests.announcements import AT, Receiver, announcement, receiver, status, webhook
 from tests.clocks import ManualClock
+from tests.patience import PATIENCE_S
 
 HOME = Poster(read_networks("127.0.0.0/8", "AUTOTUNER_WEBHOOK_ALLOW"))
 
@@ -160,7 +161,7 @@ def test_a_sender_runs_until_it_is_told_to_stop(store: AnnouncementStore) -> Non
         sender = Sender(store, HOME, SystemClock(), owner="sender", shutdown=shutdown)
         thread = sending(sender, shutdown)
         thread.start()
-        assert arrived.wait(20)
+        assert arrived.wait(PATIENCE_S)
         shutdown.set()
         thread.join()
     assert only(store).state is DeliveryState.DELIVERED
@@ -171,13 +172,13 @@ def test_a_sender_that_is_stopped_gives_back_what_nobody_answers(store: Announce
 
     def hold(_handler: BaseHTTPRequestHandler) -> None:
         asked.set()
-        done.wait(20)
+        done.wait(PATIENCE_S)
 
     with receiver(hold) as there:
         announced(store, there)
         thread = sending(Sender(store, HOME, ManualClock(AT), owner="sender", shutdown=shutdown), shutdown)
         thread.start()
-        assert asked.wait(20)
+        assert asked.wait(PATIENCE_S)
         shutdown.set()
         thread.join()
         done.set()

@@ -17,6 +17,7 @@ import pytest
 from autotuner.aside.frames import Limits
 from autotuner.aside.pool import AsidePool
 from autotuner.errors import Busy, NotFound, TooCostly
+from tests.patience import PATIENCE_S
 from tests.unit.aside.questions import (
     dies,
     fills,
@@ -56,7 +57,7 @@ def kill_asides_of(server: int) -> None:
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)

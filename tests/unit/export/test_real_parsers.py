@@ -93,7 +93,6 @@ def _understood(exports: list[Export]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.oracle
-@pytest.mark.timeout(300)  # three large packages are imported: eight seconds on a quiet core
 def test_the_packages_own_parsers_read_what_was_said() -> None:
     asked = [
         *((layout, export(_JOB, layout, "deepspeed"), _of_deepspeed) for layout in _DEEPSPEED),

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.patience import PATIENCE_S
+
 SMALL = "model=llama-3-8b&tokens=100B&deadline=20d&seq_len=4096&global_batch_size=256&accelerators=h100&sizes=16,32"
-PATIENCE_S = 30.0
 
 
 @pytest.fixture

