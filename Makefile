@@ -4,6 +4,7 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 FAULTS ?= 50
+PART   ?= 1/1
 CORES  ?= $(shell $(PYTHON) -c "import os; print(min(len(os.sched_getaffinity(0)), 4))")
 PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 
@@ -37,8 +38,9 @@ demo: setup  ## Sweep a small Llama over this machine's own devices and rank the
 test: setup browser  ## Run the tests, a process per core (CORES=2); 7 to 9 minutes.
 	$(PYTEST) -m "not oracle and not engine" --ignore tests/oracle
 
-oracle: setup  ## Train every option and every pair of options beside one process; 33 to 42 minutes.
-	$(PYTEST) -m oracle
+# PART=2/6 trains the second sixth of the pairs, and every option by itself.
+oracle: setup  ## Train every option and every pair of options (PART=1/1) beside one process; 33 to 42 minutes.
+	PAIRS_PART=$(PART) $(PYTEST) -m oracle
 
 # Two engines at a time, each with daemons of its own.
 engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes.

@@ -18,7 +18,18 @@ from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from tests.builders import cpu_cluster, cpu_layout, minds_nodes
 from tests.oracle.axes import AXES, DENSE, Value
 
-__all__ = ["MAX_RANKS", "WORKLOAD", "Case", "Pair", "covering_set", "is_legal", "job_of", "one_by_one", "pairs_of"]
+__all__ = [
+    "MAX_RANKS",
+    "WORKLOAD",
+    "Case",
+    "Pair",
+    "covering_set",
+    "is_legal",
+    "job_of",
+    "one_by_one",
+    "pairs_of",
+    "part_of",
+]
 
 Pair = frozenset[Value]
 
@@ -94,6 +105,13 @@ def covering_set() -> tuple[Case, ...]:
         cases.append(max(_legal(_fixed(pair)), key=lambda case: len(missing & pairs_of(case))))
         missing -= pairs_of(cases[-1])
     return tuple(cases)
+
+
+def part_of(cases: Sequence[Case], part: str) -> Sequence[Case]:
+    """Return the cases of one part: ``2/6`` is the second of six parts, which share no case and together hold all."""
+    number, num_parts = map(int, part.split("/"))
+    assert 1 <= number <= num_parts, part
+    return cases[number - 1 :: num_parts]
 
 
 def pairs_of(case: Case) -> frozenset[Pair]:
