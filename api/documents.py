@@ -23,6 +23,7 @@ __all__ = [
     "CONFIG",
     "MAX_INTEGER",
     "MAX_NAME",
+    "MAX_TEXT",
     "OBJECT",
     "TAGS",
     "Described",
@@ -41,6 +42,9 @@ _MAX_FLOAT = 1e30
 
 MAX_NAME = 200
 """Characters; each list shows names, for as long as what they name is stored."""
+
+MAX_TEXT = 10_000
+"""Characters that a request may send in a text whose field states no bound of its own."""
 
 _STORABLE_TEXT = "^[^\\x00]*$"
 """PostgreSQL stores no NUL."""
@@ -178,7 +182,8 @@ def _strict(node: Any, name: str, definitions: Mapping[str, Any]) -> Any:
         case {"type": "str"} if name == "name":
             return {"pattern": _STORABLE_TEXT, "max_length": MAX_NAME, **node, "strict": True}
         case {"type": "str"}:
-            return {"pattern": _STORABLE_TEXT, **node, "strict": True}
+            bounds = {} if "max_length" in node else {"max_length": MAX_TEXT, "metadata": _without_bound(node)}
+            return {"pattern": _STORABLE_TEXT, **node, **bounds, "strict": True}
         case {"type": "bool"}:
             return {**node, "strict": True}
         case {"type": "enum"} | {"type": "literal"}:
@@ -194,6 +199,16 @@ def _strict(node: Any, name: str, definitions: Mapping[str, Any]) -> Any:
         case list():
             return [_strict(item, name, definitions) for item in node]
     return node
+
+
+def _without_bound(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata that leave ``MAX_TEXT`` out of the JSON schema, which describes answers, too."""
+
+    def described(schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {key: value for key, value in handler(schema).items() if key != "maxLength"}
+
+    metadata = dict(node.get("metadata", {}))
+    return {**metadata, "pydantic_js_functions": [*metadata.get("pydantic_js_functions", ()), described]}
 
 
 def _object(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:

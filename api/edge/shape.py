@@ -1,4 +1,7 @@
-"""The shape of a JSON document: how deep, how long its lists and texts, whatever it means."""
+"""The shape of a JSON document: how deep it is, how many members its lists and objects have, how long their names are.
+
+A bound on a text belongs to the field that holds it, so it stands with that field; the body bounds all texts together.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterator
 
 from autotuner.errors import InvalidInput
 
-__all__ = ["MAX_DEPTH", "MAX_MEMBERS", "MAX_TEXT", "check_shape"]
+__all__ = ["MAX_DEPTH", "MAX_FIELD_NAME", "MAX_MEMBERS", "check_shape"]
 
 MAX_DEPTH = 32
 """The deepest description of ours has 7 levels; a ``config.json`` of a model family rarely more."""
@@ -15,11 +18,8 @@ MAX_DEPTH = 32
 MAX_MEMBERS = 10_000
 """Of a list or an object."""
 
-MAX_TEXT = 10_000
-"""Characters; a configuration to import, which is one text, has a bound of its own."""
-
-_LONG = "text"
-"""The field that holds a whole configuration."""
+MAX_FIELD_NAME = 200
+"""Characters of the name of a field."""
 
 
 def check_shape(body: bytes) -> None:
@@ -42,12 +42,13 @@ def check_shape(body: bytes) -> None:
 def _members(field: str, value: object) -> Iterator[tuple[str, object]]:
     """What a value holds; of a value that holds nothing, nothing."""
     match value:
-        case str() if len(value) > MAX_TEXT and field != _LONG:
-            raise InvalidInput(field, value, f"must have {MAX_TEXT} characters or fewer, not {len(value)}", MAX_TEXT)
         case list() | dict() if len(value) > MAX_MEMBERS:
             raise InvalidInput(field, value, f"must have {MAX_MEMBERS} members or fewer, not {len(value)}", MAX_MEMBERS)
         case list():
             yield from ((field, member) for member in value)
         case dict():
-            yield from ((field, name) for name in value)
+            for name in value:
+                if len(name) > MAX_FIELD_NAME:
+                    rule = f"must have {MAX_FIELD_NAME} characters or fewer, not {len(name)}"
+                    raise InvalidInput(field, name, rule, MAX_FIELD_NAME)
             yield from value.items()

@@ -30,4 +30,4 @@ def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[Topol
     `network` and `wiring` of the answer are fields of a cluster; where one was given, `cluster` has both, with links as
     the files say them, and can be sent to `PUT /clusters/{name}`.
     """
-    return TopologyReading.of(body.read(), body.resolved(app))
+    return TopologyReading.of(body.read(app), body.resolved(app))

@@ -51,13 +51,13 @@ class TopologyRequest:
     ]
     cluster: GivenCluster | None = None
 
-    def read(self) -> tuple[Topology, ...]:
-        """What each file says.
+    def read(self, app: App) -> tuple[Topology, ...]:
+        """Return the reading of each file; a long one takes seconds, so it is read in a process of its own.
 
         Raises:
             InvalidInput: One is none that is known, or not whole; with the line.
         """
-        return tuple(map(read_topology, self.files))
+        return tuple(app.asides.ask(read_topology, file) for file in self.files)
 
     def resolved(self, app: App) -> Cluster | None:
         """The cluster that was given, without what the files say of it."""

@@ -35,6 +35,11 @@ def test_a_layout_in_words_and_flags_are_of_the_job_of_the_first(client: httpx.C
     assert read["items"][1]["notes"]
 
 
+def test_flags_may_be_a_whole_launch_script(client: httpx.Client, ids: list[str]) -> None:
+    script = "--pipeline-model-parallel-size 2 --micro-batch-size 1 --attention-backend unfused".ljust(15_000)
+    assert client.post("/comparisons", json={"of": [ids[1]], "flags": script}).status_code == 200
+
+
 def test_a_trial_that_died_is_compared_by_its_prediction(client: httpx.Client, ids: list[str]) -> None:
     found = client.post("/comparisons", json={"of": [ids[1], ids[3]]}).json()
     assert [item["figures"]["source"] for item in found["items"]] == ["measured", "predicted"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from api.documents import Document, GivenFields, NameOrObject
 from api.schemas import ExplanationRequest, PredictionRequest, SweepCreate
@@ -52,6 +52,14 @@ def test_a_choice_is_read_and_written_as_its_word() -> None:
         TypeAdapter(Document[Layout]).dump_python(Layout(recompute=Recompute.FULL), mode="json")["recompute"] == "full"
     )
     assert SAMPLE.json_schema()["$defs"]["Recompute"]["enum"] == list(Recompute.labels())
+
+
+def test_a_text_is_bounded_by_its_field_and_else_by_the_usual_length() -> None:
+    adapter = TypeAdapter(Document[tuple[str, Annotated[str, Field(max_length=20_000)]]])
+    assert adapter.validate_python(("x" * 10_000, "x" * 20_000))
+    with pytest.raises(ValidationError) as refused:
+        adapter.validate_python(("x" * 10_001, "x" * 20_001))
+    assert [error["ctx"]["max_length"] for error in refused.value.errors()] == [10_000, 20_000]
 
 
 def test_a_name_may_stand_in_the_place_of_an_object() -> None:

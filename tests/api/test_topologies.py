@@ -25,6 +25,15 @@ def test_files_are_read_and_said_and_stored_with_a_cluster(client: httpx.Client)
     assert client.get("/clusters/ours").json()["network"] == found["network"]
 
 
+def test_a_file_of_a_large_cluster_is_read_whole(client: httpx.Client) -> None:
+    nodes = [[f"gpu-node-{16 * leaf + number:06d}" for number in range(16)] for leaf in range(64)]
+    leaves = [f"SwitchName=leaf{number} Nodes={','.join(names)}" for number, names in enumerate(nodes)]
+    text = "\n".join([*leaves, "SwitchName=spine Switches=leaf[0-63]"])
+    assert len(text) > 15_000
+    found = client.post("/topologies", json={"files": [text]})
+    assert (found.status_code, found.json()["num_nodes"]) == (200, 1024)
+
+
 def test_a_bad_file_is_refused_with_its_line_and_the_nearest(client: httpx.Client) -> None:
     refused = client.post("/topologies", json={"files": ["SwitchName=s0 Node=x"]})
     assert refused.status_code == 422
