@@ -53,7 +53,7 @@ from autotuner.search.runnable import require_layouts
 from autotuner.search.studies.starts import starts_of
 from autotuner.search.sweeps.kept_trials import KeptTrials
 from autotuner.search.table.sweep_tables import SweepTables
-from autotuner.search.upkeep.gates.asking import ask_gate
+from autotuner.search.upkeep.gates.asking import ask_gate, baseline_of
 from autotuner.search.upkeep.gates.measured import gate_sweep
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.settings import Settings
@@ -301,7 +301,9 @@ class App:
 
         Raises:
             InvalidInput: As for ``create_sweep``, as are quotas.
+            NotYours: It would replace another caller's baseline.
         """
+        baseline_of(self.store, request, caller)  # so that who may not set it hears of that before anything is computed
         self.require_runnable(gate_sweep(request, None))
         software = {"autotuner": version("parallelism-autotuner"), **software_of_this_machine()}
         return ask_gate(self.store, request, software, now=self.clock.now(), caller=caller)

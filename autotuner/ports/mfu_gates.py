@@ -74,6 +74,9 @@ class MfuGateStore(Protocol):
             now: Of its end.
             baseline: Stored in the place of the one of that name and key; None: none is.
             announcement: Who hears of it; None: nobody.
+
+        Raises:
+            NotYours: Another caller set the baseline of that name and key after the gate was asked for.
         """
         ...
 

@@ -15,7 +15,7 @@ from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.runs.sweep import Sweep, SweepRequest
 from autotuner.domain.upkeep.announcement import Announcement
 from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.errors import NotFound
+from autotuner.errors import NotFound, NotYours
 from autotuner.ports import Page
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
@@ -107,6 +107,7 @@ class SqlMfuGates:
             if not connection.execute(update(mfu_gates).where(mine).values(ended)).rowcount:
                 return None
             if baseline is not None:
+                _require_replaceable(connection, baseline, gate)
                 _set_baseline(connection, baseline)
             if announcement is not None:
                 announcements.tell(connection, announcement)
@@ -157,6 +158,17 @@ def _get(connection: Connection, gate_id: str) -> MfuGate:
 
 def _read(row: AnyRow) -> MfuGate:
     return MfuGate(**row._mapping)
+
+
+def _require_replaceable(connection: Connection, baseline: Baseline, gate: MfuGate) -> None:
+    """Return if the stored baseline is the one that the gate was held to, or was set by the same caller."""
+    mine = (baselines.c.name == baseline.name) & (baselines.c.key == baseline.key)
+    stored = connection.scalar(select(baselines.c.document).where(mine).with_for_update())
+    if stored is None or (gate.baseline is not None and stored.gate_id == gate.baseline.gate_id):
+        return
+    owner = connection.scalar(select(mfu_gates.c.created_by).where(mfu_gates.c.id == stored.gate_id))
+    if owner is not None and owner != gate.created_by:
+        raise NotYours("baseline", baseline.name, owner)
 
 
 def _set_baseline(connection: Connection, baseline: Baseline) -> None:

@@ -16,6 +16,7 @@ from autotuner.domain.wire import to_dict
 from autotuner.ports import Store
 from tests.api.access import People, bearing
 from tests.api.service import app_on, serve
+from tests.api.test_gates import LAYOUT, run
 from tests.builders import cpu_cluster, tiny_model
 
 SWEEP = {
@@ -81,6 +82,33 @@ def test_what_somebody_makes_says_so_and_is_changed_by_them_and_an_admin_alone(t
     half = len(changes) // 2
     assert all(team.ada.request(*change).is_success for change in changes[:half])
     assert all(team.root.request(*change).is_success for change in changes[half:])
+
+
+def test_a_baseline_is_replaced_by_who_set_it_and_an_admin_alone(team: Team, store: Store) -> None:
+    body = SWEEP | {"layout": to_dict(LAYOUT), "baseline": "main", "sets_baseline": True}
+    first = made(team.ada.post("/gates", json=body))
+    run(store, (1000.0, 1001.0, 999.0, 1000.5))
+    assert made(team.ada.get(f"/gates/{first['id']}"))["is_passed"] is True
+    num_sweeps = made(team.ada.get("/sweeps"))["total"]
+    refused = team.bob.post("/gates", json=body)
+    assert (refused.status_code, refused.json()["type"]) == (403, "urn:autotuner:problem:not-yours")
+    assert refused.json()["detail"] == "the baseline 'main' is not yours to change: 'ada' made it; ask them or an admin"
+    assert made(team.ada.get("/sweeps"))["total"] == num_sweeps
+    for who, is_set in ((team.bob, False), (team.ada, True), (team.root, True)):
+        made(who.post("/gates", json=body | {"sets_baseline": is_set}))
+
+
+def test_a_gate_that_was_asked_for_before_another_set_the_baseline_does_not_replace_it(
+    team: Team, store: Store
+) -> None:
+    body = SWEEP | {"layout": to_dict(LAYOUT), "baseline": "main", "sets_baseline": True}
+    asked = {made(who.post("/gates", json=body))["id"] for who in (team.ada, team.bob)}
+    run(store, (1000.0, 1001.0, 999.0, 1000.5))
+    (first,) = made(team.ada.get("/baselines"))["items"]
+    run(store, (1000.0, 1001.0, 999.0, 1000.5))
+    assert made(team.ada.get("/baselines"))["items"] == [first]
+    (late,) = asked - {first["gate_id"]}
+    assert "no baseline was set" in made(team.ada.get(f"/gates/{late}"))["detail"]
 
 
 def test_a_clone_is_theirs_who_asks_for_it_and_held_to_their_quota(team: Team) -> None:

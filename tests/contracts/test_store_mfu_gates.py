@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.domain.access.caller import Caller
+from autotuner.domain.access.scope import Scope
 from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.sweep import SweepState
 from autotuner.domain.upkeep.announcement import AnnouncementKind
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.errors import InvalidInput, NotFound, NotYours
 from autotuner.ports import Page, Store
 from tests.contracts.crowd import in_threads
 from tests.contracts.upkeep import (
@@ -24,6 +26,7 @@ from tests.contracts.upkeep import (
 )
 
 NUM_THREADS = 8
+CALLERS = {name: Caller(name=name, scope=Scope.RUN) for name in ("ada", "bob")}
 TOLD = announcement("mg-x", kind=AnnouncementKind.GATE_PASSED)
 
 
@@ -127,6 +130,29 @@ def test_a_gate_that_measured_nothing_itself_is_not_taken_again(store: Store) ->
 
 
 # ---------------------------------------------------------------------- baselines
+@pytest.mark.parametrize(("by", "held_to"), [("ada", None), ("bob", "first")])
+def test_a_gate_replaces_the_baseline_of_its_caller_or_the_one_it_was_held_to(
+    store: Store, by: str, held_to: str | None
+) -> None:
+    first = asked_gate(store, caller=CALLERS["ada"])
+    set_by = replace(baseline(), gate_id=first.id)
+    store.mfu_gates.conclude(first.id, gate_result(), now=30.0, baseline=set_by)
+    gate = asked_gate(store, caller=CALLERS[by], baseline=set_by if held_to else None)
+    theirs = replace(baseline(at=40.0), gate_id=gate.id)
+    store.mfu_gates.conclude(gate.id, gate_result(), now=40.0, baseline=theirs)
+    assert store.mfu_gates.get_baseline("main", "job") == theirs
+
+
+def test_a_gate_does_not_replace_a_baseline_that_another_caller_set_meanwhile(store: Store) -> None:
+    first, late = (asked_gate(store, caller=CALLERS[name]) for name in ("ada", "bob"))
+    set_by = replace(baseline(), gate_id=first.id)
+    store.mfu_gates.conclude(first.id, gate_result(), now=30.0, baseline=set_by)
+    with pytest.raises(NotYours, match="'ada' made it"):
+        store.mfu_gates.conclude(late.id, gate_result(), now=40.0, baseline=replace(baseline(), gate_id=late.id))
+    assert store.mfu_gates.get(late.id).result is None
+    assert store.mfu_gates.get_baseline("main", "job") == set_by
+
+
 def stored_baseline(store: Store, name: str, *, key: str = "job", at: float = 30.0) -> None:
     store.mfu_gates.conclude(asked_gate(store).id, gate_result(), now=at, baseline=baseline(name, key=key, at=at))
 

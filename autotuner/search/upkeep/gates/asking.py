@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.upkeep.content import gate_content, gate_key
-from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest, MfuGateResult
+from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateRequest, MfuGateResult
+from autotuner.errors import NotYours
 from autotuner.ports import Store
 from autotuner.search.upkeep.gates.measured import gate_sweep, new_baseline, reused_result
 from autotuner.search.upkeep.gates.told import gate_told
 
-__all__ = ["ask_gate", "finish_gate", "reused"]
+__all__ = ["ask_gate", "baseline_of", "finish_gate", "reused"]
 
 
 def ask_gate(
@@ -30,9 +32,12 @@ def ask_gate(
         software: Versions of what would run, as far as they are known; a registered trainer's are not.
         now: Of the request.
         caller: Who asks.
+
+    Raises:
+        NotYours: As ``baseline_of`` raises it.
     """
     key, content = gate_key(request.sweep), gate_content(request, software)
-    baseline = store.mfu_gates.get_baseline(request.baseline, key)
+    baseline = baseline_of(store, request, caller)
     asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
     is_known = _may_reuse(request) and reused(store, asked) is not None
     sweep = None if is_known else gate_sweep(request, baseline)
@@ -44,10 +49,29 @@ def ask_gate(
     return gate
 
 
+def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
+    """Return the baseline that the gate is held to; None where there is none.
+
+    Raises:
+        NotYours: The gate would replace the baseline of another caller.
+    """
+    baseline = store.mfu_gates.get_baseline(request.baseline, gate_key(request.sweep))
+    if baseline is not None and request.sets_baseline:
+        caller.require_own("baseline", baseline.name, store.mfu_gates.get(baseline.gate_id).created_by)
+    return baseline
+
+
 def finish_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float) -> MfuGate | None:
-    """Store how the gate ended, its baseline and its announcement at once; None where somebody else did."""
+    """Store how the gate ended, its baseline and its announcement at once; None where somebody else did.
+
+    A baseline that another caller set while the gate ran stays, and the result says so.
+    """
     baseline, told = new_baseline(gate, result, now=now), gate_told(gate, result, at=now)
-    return store.mfu_gates.conclude(gate.id, result, now=now, baseline=baseline, announcement=told)
+    try:
+        return store.mfu_gates.conclude(gate.id, result, now=now, baseline=baseline, announcement=told)
+    except NotYours as error:
+        kept = replace(result, detail=f"{result.detail}; no baseline was set, as another was set meanwhile: {error}")
+    return store.mfu_gates.conclude(gate.id, kept, now=now, announcement=gate_told(gate, kept, at=now))
 
 
 def reused(store: Store, gate: MfuGate) -> MfuGateResult | None:
