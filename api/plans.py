@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from functools import partial
 
 from autotuner.bootstrap import App
 from autotuner.domain import wire
@@ -16,6 +17,7 @@ from autotuner.search.planning.plan_run import PlanRun
 from autotuner.search.planning.question import plan_id_of, read_question
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import offers
+from autotuner.tracing import carried
 
 __all__ = ["Plans"]
 
@@ -113,9 +115,8 @@ class Plans:
 
     def _begin(self, plan_id: str, request: PlanRequest) -> None:
         run = PlanRun(plan_id, self._app.store.plans, self._app.clock, owner=self.owner, lease_s=self._lease_s)
-        thread = threading.Thread(
-            target=self._compute, args=(plan_id, run, request), name=f"plan {plan_id}", daemon=True
-        )
+        compute = carried(partial(self._compute, plan_id, run, request))  # as a part of the share of who asks
+        thread = threading.Thread(target=compute, name=f"plan {plan_id}", daemon=True)
         self._computing[plan_id] = (run, thread)
         thread.start()
 

@@ -11,10 +11,11 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.dashboard.render import page, wants_page
-from api.edge.caller import set_caller, set_csrf
+from api.edge.caller import caller_in, set_caller, set_csrf
 from api.edge.csrf import csrf_token
 from api.edge.entrance import Entrance
 from api.errors import answer_error
+from autotuner.aside.turns import asked_by
 from autotuner.domain.access.caller import NOBODY_ASKED
 from autotuner.errors import AutotunerError, NotLetIn
 
@@ -40,7 +41,9 @@ class Callers:
             refusal = await self._refuse(scope)
             if refusal is not None:
                 return await refusal(scope, receive, send)
-        return await self._app(scope, receive, send)
+        caller = caller_in(scope)
+        with asked_by("" if caller is None else caller.name):
+            return await self._app(scope, receive, send)
 
     async def _refuse(self, scope: Scope) -> Response | None:
         """The answer to who is not let in; None where who calls is known, or need not be."""

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
 
 from autotuner.aside.asides import AsidesStanding
 from autotuner.aside.frames import Limits, Outcome, receive, send
-from autotuner.errors import Busy, TooCostly
+from autotuner.aside.turns import Turns
+from autotuner.errors import TooCostly
 from autotuner.units import format_bytes
 
 __all__ = ["AsidePool"]
@@ -41,65 +41,29 @@ class AsidePool:
     def __init__(self, num_at_once: int, limits: Limits, *, warm: str) -> None:
         self._limits = limits
         self._forks = _Forks(warm)
-        self._slots = threading.BoundedSemaphore(num_at_once)
-        self._search_slots = threading.BoundedSemaphore(max(1, num_at_once - 1))
-        self._max_asked = num_at_once + _MAX_WAITING
+        self._turns = Turns(num_at_once, max_waiting=_MAX_WAITING, seconds=limits.seconds)
         self._mutex = threading.Lock()
-        self._asked, self._running, self._ended = 0, 0, 0
+        self._ended = 0
 
     @property
     def standing(self) -> AsidesStanding:
         """How they stand now."""
-        with self._mutex:
-            waiting = self._asked - self._running
-            return AsidesStanding(num_running=self._running, num_waiting=waiting, num_ended=self._ended)
+        running, waiting = self._turns.callers()
+        return AsidesStanding(num_running=len(running), num_waiting=len(waiting), num_ended=self._ended)
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call it in a process of its own."""
-        with self._counted(), self._turn(self._slots), self._counted_running():
+        with self._turns.take(is_search=False):
             return cast("Answer", self._answer((function, args, kwargs)))
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call it in a process of its own, and keep one free for what is short."""
-        with self._counted(), self._turn(self._search_slots), self._turn(self._slots), self._counted_running():
+        with self._turns.take(is_search=True):
             return cast("Answer", self._answer((function, args, kwargs)))
 
     def close(self) -> None:
         """End what is computed, and what it was forked from."""
         self._forks.close()
-
-    # ------------------------------------------------------------------ turns
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._mutex:
-            if self._asked >= self._max_asked:
-                raise Busy(f"{self._asked} computations run or wait already; come back later", retry_after_s=5)
-            self._asked += 1
-        try:
-            yield
-        finally:
-            with self._mutex:
-                self._asked -= 1
-
-    @contextmanager
-    def _turn(self, slots: threading.BoundedSemaphore) -> Iterator[None]:
-        if not slots.acquire(timeout=self._limits.seconds):
-            waited = f"nothing was free to compute this within {self._limits.seconds:g} s; come back later"
-            raise Busy(waited, retry_after_s=self._limits.seconds)
-        try:
-            yield
-        finally:
-            slots.release()
-
-    @contextmanager
-    def _counted_running(self) -> Iterator[None]:
-        with self._mutex:
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._mutex:
-                self._running -= 1
 
     # ------------------------------------------------------------------ answers
     def _answer(self, question: object) -> object:

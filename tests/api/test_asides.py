@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import httpx
 import pytest
 
-from autotuner.aside.asides import Asides
+from autotuner.aside.asides import Asides, Inline
 from autotuner.aside.frames import Limits
 from autotuner.aside.pool import AsidePool
+from autotuner.aside.turns import asker
 from autotuner.search.answers import warm
 from autotuner.store.sql import memory_store
+from tests.api.access import People
 from tests.api.service import app_on, serve
+from tests.api.test_plans import PLAN, computed
 from tests.api.test_predictions import JOB
 from tests.api.test_sweeps import BODY
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 LAYOUT = {"tensor_parallel_degree": 8, "recompute": "full"}
 
@@ -101,3 +107,32 @@ def test_a_prediction_that_takes_more_memory_than_it_may_is_refused_with_the_byt
         answer = client.post("/predictions", json=JOB | {"cluster": "h100:1024", "model": "deepseek-v3"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:autotuner:problem:too-costly")
     assert "of memory; ask for less" in answer.json()["detail"]
+
+
+class Recorded(Inline):
+    """Computes at once, and remembers whose share each computation counts against."""
+
+    def __init__(self) -> None:
+        self.callers: list[str] = []
+
+    def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        self.callers.append(asker())
+        return super().ask(function, *args, **kwargs)
+
+    def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        self.callers.append(asker())
+        return super().search(function, *args, **kwargs)
+
+
+def test_a_computation_counts_against_the_share_of_who_asked_for_it_a_plan_s_pieces_too() -> None:
+    recorded = Recorded()
+    app = replace(app_on(memory_store(), login="tokens"), asides=recorded)
+    with serve(app) as address:
+        people = People(app=app, address=address)
+        with people.client(name="ada") as ada, people.client(name="bob") as bob:
+            assert ada.post("/predictions", json=JOB | {"layout": LAYOUT}).status_code == 200
+            assert set(recorded.callers) == {"ada"}
+            recorded.callers.clear()
+            assert computed(bob, bob.post("/plans", json=PLAN).json()["id"])["answer"]
+            assert set(recorded.callers) == {"bob"}
+    app.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from autotuner.search.planning.proof import Proof, proofs
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import Offer, Price, offers, prices_of
 from autotuner.search.text.caveats import caveats
+from autotuner.tracing import carried
 
 __all__ = ["Contender", "Plan", "plan"]
 
@@ -141,7 +143,7 @@ class _Work:
         self._known += len(pieces)
         answers: dict[Offer, Outcome] = {}
         with _threads() as pool:
-            asked = {pool.submit(self._compared, piece, is_thorough): piece for piece in pieces}
+            asked = {pool.submit(carried(partial(self._compared, piece, is_thorough))): piece for piece in pieces}
             for future in as_completed(asked):
                 told = zip(asked[future], future.result(), strict=True)
                 answers |= {offer: outcome for offer, outcome in told if outcome is not None}
@@ -162,10 +164,10 @@ class _Work:
         self._known += 2
         with _threads() as pool:
             more: Future[tuple[Marginal, ...]] = pool.submit(
-                self._asides.search, marginals, request, chosen, known[chosen]
+                carried(partial(self._asides.search, marginals, request, chosen, known[chosen]))
             )
             first: Future[tuple[Proof, ...]] = pool.submit(
-                self._asides.search, proofs, request, tuple(known[offer] for offer in order)
+                carried(partial(self._asides.search, proofs, request, tuple(known[offer] for offer in order)))
             )
             for future in as_completed((more, first)):
                 future.result()
