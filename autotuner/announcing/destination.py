@@ -21,6 +21,8 @@ Resolver = Callable[[str, int], Sequence[str]]
 _LONGEST = 2000
 """Characters of a URL; no receiver needs more."""
 
+_MAX_PORT = 2**16 - 1
+
 
 class Refused(Exception):
     """Nothing is posted there; the message says why, as a sentence."""
@@ -46,10 +48,11 @@ def check_url(url: str, allowed: Sequence[Network]) -> None:
     """Return if a webhook may have that URL, as far as its text tells.
 
     Raises:
-        InvalidInput: It is no URL with a host, carries a password, goes without TLS where nothing but the public
-            internet is allowed, or names an address that is refused.
+        InvalidInput: It is no URL with a host, has a port that does not exist, carries a password, goes without TLS
+            where nothing but the public internet is allowed, or names an address that is refused.
     """
     parsed = _parsed(url)
+    _require_port(parsed)
     if parsed.scheme == "http" and not allowed:
         rule = "must begin with https; http is for networks that the operator allows (AUTOTUNER_WEBHOOK_ALLOW)"
         raise InvalidInput("url", origin(url), rule, f"https://{parsed.host}")
@@ -66,8 +69,10 @@ def destination(url: str, allowed: Sequence[Network], resolve: Resolver) -> Dest
 
     Raises:
         Refused: One of these is refused, or there is none.
+        InvalidInput: An older release took a URL that ``check_url`` refuses.
     """
     parsed = _parsed(url)
+    _require_port(parsed)
     try:
         addresses = tuple(dict.fromkeys(resolve(parsed.raw_host.decode("ascii"), port(parsed))))
     except (OSError, UnicodeError) as error:
@@ -108,6 +113,13 @@ def _parsed(url: str) -> httpx.URL:
     if parsed.userinfo:
         raise InvalidInput("url", "…", "must carry no user and no password")
     return parsed
+
+
+def _require_port(url: httpx.URL) -> None:
+    """Return if the port exists, or the URL names none."""
+    if url.port is not None and not 1 <= url.port <= _MAX_PORT:
+        usual = port(url.copy_with(port=None))
+        raise InvalidInput("url", origin(str(url)), f"must have a port from 1 to {_MAX_PORT}", usual)
 
 
 def _why_refused(url: httpx.URL, addresses: Sequence[str], allowed: Sequence[Network]) -> str | None:

@@ -113,6 +113,18 @@ def test_an_address_that_nobody_allowed_any_more_gets_nothing_and_the_list_says_
     assert (only(store).state, "loopback" in only(store).detail) == (DeliveryState.PENDING, True)
 
 
+def test_a_port_that_an_older_release_took_ends_the_delivery_after_the_usual_attempts(store: AnnouncementStore) -> None:
+    store.save_webhook(webhook(url="https://hooks.example.com:99999/in"))
+    store.announce(announcement())
+    clock = ManualClock(AT)
+    sender = Sender(store, HOME, clock, owner="sender")
+    while sender.send_next():
+        clock.time += 2 * DELAYS_S[-1]
+    done = only(store)
+    assert (done.state, done.attempts) == (DeliveryState.DEAD, MOST_ATTEMPTS)
+    assert done.detail == "not posted: must have a port from 1 to 65535"
+
+
 def test_what_a_sender_that_died_had_taken_is_posted_by_the_next(store: AnnouncementStore) -> None:
     clock = ManualClock(AT)
     with receiver() as there:
