@@ -30,7 +30,8 @@ class Bounds:
         head_bytes: Of a request's target and header fields.
         linger_s: What the rest of a body that nobody wants may take, so that the client reads the answer to it.
         unread_s: A client that reads nothing of an answer for so long is cut off.
-        connections: At once; of one address, half of them.
+        connections: At once; of one address, half of them. A new one takes the place of the one of its address whose
+            head is waited for longest.
     """
 
     head_s: float = 10.0
@@ -68,6 +69,7 @@ class _BoundedConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._has_begun_here = False
         self._is_between = True
+        self._opened_at = 0.0
         self._head = _Timer(self.loop)
         self._linger = _Timer(self.loop)
         self._unread = _Timer(self.loop)
@@ -75,10 +77,11 @@ class _BoundedConnection(HttpToolsProtocol):
     # ------------------------------------------------------------------ the connection
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if self._is_one_too_many():
+        if self._is_one_too_many() and not self._has_made_room():
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; close some, or come back")
             return
         self._head.start(self._bounds.head_s, self._head_is_late)
+        self._opened_at = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -86,10 +89,22 @@ class _BoundedConnection(HttpToolsProtocol):
             timer.stop()
 
     def _is_one_too_many(self) -> bool:
+        num_here = len(self._of_this_address())
+        return len(self.connections) > self._bounds.connections or num_here > max(1, self._bounds.connections // 2)
+
+    def _has_made_room(self) -> bool:
+        """Close the oldest connection of this address that has sent no whole head, which a client sends at once."""
+        headless = [one for one in self._of_this_address() if one._head.is_running and not one.transport.is_closing()]
+        if not headless:
+            return False
+        oldest = min(headless, key=lambda one: one._opened_at)
+        oldest._answer(HTTPStatus.SERVICE_UNAVAILABLE, "another connection took the place of this one")
+        return True
+
+    def _of_this_address(self) -> list[_BoundedConnection]:
         here = self.client[0] if self.client else None
-        others = (cast("_BoundedConnection", one).client for one in self.connections)
-        open_here = sum(other is not None and other[0] == here for other in others)
-        return len(self.connections) > self._bounds.connections or open_here > max(1, self._bounds.connections // 2)
+        connections = (cast("_BoundedConnection", one) for one in self.connections)
+        return [one for one in connections if one.client is not None and one.client[0] == here]
 
     # ------------------------------------------------------------------ the head of a request
     def data_received(self, data: bytes) -> None:

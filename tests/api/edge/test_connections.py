@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -84,11 +85,20 @@ def test_what_is_no_http_is_answered_with_a_problem(address: str) -> None:
 def test_so_many_connections_are_open_at_once_of_an_address_half_of_them(address: str) -> None:
     with ExitStack() as stack:
         for _ in range(3):
-            stack.enter_context(connected(address)).sendall(b"G")
+            waiting = stack.enter_context(connected(address))
+            waiting.sendall(head(address, "POST", "/api/v1/sweeps", "Expect: 100-continue", "Content-Length: 9"))
+            assert waiting.recv(1000).startswith(b"HTTP/1.1 100")  # so that its head is whole
         answer = sent(address)
         assert answer.status == 503
         assert "too many connections" in answer.text
     assert httpx.get(f"{address}/api/v1/health").status_code == 200
+
+
+def test_connections_without_a_whole_head_make_room_for_others_of_their_address() -> None:
+    with serve(app_on(memory_store()), replace(SHORT, head_s=600.0)) as address, ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(connected(address)).sendall(b"GET / HT")
+        assert sent(address, head(address, "GET", "/api/v1/health", CLOSE)).status == 200
 
 
 def test_a_body_that_nobody_reads_is_taken_for_a_moment_and_then_the_connection_is_closed(address: str) -> None:
