@@ -53,7 +53,7 @@ class Callers:
         if is_open(scope["path"]):
             return None
         shown = self._entrance.shown_by(scope)
-        if shown.session is not None and shown.authorization is None:
+        if shown.session is not None and not self._entrance.login.judges_token(shown):
             set_csrf(scope, csrf_token(shown.session))
         try:
             set_caller(scope, await anyio.to_thread.run_sync(self._entrance.login.caller, shown))

@@ -61,10 +61,10 @@ class Login:
 
         Raises:
             NotLetIn: It shows nothing that counts.
-            TooOften: Its address showed wrong tokens again and again.
+            TooOften: Its address showed that token with a wrong secret, or texts of no token, again and again.
         """
-        text = _bearer(shown.authorization)
-        if text is not None and (self._proxy is None or read_token(text) is not None):  # else it is the proxy's own
+        text = self._token_text(shown)
+        if text is not None:
             return _caller_of(self._token(text, shown.address))
         if self._proxy is not None and (caller := self._proxy.caller(shown.peer, shown.names)) is not None:
             return caller
@@ -72,13 +72,17 @@ class Login:
             return _caller_of(self._session_token(shown.session))
         raise NotLetIn("show a token: as Authorization: Bearer at_…, by AUTOTUNER_TOKEN for commands, or at /login")
 
+    def judges_token(self, shown: Shown) -> bool:
+        """Return whether the request is let in by a token or not at all, so that no cookie counts."""
+        return self._token_text(shown) is not None
+
     # ------------------------------------------------------------------ sessions
     def open_session(self, text: str, address: str) -> tuple[Session, str]:
         """Let a browser in by a token; the secret beside the session is for its cookie.
 
         Raises:
             NotLetIn: The token does not count.
-            TooOften: The address showed wrong tokens again and again.
+            TooOften: As ``caller`` raises it.
         """
         token, now, secret = self._token(text, address), self._clock.now(), new_secret()
         ends = now + _SESSION_S if token.expires_at is None else min(token.expires_at, now + _SESSION_S)
@@ -102,6 +106,11 @@ class Login:
         return self._used(token)
 
     # ------------------------------------------------------------------ tokens
+    def _token_text(self, shown: Shown) -> str | None:
+        text = _bearer(shown.authorization)
+        is_the_proxys_own = text is not None and self._proxy is not None and read_token(text) is None
+        return None if is_the_proxys_own else text
+
     def _token(self, text: str, address: str) -> Token:
         token, now = self._recognised(text, address), self._clock.now()
         if token.is_valid(now):
@@ -110,16 +119,21 @@ class Login:
         raise NotLetIn(f"the token at_{token.id}_… of {token.name} {why}")
 
     def _recognised(self, text: str, address: str) -> Token:
-        """The token of that text, whether it still counts or not; who guesses is made to wait."""
+        """The token of that text, whether it still counts or not; who guesses is made to wait.
+
+        Guesses at one token do not keep another out: an address waits for the token that it guesses at, since only
+        that costs a digest, and for texts of no token, which let nobody in.
+        """
         parts = read_token(text)
         found = None if parts is None else self._stored(parts[0])
         if parts is not None and found is not None and self._verified.has(text, found[1]):
             return found[0]
-        self._guesses.check(address)
+        guessed_at = "" if found is None else found[0].id
+        self._guesses.check(address, guessed_at)
         if parts is not None and found is not None and self._digests.is_of(parts[1], found[1]):
             self._verified.add(text, found[1])
             return found[0]
-        self._guesses.count(address)
+        self._guesses.count(address, guessed_at)
         raise NotLetIn("this token is not known; an admin of the service gives you one")
 
     def _stored(self, token_id: str) -> tuple[Token, str] | None:

@@ -212,6 +212,18 @@ def test_a_session_changes_nothing_without_what_our_own_pages_carry(people: Peop
     assert browser.post("/api/v1/tokens", json=body, headers={"X-CSRF-Token": csrf}).status_code == 201
 
 
+@pytest.mark.parametrize("authorization", ["Basic YWRhOg==", "x", ""])
+def test_a_header_that_shows_no_token_does_not_stand_for_what_our_own_pages_carry(
+    people: People, browser: httpx.Client, authorization: str
+) -> None:
+    logged_in(browser, people.token(Scope.ADMIN))
+    csrf, shown = csrf_on(browser.get("/clusters")), {"Authorization": authorization}
+    refused = browser.post("/api/v1/tokens", json={"name": "bob"}, headers=shown)
+    assert (refused.status_code, refused.json()["type"]) == (403, "urn:autotuner:problem:cross-site")
+    carried = shown | {"X-CSRF-Token": csrf}
+    assert browser.post("/api/v1/tokens", json={"name": "bob"}, headers=carried).status_code == 201
+
+
 def test_no_page_can_be_read_the_cookie_from(people: People, browser: httpx.Client) -> None:
     logged_in(browser, people.token())
     assert browser.cookies[SESSION_COOKIE] not in browser.get("/clusters").text

@@ -125,18 +125,31 @@ def test_last_use_is_kept_to_the_minute(login: Login, tokens: Tokens, store: Acc
     assert used == [clock.at - 60, clock.at - 60, clock.at]
 
 
-def test_an_address_that_guesses_is_made_to_wait_and_no_token_that_was_seen_is(login: Login, tokens: Tokens) -> None:
-    (_, known), (_, new) = tokens.add("ada", Scope.RUN), tokens.add("bob", Scope.RUN)
-    login.caller(bearing(known))
+def wrong(login: Login, text: str) -> None:
     for _ in range(20):
         with pytest.raises(NotLetIn):
-            login.caller(bearing(WRONG))
-    for guess in (WRONG, new):
-        with pytest.raises(TooOften, match=r"192\.0\.2\.7") as refused:
-            login.caller(bearing(guess))
-        assert 1 <= refused.value.retry_after_s <= 60
-    assert login.caller(bearing(known)).name == "ada"
-    assert login.caller(Shown(address="192.0.2.8", authorization=f"Bearer {new}")).name == "bob"
+            login.caller(bearing(text))
+    with pytest.raises(TooOften, match=r"192\.0\.2\.7") as refused:
+        login.caller(bearing(text))
+    assert 1 <= refused.value.retry_after_s <= 60
+
+
+def test_texts_of_no_token_make_an_address_wait_and_keep_no_token_out(login: Login, tokens: Tokens) -> None:
+    wrong(login, WRONG)
+    assert login.caller(bearing(tokens.add("ada", Scope.RUN)[1])).name == "ada"
+
+
+def test_guesses_at_a_token_cost_so_many_digests_and_keep_that_token_alone_out_there(
+    login: Login, tokens: Tokens, digests: CountingDigests
+) -> None:
+    (token, text), (_, other) = tokens.add("ada", Scope.RUN), tokens.add("bob", Scope.RUN)
+    wrong(login, f"at_{token.id}_{40 * 'x'}")
+    with pytest.raises(TooOften):
+        login.caller(bearing(text))
+    assert digests.num_judged == 20
+    assert login.caller(bearing(other)).name == "bob"
+    assert login.caller(Shown(address="192.0.2.8", authorization=f"Bearer {text}")).name == "ada"
+    assert login.caller(bearing(text)).name == "ada"  # it was seen meanwhile
 
 
 # ---------------------------------------------------------------------- sessions
