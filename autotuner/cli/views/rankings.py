@@ -257,27 +257,38 @@ def _reached_value(item: dict[str, Any], objective: Objective, *, by_ends: bool 
     """What the sweep maximises: measured, or estimated with its interval."""
     estimated = item["estimated"]
     reached, error = (estimated, estimated["relative_error"]) if estimated else (item["measured"], None)
+    rates = _Rates.of(_counted(reached, objective))
     if not objective.is_speed:
-        return objective.figure(objective.value_of(_Rates.of(_counted(reached, objective)), _footprint(reached)))
+        return objective.figure(objective.value_of(rates, _footprint(reached)))
     if objective.metric is Metric.MFU:
-        return expected_mfu(reached["mfu"], error, by_ends=by_ends if estimated else None)
-    return expected_rate(reached["tokens_per_s"], error)
+        return expected_mfu(rates.mfu, error, by_ends=by_ends if estimated else None)
+    return expected_rate(rates.tokens_per_s, error)
 
 
 def _counted(reached: Mapping[str, Any], objective: Objective) -> Mapping[str, Any]:
-    """Those figures that count: under faults the robust ones."""
+    """Return the figures that the objective compares: the robust ones under faults."""
     robust: Mapping[str, Any] | None = reached.get("robust") if objective.under_faults else None
     return reached if robust is None else robust
 
 
 def _predicted_value(item: dict[str, Any], objective: Objective, *, by_ends: bool | None = None) -> str:
     """What was expected; beside speed, of the step time alone: what the layout takes is as it was found."""
-    predicted, reached = item["predicted"], item["estimated"] or item["measured"]
+    predicted, reached = _counted_prediction(item["predicted"], objective), item["estimated"] or item["measured"]
     if not objective.is_speed:
         return objective.figure(objective.value_of(_Rates.of(predicted), _footprint(reached)))
     if objective.metric is Metric.MFU:
         return predicted_mfu(predicted, by_ends=by_ends)
     return expected_rate(predicted["tokens_per_s"], predicted["relative_error"])
+
+
+def _counted_prediction(predicted: dict[str, Any], objective: Objective) -> dict[str, Any]:
+    """Return the prediction with its rates at the step time that the objective compares."""
+    robust_s = predicted["robust_step_s"] if objective.under_faults else None
+    if robust_s is None:
+        return predicted
+    speed = predicted["step_time_s"] / robust_s
+    rates = ("mfu", "tokens_per_s", "precision_utilization")
+    return predicted | {name: None if predicted[name] is None else predicted[name] * speed for name in rates}
 
 
 def _value(item: dict[str, Any], objective: Objective, *, by_ends: bool) -> Iterator[str]:
@@ -287,9 +298,10 @@ def _value(item: dict[str, Any], objective: Objective, *, by_ends: bool) -> Iter
     if not objective.is_speed:
         reached = item["estimated"] or item["measured"]
         yield _taken(_footprint(reached), reached["tokens_per_s"])
-    own = item["measured_precision_utilization"]
-    if item["measured"] and has_own_peak(item["measured"]["mfu"], own):
-        yield f"{expected_mfu(own, None)} of {value_in_words(item['layout']['precision'])}"
+    own, measured = item["measured_precision_utilization"], item["measured"]
+    if measured and has_own_peak(measured["mfu"], own):
+        counted = own * _counted(measured, objective)["mfu"] / measured["mfu"]
+        yield f"{expected_mfu(counted, None)} of {value_in_words(item['layout']['precision'])}"
 
 
 def _gate(item: dict[str, Any]) -> list[str]:

@@ -234,3 +234,46 @@ def test_what_is_estimated_says_so_and_from_how_many_of_how_many_ranks() -> None
 def test_a_line_of_a_small_trial_says_how_its_value_came_about() -> None:
     line = reached_beside_predicted(estimated_trial(), Objective(metric=Metric.TOKENS_PER_S))
     assert line.startswith("token rate 819 token/s ± 12 % estimated from a trial on 2 of 8 ranks, ")
+
+
+def faulty_trial(**changes: Any) -> dict[str, Any]:
+    """Return a trial of 43 % healthy MFU that ran at half the speed under its sweep's fault trace."""
+    item: dict[str, Any] = to_dict(ranking_page())["items"][0]
+    healthy = item["measured"]
+    robust = {
+        "step_time_s": 2 * healthy["step_time_s"],
+        "mfu": healthy["mfu"] / 2,
+        "tokens_per_s": healthy["tokens_per_s"] / 2,
+        "num_steps": 20,
+        "stretches": [],
+    }
+    expected = item["predicted"]
+    slowed = {"robust_step_s": 4 * expected["step_time_s"], "robust_mfu": expected["mfu"] / 4}
+    return item | {"measured": healthy | {"robust": robust}, "predicted": expected | slowed} | changes
+
+
+def test_under_a_fault_trace_rows_and_brackets_of_the_ranking_hold_the_robust_mfu() -> None:
+    text = printed(ranking_table([faulty_trial()], Objective(under_faults=True)), 120)
+    assert "21.5 %" in text  # half of the 43.0 % that its healthy steps measured
+    assert "(11.8 ± 1.4 %)" in text  # a quarter of the 47.0 ± 5.6 % that its healthy steps were predicted
+    assert "43.0" not in text
+    assert "47.0" not in text
+
+
+def test_under_a_fault_trace_the_line_of_a_trial_holds_the_robust_rates() -> None:
+    line = reached_beside_predicted(faulty_trial(), Objective(under_faults=True))
+    assert line == "robust MFU 21.5 % measured, 11.8 ± 1.4 % predicted"
+    item = faulty_trial()
+    rate = reached_beside_predicted(item, Objective(metric=Metric.TOKENS_PER_S, under_faults=True))
+    halved = item["measured"] | {"tokens_per_s": item["measured"]["tokens_per_s"] / 2}
+    quartered = item["predicted"] | {"tokens_per_s": item["predicted"]["tokens_per_s"] / 4}
+    healthy = reached_beside_predicted(
+        item | {"measured": halved, "predicted": quartered}, Objective(metric=Metric.TOKENS_PER_S)
+    )
+    assert rate.removeprefix("robust ") == healthy
+
+
+def test_under_a_fault_trace_the_share_of_a_precisions_own_peak_is_robust_too() -> None:
+    item = faulty_trial(measured_precision_utilization=0.25)
+    assert "12.5 % of" in printed(ranking_table([item], Objective(under_faults=True)), 120)
+    assert "25.0 % of" in printed(ranking_table([item], Objective()), 120)
