@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import reasons
+from autotuner.domain.rules.legality import Reason, reasons, require_legal
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput, sendable
 from autotuner.export.arguments import ARGUMENTS
@@ -22,7 +22,7 @@ from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
-__all__ = ["TARGETS", "export", "read", "recognised", "stack_of", "target_of"]
+__all__ = ["TARGETS", "export", "read", "recognised", "refusals", "stack_of", "target_of"]
 
 TARGETS: Mapping[ExportFormat, Target] = {
     target.format: target
@@ -73,13 +73,23 @@ def export(job: Job, layout: Layout, name: str) -> Export:
     """The layout in a trainer's words, with what these cannot say.
 
     Raises:
-        InvalidInput: There is no such format.
+        InvalidInput: There is no such format, or it starts our own trial and that would refuse the layout.
     """
     target = target_of(name)
+    if not target.format.is_of_a_trainer:
+        require_legal(layout, job, target.rules)
     written = target.write(job, layout)
     rotated = rotation_said(job, layout) if "stage_rotation" in target.elsewhere else ()
     unsaid = reasons(layout, job, target.rules)
     return replace(written, defaults=(*written.defaults, *rotated), unsaid=unsaid)
+
+
+def refusals(job: Job, layout: Layout, wanted: ExportFormat) -> tuple[Reason, ...]:
+    """Return every reason for which a script of that format would end before its first step.
+
+    Only scripts that start our own trial have any: a trainer is told what it knows, and the export lists the rest.
+    """
+    return () if wanted.is_of_a_trainer else reasons(layout, job, TARGETS[wanted].rules)
 
 
 def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:

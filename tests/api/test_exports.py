@@ -56,7 +56,7 @@ def test_an_unknown_format_names_the_nearest(client: httpx.Client) -> None:
 
 
 def test_a_layout_is_written_for_the_stack_of_its_format_unless_another_is_named(client: httpx.Client) -> None:
-    body = JOB | {"layout": LAYOUT, "format": "torchrun"}
+    body = JOB | {"layout": LAYOUT, "format": "megatron-lm"}
     assert client.post("/exports", json=body | {"stack": "megatron"}).status_code == 200
     refused = client.post("/exports", json=body | {"stack": "megatrn"})
     assert (refused.status_code, refused.json()["nearest"]) == (404, "megatron")

@@ -10,7 +10,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
-from autotuner.export.registry import TARGETS, export
+from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export
 
 __all__ = ["FlagsView"]
@@ -37,8 +37,13 @@ class FlagsView:
         None where a rule that is younger than the layout forbids it.
         """
         own = request.trainer.format if request.trainer else _FIRST
+        wanted = looked_at.format or own
         try:
-            made = export(request.job, layout, looked_at.format or own)
+            if refused := refusals(request.job, layout, wanted):
+                usage = "No script is written: our trial would refuse this layout"
+                made = Export(format=wanted, version=TARGETS[wanted].version, unsaid=refused, usage=usage)
+            else:
+                made = export(request.job, layout, wanted)
         except InvalidInput:
             return None
         formats = tuple((one, looked_at.format_at(one)) for one in ExportFormat if one in TARGETS)

@@ -19,7 +19,7 @@ from autotuner.domain.rules.legality import TRIAL_RULES
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
-from autotuner.export.registry import export, read
+from autotuner.export.registry import export, read, refusals, target_of
 from autotuner.export.trial_script import SBATCH, TORCHRUN, trial_spec
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job, tiny_model
 from tests.properties.strategies import jobs, layouts
@@ -61,7 +61,8 @@ def run(script: str, folder: Path, **variables: str) -> list[str]:
 @SCRIPTS
 @given(layout=layouts, job=jobs)
 def test_a_script_is_read_back_as_layout_model_and_batch_it_was_made_of(name: str, layout: Layout, job: Job) -> None:
-    back = read(script_of(name, job, layout))
+    (file,) = target_of(name).write(job, layout).files  # whether or not a trial of it would run
+    back = read(file.text)
     assert (back.format, back.layout, back.model) == (name, layout, job.model)
     assert (back.seq_len, back.global_batch_size) == (job.workload.seq_len, job.workload.global_batch_size)
     assert back.num_ranks == layout.world_size
@@ -106,9 +107,14 @@ def test_a_script_for_slurm_asks_for_the_cluster_and_starts_an_agent_on_each_nod
     assert (tmp_path / "autotuner-trial-41/spec.json").exists()
 
 
-def test_what_the_trial_job_cannot_run_is_unsaid() -> None:
-    layout = replace(FSDP, attention_kernel=cpu_layout().attention_kernel, data_parallel_shard_degree=1)
-    assert [r.rule for r in export(tiny_job(), layout, "torchrun").unsaid] == ["trial-shards-over-data-ranks"]
+@SCRIPTS
+def test_no_script_is_written_for_a_layout_that_the_trial_it_starts_would_refuse(name: str) -> None:
+    layout = replace(FSDP, data_parallel_shard_degree=1)
+    with pytest.raises(InvalidInput, match="nearest legal value") as refused:
+        export(tiny_job(), layout, name)
+    (reason,) = refusals(tiny_job(), layout, ExportFormat(name))
+    assert (reason.rule, reason.path) == ("trial-shards-over-data-ranks", refused.value.field)
+    assert refusals(tiny_job(), layout, ExportFormat.MEGATRON_LM) == ()
     assert SBATCH.rules == TORCHRUN.rules == TRIAL_RULES
 
 

@@ -12,6 +12,7 @@ from api.dashboard.views.permalink import Permalink
 from api.dashboard.views.trial_heading import change_rows, figures, place_of
 from api.dashboard.views.trial_parts import MemoryView, StepView
 from api.schemas import LayoutExplanation, TrialView
+from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.runs.trial import Trial, TrialState
@@ -122,3 +123,12 @@ def test_an_address_keeps_what_else_is_looked_at() -> None:
     assert looked_at.timeline_at("both", ALL) == "?format=nemo&rank=3#timeline"
     assert looked_at.format_at(ExportFormat.TORCHTITAN).startswith("?format=torchtitan&show=measured")
     assert LookedAt(window=ALL).rank_at(0) == "?#ranks"
+
+
+def test_launch_flags_say_why_no_script_starts_a_trial_that_would_be_refused() -> None:
+    kernel = cpu_layout(data_parallel_replicate_degree=2, attention_kernel=AttentionKernel.FLASH_3)
+    view = FlagsView.of(sweep_request(), kernel, LookedAt(window=ALL, format=ExportFormat.SBATCH))
+    assert view is not None
+    assert "refuse" in view.export.usage
+    assert not view.export.text
+    assert "trial-runs-attention-kernel" in {reason.rule for reason in view.export.unsaid}

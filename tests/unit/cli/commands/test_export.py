@@ -24,9 +24,17 @@ def test_what_can_be_pasted_is_on_standard_output_and_all_else_on_standard_error
 
 
 def test_what_a_trainer_cannot_say_is_told_with_what_would_run_instead(cli: CommandLine) -> None:
-    cli.run("export", "fsdp64 mb1 fp8 delayed", *JOB, "--format", "torchrun")
+    cli.run("export", "fsdp64 mb1 fp8 delayed", *JOB, "--format", "torchtitan")
     assert "what it cannot say:" in cli.error
     assert "delayed" in cli.error
+
+
+@pytest.mark.parametrize("wanted", ["torchrun", "sbatch"])
+def test_a_script_that_its_own_trial_would_refuse_is_not_written(cli: CommandLine, wanted: str) -> None:
+    arguments = ["fsdp64 mb1 flash_3", *JOB, "--stack", "megatron-core", "--format", wanted]
+    assert cli.run("export", *arguments, code=2) == ""
+    assert "layout.attention_kernel = 'flash_3'" in cli.error
+    assert "nearest legal value: flash" in cli.error
 
 
 def test_the_files_are_written_into_a_folder(cli: CommandLine) -> None:
