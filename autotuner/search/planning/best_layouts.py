@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.cluster import Cluster
@@ -15,8 +16,9 @@ from autotuner.search.planning.outcome import Outcome, outcome_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import Offer
 from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.splits import SpaceTooLarge
 
-__all__ = ["best_outcome", "job_on", "moved_outcome", "outcomes"]
+__all__ = ["SearchedCluster", "best_outcome", "job_on", "moved_outcome", "searched_cluster", "searched_clusters"]
 
 _THIN: Mapping[str, tuple[int, ...]] = {
     "tensor_parallel_degree": (1, 2, 4, 8),
@@ -34,26 +36,62 @@ def job_on(request: PlanRequest, cluster: Cluster) -> Job:
     return Job(model=request.model, cluster=cluster, workload=request.workload, stack=request.stack)
 
 
-def outcomes(request: PlanRequest, found: Sequence[Offer], *, is_thorough: bool) -> tuple[Outcome | None, ...]:
-    """What the run takes on each cluster; None where no layout fits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedCluster:
+    """The best layout of a cluster, and which of its layouts were looked through.
+
+    Attributes:
+        outcome: None where no layout that was looked through fits.
+        is_thorough: All layouts were looked through; else a thin space of them.
+        too_large: Why the cluster, or all but a thin space of its layouts, was left out against the wish of whoever
+            asked: a sentence without a full stop; empty where nothing was.
+    """
+
+    outcome: Outcome | None
+    is_thorough: bool
+    too_large: str = ""
+
+
+def searched_clusters(
+    request: PlanRequest, found: Sequence[Offer], *, is_thorough: bool
+) -> tuple[SearchedCluster, ...]:
+    """Search each of the clusters; see ``searched_cluster``."""
+    return tuple(searched_cluster(request, offer, is_thorough=is_thorough) for offer in found)
+
+
+def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = True) -> SearchedCluster:
+    """Search the layouts of one cluster for the best.
 
     Args:
         request: What is asked.
-        found: The clusters.
-        is_thorough: Look through every layout; else through a thin space, which is several times as fast.
+        offer: The cluster.
+        is_thorough: Look through every layout, or through a thin space where these are too many; else through the thin
+            space, which is several times as fast, and through every layout where none of it fits.
     """
-    return tuple(best_outcome(request, offer, is_thorough=is_thorough) for offer in found)
+    job = job_on(request, offer.cluster)
+    whole = _whole_space(job, request)
+    thin = _thin_space(whole, request)
+    rule = ""
+    for space in (whole, thin) if is_thorough else (thin, whole):
+        try:
+            table = best_predicted(job, space, limit=1)
+        except SpaceTooLarge as error:
+            rule = error.rule
+            continue
+        if table.rows:
+            best = table.rows[0]
+            outcome = outcome_of(job, best, request.goal, request.failures, is_hypothetical=offer.is_hypothetical)
+            missed = f"on {offer.cluster.name} a thin space of layouts was looked through: {rule}" if rule else ""
+            return SearchedCluster(outcome=outcome, is_thorough=space is whole, too_large=missed)
+        if space is whole:
+            break  # it holds the thin one
+    too_large = f"{offer.cluster.name} was left out: {rule}" if rule else ""
+    return SearchedCluster(outcome=None, is_thorough=False, too_large=too_large)
 
 
 def best_outcome(request: PlanRequest, offer: Offer, *, is_thorough: bool = True) -> Outcome | None:
     """What the run takes on one cluster; None where no layout fits."""
-    job = job_on(request, offer.cluster)
-    for space in _spaces(job, request, is_thorough=is_thorough):
-        table = best_predicted(job, space, limit=1)
-        if table.rows:
-            best = table.rows[0]
-            return outcome_of(job, best, request.goal, request.failures, is_hypothetical=offer.is_hypothetical)
-    return None
+    return searched_cluster(request, offer, is_thorough=is_thorough).outcome
 
 
 def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> Outcome:
@@ -63,13 +101,10 @@ def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> O
     return outcome_of(job, row, request.goal, request.failures, is_hypothetical=True)
 
 
-def _spaces(job: Job, request: PlanRequest, *, is_thorough: bool) -> Iterator[SearchSpace]:
-    """What is looked through, one after the other, until something fits."""
-    space = _whole_space(job, request)
-    if not is_thorough:
-        thin = {name: _shared(space.values(name), values) for name, values in _THIN.items() if name not in request.axes}
-        yield space.with_axes(**thin)
-    yield space
+def _thin_space(whole: SearchSpace, request: PlanRequest) -> SearchSpace:
+    """Return the space with few values of the axes that make it long and that nobody named."""
+    thin = {name: _shared(whole.values(name), values) for name, values in _THIN.items() if name not in request.axes}
+    return whole.with_axes(**thin)
 
 
 def _whole_space(job: Job, request: PlanRequest) -> SearchSpace:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.errors import InvalidInput
-from autotuner.search.planning.best_layouts import best_outcome, moved_outcome
+from autotuner.search.planning.best_layouts import SearchedCluster, moved_outcome, searched_cluster
 from autotuner.search.planning.outcome import Outcome
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import Offer, changed
 from autotuner.units import GIGA
 
-__all__ = ["Marginal", "marginals"]
+__all__ = ["Marginal", "Marginals", "marginals"]
 
 _MORE_MEMORY_BYTES = 40 * GIGA
 
@@ -78,7 +78,19 @@ class Marginal:
         return max(0.0, self.saved_cost / hours + self.price_per_hour / self.outcome.cluster.world_size)
 
 
-def marginals(request: PlanRequest, offer: Offer, chosen: Outcome) -> tuple[Marginal, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marginals:
+    """Changes of the chosen cluster, and which of their clusters have too many layouts to be looked through.
+
+    Attributes:
+        too_large: A sentence without a full stop for each of these.
+    """
+
+    found: tuple[Marginal, ...]
+    too_large: tuple[str, ...] = ()
+
+
+def marginals(request: PlanRequest, offer: Offer, chosen: Outcome) -> Marginals:
     """What each change of the chosen cluster buys."""
     cluster = chosen.cluster
     faster = changed(cluster, request.change_prices, network_factor=2.0)
@@ -86,25 +98,36 @@ def marginals(request: PlanRequest, offer: Offer, chosen: Outcome) -> tuple[Marg
     found = [_more_nodes(request, offer, chosen)]
     if cluster.num_nodes > 1:
         found.append(_changed(request, faster, "twice the network", chosen))
-    return (*found, _changed(request, larger, "40 GB more memory", chosen))
+    found.append(_changed(request, larger, "40 GB more memory", chosen))
+    return Marginals(
+        found=tuple(one for each in found for one in each.found),
+        too_large=tuple(sentence for each in found for sentence in each.too_large),
+    )
 
 
-def _changed(request: PlanRequest, cluster: Cluster, change: str, before: Outcome) -> Marginal:
+def _changed(request: PlanRequest, cluster: Cluster, change: str, before: Outcome) -> Marginals:
     """What the better of the best layout there and the present one, moved there, gains."""
     moved = moved_outcome(request, before, cluster)
-    found = best_outcome(request, Offer(cluster=cluster, is_hypothetical=True))
-    after = moved if found is None else min(moved, found, key=lambda one: one.time_s.median)
-    return Marginal.between(change, before, after)
+    found = searched_cluster(request, Offer(cluster=cluster, is_hypothetical=True))
+    after = moved if found.outcome is None else min(moved, found.outcome, key=lambda one: one.time_s.median)
+    return Marginals(found=(Marginal.between(change, before, after),), too_large=_left_out([found]))
 
 
-def _more_nodes(request: PlanRequest, offer: Offer, chosen: Outcome) -> Marginal:
+def _more_nodes(request: PlanRequest, offer: Offer, chosen: Outcome) -> Marginals:
     """The fewest more nodes with which the run is faster; none where twice the nodes are of no use."""
+    searched = []
     for cluster in _larger(offer.cluster):
-        after = best_outcome(request, replace(offer, cluster=cluster))
+        searched.append(searched_cluster(request, replace(offer, cluster=cluster)))
+        after = searched[-1].outcome
         if after is not None and after.time_s.median < chosen.time_s.median:
             more = cluster.num_nodes - chosen.cluster.num_nodes
-            return Marginal.between(f"{more} more node{'s' if more > 1 else ''}", chosen, after)
-    return Marginal(change="1 more node", outcome=None)
+            gain = Marginal.between(f"{more} more node{'s' if more > 1 else ''}", chosen, after)
+            return Marginals(found=(gain,), too_large=_left_out(searched))
+    return Marginals(found=(Marginal(change="1 more node", outcome=None),), too_large=_left_out(searched))
+
+
+def _left_out(searched: Sequence[SearchedCluster]) -> tuple[str, ...]:
+    return tuple(one.too_large for one in searched if one.too_large)
 
 
 def _larger(cluster: Cluster) -> Iterator[Cluster]:

@@ -15,10 +15,10 @@ from autotuner.costmodel.columns import LayoutColumns
 from autotuner.errors import InvalidInput
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.planning.belief import Belief, errors_of
-from autotuner.search.planning.best_layouts import job_on, outcomes
+from autotuner.search.planning.best_layouts import SearchedCluster, job_on, searched_clusters
 from autotuner.search.planning.decision import Decision
 from autotuner.search.planning.loss import Loss
-from autotuner.search.planning.marginal import Marginal, marginals
+from autotuner.search.planning.marginal import Marginal, Marginals, marginals
 from autotuner.search.planning.outcome import Outcome
 from autotuner.search.planning.proof import Proof, proofs
 from autotuner.search.planning.request import PlanRequest
@@ -76,7 +76,8 @@ class Plan:
         regret: Dollars that the choice is worse by, on average, than if all times were known beforehand.
         marginals: What changes of the chosen cluster would buy.
         proofs: Small sweeps that make the choice surer by more than they cost, in the order to run them.
-        caveats: What a reader should know of the predictions: sentences without full stops.
+        caveats: What a reader should know of the predictions, and which layouts were too many to be looked through:
+            sentences without full stops.
     """
 
     contenders: tuple[Contender, ...]
@@ -116,26 +117,34 @@ def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done,
     known = work.outcomes(found, is_thorough=False)
     if not known:
         clusters = "the one cluster" if len(found) == 1 else f"any of the {len(found)} clusters"
-        rule = f"has no layout that fits on {clusters}; name larger sizes or other accelerators"
+        rule = "; ".join((f"has no layout that fits on {clusters}", *work.too_large.values()))
+        rule = f"{rule}; name larger sizes or other accelerators"
         raise InvalidInput("model", request.model.name, rule)
-    thorough: set[Offer] = set()
+    thorough: set[Offer] = set()  # or as thorough as their number of layouts allows
     for _ in range(_MOST_ROUNDS):
         leading = [offer for offer in _leading(request, known) if offer not in thorough]
         if not leading:
             break
         known |= work.outcomes(leading, is_thorough=True)
         thorough.update(leading)
-    return work.concluded(found, known, thorough)
+    return work.concluded(found, known)
 
 
 class _Work:
-    """Pieces of a plan, computed aside."""
+    """Pieces of a plan, computed aside.
+
+    Attributes:
+        thorough: Clusters whose layouts were all looked through.
+        too_large: Clusters that have too many for that, each with a sentence that says so.
+    """
 
     def __init__(self, request: PlanRequest, asides: Asides, progress: Progress) -> None:
         self._request = request
         self._asides = asides
         self._progress = progress
         self._done, self._known = 0, 0
+        self.thorough: set[Offer] = set()
+        self.too_large: dict[Offer, str] = {}
 
     def outcomes(self, found: Sequence[Offer], *, is_thorough: bool) -> dict[Offer, Outcome]:
         """What the run takes on each cluster on which a layout fits."""
@@ -145,25 +154,30 @@ class _Work:
         with _threads() as pool:
             asked = {pool.submit(carried(partial(self._compared, piece, is_thorough))): piece for piece in pieces}
             for future in as_completed(asked):
-                told = zip(asked[future], future.result(), strict=True)
-                answers |= {offer: outcome for offer, outcome in told if outcome is not None}
+                for offer, searched in zip(asked[future], future.result(), strict=True):
+                    if searched.outcome is not None:
+                        answers[offer] = searched.outcome
+                    if searched.is_thorough:
+                        self.thorough.add(offer)
+                    if searched.too_large:
+                        self.too_large[offer] = searched.too_large
                 self._count()
         return {offer: answers[offer] for offer in found if offer in answers}
 
-    def _compared(self, piece: tuple[Offer, ...], is_thorough: bool) -> tuple[Outcome | None, ...]:
-        return self._asides.search(outcomes, self._request, piece, is_thorough=is_thorough)
+    def _compared(self, piece: tuple[Offer, ...], is_thorough: bool) -> tuple[SearchedCluster, ...]:
+        return self._asides.search(searched_clusters, self._request, piece, is_thorough=is_thorough)
 
     def _count(self) -> None:
         self._done += 1
         self._progress(self._done, self._known)
 
-    def concluded(self, found: Sequence[Offer], known: Mapping[Offer, Outcome], thorough: set[Offer]) -> Plan:
+    def concluded(self, found: Sequence[Offer], known: Mapping[Offer, Outcome]) -> Plan:
         """The plan, once all clusters are compared."""
         request, order = self._request, _by_loss(self._request, known)
         chosen = order[0]
         self._known += 2
         with _threads() as pool:
-            more: Future[tuple[Marginal, ...]] = pool.submit(
+            more: Future[Marginals] = pool.submit(
                 carried(partial(self._asides.search, marginals, request, chosen, known[chosen]))
             )
             first: Future[tuple[Proof, ...]] = pool.submit(
@@ -174,14 +188,20 @@ class _Work:
                 self._count()
         decision = _decision(request, [known[offer] for offer in order])
         return Plan(
-            contenders=_contenders(order, known, thorough, decision),
+            contenders=_contenders(order, known, self.thorough, decision),
             num_compared=len(found),
             prices=prices_of(request, found),
             regret=decision.regret,
-            marginals=more.result(),
+            marginals=more.result().found,
             proofs=first.result(),
-            caveats=_caveats(request, known[chosen]),
+            caveats=(
+                *_caveats(request, known[chosen]),
+                *dict.fromkeys((*self._in_order(found), *more.result().too_large)),
+            ),
         )
+
+    def _in_order(self, found: Sequence[Offer]) -> Iterator[str]:
+        return (self.too_large[offer] for offer in found if offer in self.too_large)
 
 
 @contextmanager

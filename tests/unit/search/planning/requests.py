@@ -10,11 +10,11 @@ from autotuner.domain.layouts.choice import Precision, Recompute, ShardLevel
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.request import PlanRequest
 
-__all__ = ["DAY_S", "request_of"]
+__all__ = ["DAY_S", "FEW", "request_of"]
 
 DAY_S = 86_400.0
 
-_FEW = {
+FEW = {
     "precision": (Precision.BF16,),
     "recompute": (Recompute.NONE,),
     "shard_level": (ShardLevel.PARAMETERS,),
@@ -26,7 +26,7 @@ _FEW = {
 
 def request_of(*, num_tokens: float = 1e11, goal: Goal | None = None, **fields: Any) -> PlanRequest:
     """Llama 3 8B on two small clusters, unless other fields are named."""
-    usual: dict[str, Any] = {"accelerators": ("h100", "b200"), "sizes": (16, 32), "axes": _FEW}
+    usual: dict[str, Any] = {"accelerators": ("h100", "b200"), "sizes": (16, 32), "axes": FEW}
     return PlanRequest(
         model=load_model("llama-3-8b"),
         workload=Workload(seq_len=4096, global_batch_size=256),

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from autotuner.aside.asides import Inline
 from autotuner.catalog.load import load_cluster
+from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.errors import InvalidInput
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import Plan, plan
 from autotuner.search.planning.request import PlanRequest
-from tests.unit.search.planning.requests import DAY_S, request_of
+from autotuner.search.ranking import PredictionTable, best_predicted
+from autotuner.search.splits import SpaceTooLarge
+from tests.unit.search.planning.requests import DAY_S, FEW, request_of
 
 
 def planned(request: PlanRequest) -> Plan:
@@ -120,3 +126,41 @@ def test_progress_is_told_piece_by_piece() -> None:
     plan(request_of(sizes=(8,)), Inline(), lambda done, known: told.append((done, known)))
     assert [done for done, _ in told] == list(range(1, len(told) + 1))
     assert told[-1][0] == told[-1][1]
+
+
+def too_many_layouts_of(monkeypatch: pytest.MonkeyPatch, limits: Mapping[int, int]) -> None:
+    """Have clusters of so many accelerators refuse spaces of more tensor-parallel degrees than named."""
+
+    def refusing(job: Job, space: SearchSpace, **options: Any) -> PredictionTable:
+        degrees = space.values("tensor_parallel_degree")
+        if (most := limits.get(job.cluster.world_size)) is not None and (degrees is None or len(degrees) > most):
+            raise SpaceTooLarge("space", "more than 4", f"{job.cluster.world_size} ranks split in more ways", 4)
+        return best_predicted(job, space, **options)
+
+    monkeypatch.setattr("autotuner.search.planning.best_layouts.best_predicted", refusing)
+
+
+def test_a_size_with_too_many_layouts_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    too_many_layouts_of(monkeypatch, {32: 0})
+    found = planned(request_of(accelerators=("h100",)))
+    assert [one.outcome.cluster.world_size for one in found.contenders] == [16]
+    assert "h100-sxm:32 was left out: 32 ranks split in more ways" in found.caveats
+    with pytest.raises(InvalidInput, match="h100-sxm:32 was left out: 32 ranks split in more ways"):
+        planned(request_of(accelerators=("h100",), sizes=(32,)))
+
+
+def test_a_leading_size_with_too_many_layouts_keeps_the_best_of_a_thin_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = {name: values for name, values in FEW.items() if name != "tensor_parallel_degree"}
+    too_many_layouts_of(monkeypatch, {16: 4})
+    found = planned(request_of(accelerators=("h100",), sizes=(16,), axes=axes))
+    assert [one.is_thorough for one in found.contenders] == [False]
+    said = "on h100-sxm:16 a thin space of layouts was looked through: 16 ranks split in more ways"
+    assert found.caveats.count(said) == 1
+
+
+def test_one_more_node_with_too_many_layouts_does_not_end_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    too_many_layouts_of(monkeypatch, {24: 0})
+    found = planned(request_of(accelerators=("h100",), sizes=(16,)))
+    (more, *_) = found.marginals
+    assert more.change == "2 more nodes"  # the next size that is tried, and of use
+    assert any("was left out: 24 ranks split in more ways" in caveat for caveat in found.caveats)
