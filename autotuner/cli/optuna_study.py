@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from autotuner.cli.views.rankings import reached_value
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.wire import from_dict
 from autotuner.errors import Conflict
 
 __all__ = ["write_study"]
@@ -40,7 +46,10 @@ def write_study(file: Path, sweep: Mapping[str, Any], trials: Sequence[Mapping[s
     study = optuna.create_study(storage=f"sqlite:///{file}", study_name=sweep["id"], direction="maximize")
     for name in ("name", "model", "cluster"):
         study.set_user_attr(name, sweep[name])
-    study.add_trials([_trial(trial, choices, sweep["objective"]["metric"]) for trial in ended])
+    objective = from_dict(Objective, sweep["objective"])
+    with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+        study.set_metric_names([objective.noun])
+    study.add_trials([_trial(trial, choices, objective) for trial in ended])
     return len(ended)
 
 
@@ -54,7 +63,10 @@ def _choices(layouts: Sequence[Mapping[str, Any]]) -> dict[str, CategoricalDistr
     }
 
 
-def _trial(trial: Mapping[str, Any], choices: Mapping[str, CategoricalDistribution], metric: str) -> FrozenTrial:
+def _trial(
+    trial: Mapping[str, Any], choices: Mapping[str, CategoricalDistribution], objective: Objective
+) -> FrozenTrial:
+    metric = objective.metric.value
     reached = trial["measured"] or trial["estimated"]
     state = _STATES.get(trial["state"], TrialState.FAIL)
     told = {
@@ -64,10 +76,20 @@ def _trial(trial: Mapping[str, Any], choices: Mapping[str, CategoricalDistributi
         "failure": trial["failure"] and trial["failure"]["message"],
         "repeats": trial["repeats"],
     }
-    return create_trial(
+    found = create_trial(
         state=state if reached or state is not TrialState.COMPLETE else TrialState.FAIL,
-        value=reached[metric] if reached and state is TrialState.COMPLETE else None,
+        value=reached_value(reached, objective) if reached and state is TrialState.COMPLETE else None,
         params={name: trial["layout"].get(name) for name in choices},
         distributions=dict(choices),
         user_attrs={name: value for name, value in told.items() if value is not None},
     )
+    ended_at = trial["finished_at"] or trial["started_at"]
+    if ended_at is not None:
+        found.datetime_start = _local_time(trial["started_at"] or ended_at)
+        found.datetime_complete = _local_time(ended_at)
+    return found
+
+
+def _local_time(epoch_s: float) -> datetime:
+    """Return the time as Optuna keeps it: of this machine's zone, without saying so."""
+    return datetime.fromtimestamp(epoch_s)  # optuna calls ``datetime.now()``

@@ -42,6 +42,7 @@ __all__ = [
     "prediction_table",
     "ranking_table",
     "reached_beside_predicted",
+    "reached_value",
     "trial_number",
 ]
 
@@ -257,12 +258,17 @@ def _reached_value(item: dict[str, Any], objective: Objective, *, by_ends: bool 
     """What the sweep maximises: measured, or estimated with its interval."""
     estimated = item["estimated"]
     reached, error = (estimated, estimated["relative_error"]) if estimated else (item["measured"], None)
-    rates = _Rates.of(_counted(reached, objective))
     if not objective.is_speed:
-        return objective.figure(objective.value_of(rates, _footprint(reached)))
+        return objective.figure(reached_value(reached, objective))
+    rates = _Rates.of(_counted(reached, objective))
     if objective.metric is Metric.MFU:
         return expected_mfu(rates.mfu, error, by_ends=by_ends if estimated else None)
     return expected_rate(rates.tokens_per_s, error)
+
+
+def reached_value(reached: Mapping[str, Any], objective: Objective) -> float:
+    """Return the number that the objective compares, of what a trial measured or was estimated to reach."""
+    return objective.value_of(_Rates.of(_counted(reached, objective)), _footprint(reached))
 
 
 def _counted(reached: Mapping[str, Any], objective: Objective) -> Mapping[str, Any]:

@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import optuna
 from optuna.trial import TrialState
 
+from api.examples.sweeps import sweep_detail
+from api.examples.trials import trial_detail
+from autotuner.cli.optuna_study import write_study
+from autotuner.domain.runs.objective import Objective
+from autotuner.domain.runs.robust import RobustMeasurement
+from autotuner.domain.wire import to_dict
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement
@@ -32,6 +41,29 @@ def test_a_sweep_is_a_study_that_optunas_tools_read(cli: CommandLine) -> None:
         "micro_batch_size": 1,
     }
     assert study.trials[2].user_attrs["failure"] == "rank 1 ran out of memory"
+
+
+def test_an_exported_study_names_its_metric_and_when_each_trial_ran(cli: CommandLine) -> None:
+    sweep_id, file = stored(cli), cli.directory / "study.db"
+    cli.run("study", sweep_id, str(file))
+    study = optuna.load_study(study_name=sweep_id, storage=f"sqlite:///{file}")
+    assert study.metric_names == ["MFU"]
+    stored_trials, _ = open_store(f"sqlite:///{cli.directory}/autotuner.db").list_trials(sweep_id)
+    for trial, there in zip(study.trials, stored_trials, strict=False):
+        assert trial.datetime_start is not None
+        assert trial.datetime_complete is not None
+        assert trial.datetime_start.timestamp() == there.started_at
+        assert trial.datetime_complete.timestamp() == there.finished_at
+
+
+def test_an_exported_study_holds_what_its_sweep_compares(tmp_path: Path) -> None:
+    sweep = to_dict(sweep_detail()) | {"objective": to_dict(Objective(under_faults=True))}
+    healthy = measurement(mfu=0.5)
+    robust = RobustMeasurement(step_time_s=1.0, mfu=0.25, tokens_per_s=100.0, num_steps=20, stretches=())
+    trial = to_dict(trial_detail()) | {"measured": to_dict(replace(healthy, robust=robust)), "state": "complete"}
+    write_study(tmp_path / "study.db", sweep, [trial])
+    study = optuna.load_study(study_name=sweep["id"], storage=f"sqlite:///{tmp_path / 'study.db'}")
+    assert (study.best_value, study.metric_names) == (0.25, ["robust MFU"])
 
 
 def test_a_file_that_is_there_is_left_as_it_is(cli: CommandLine) -> None:
