@@ -8,6 +8,7 @@ from typing import Any
 
 from autotuner.domain.upkeep.announcement import Announcement, PayloadFormat
 from autotuner.domain.wire import to_dict
+from autotuner.units import format_rate
 
 __all__ = ["iso_time", "link", "payload"]
 
@@ -68,7 +69,7 @@ def _slack(announcement: Announcement, public_url: str | None) -> dict[str, Any]
     title, url = _escaped(announcement.title), link(announcement, public_url)
     head = f"*<{url}|{title}>*" if url else f"*{title}*"
     blocks: list[dict[str, Any]] = [_section(text=_mrkdwn(f"{head}\n{_escaped(announcement.text)}", _MOST_TEXT))]
-    facts = [f"*{_escaped(name.replace('_', ' '))}*\n{_escaped(_said(value))}" for name, value in _shown(announcement)]
+    facts = [f"*{_escaped(_label(name))}*\n{_escaped(_said(name, value))}" for name, value in _shown(announcement)]
     if facts:
         blocks.append(_section(fields=[_mrkdwn(fact, _MOST_FIELD) for fact in facts[:_MOST_FIELDS]]))
     return {"text": _cut(f"{title}: {_escaped(announcement.text)}", _MOST_TEXT), "blocks": blocks}
@@ -86,11 +87,26 @@ def _mrkdwn(text: str, most: int) -> dict[str, str]:
     return {"type": "mrkdwn", "text": _cut(text, most)}
 
 
-def _said(value: object) -> str:
+def _said(name: str, value: object) -> str:
+    """Return the value of a fact for people: numbers with their units, times as dates."""
     plain = to_dict(value)
     if isinstance(plain, float):
-        return f"{plain:.4g}"
+        return _number(name, plain)
     return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _number(name: str, value: float) -> str:
+    if name.endswith("_at"):
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if name == "mfu" or name.endswith("_mfu"):
+        return f"{100 * value:.1f} %"
+    if name in ("change", "gain"):
+        return f"{100 * value:+.1f} %".replace("-", "−")
+    return format_rate(value, "token/s") if name == "tokens_per_s" else f"{value:.4g}"
+
+
+def _label(name: str) -> str:
+    return "throughput" if name == "tokens_per_s" else name.replace("_", " ").replace("mfu", "MFU")
 
 
 def _escaped(text: str) -> str:

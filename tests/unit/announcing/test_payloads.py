@@ -41,6 +41,26 @@ def test_slack_gets_a_linked_title_the_text_and_the_facts() -> None:
     assert [field["text"] for field in facts["fields"]] == ["*loss*\n0.071", "*since*\n2026-11-20"]
 
 
+def test_slack_gets_times_as_dates_and_shares_as_percents() -> None:
+    found = {
+        "due_at": 1_796_000_000.0,
+        "tokens_per_s": 12_345.6,
+        "mfu": 0.509,
+        "change": -0.0712,
+        "gain": 0.1,
+        "best_measured_mfu": 0.4,
+    }
+    facts = [field["text"] for field in slack(facts=found)["blocks"][1]["fields"]]
+    assert facts == [
+        "*due at*\n2026-11-30 00:53 UTC",
+        "*throughput*\n12.3 ktoken/s",
+        "*MFU*\n50.9 %",
+        "*change*\n−7.1 %",
+        "*gain*\n+10.0 %",
+        "*best measured MFU*\n40.0 %",
+    ]
+
+
 def test_slack_finds_no_command_in_what_somebody_called_a_thing() -> None:
     told = slack(title="<!channel> & co", text="<https://evil|here>", facts={"name": "<@U1>"})
     assert "<!" not in json.dumps(told).replace("*<https://tuner", "")
