@@ -100,7 +100,7 @@ def add(
     from autotuner.cli.console import console, print_json
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.layout_text import read_layout
-    from autotuner.cli.views.retunes import due_in_words
+    from autotuner.cli.views.retunes import due_in_words, layout_in_words
 
     body = {
         "name": name,
@@ -129,6 +129,8 @@ def add(
     if as_json:
         return print_json(added)
     console().print(f"{name} is stored: {due_in_words(added)}; a service or `autotuner worker` runs it")
+    if layout is not None:
+        console().print(f"in use: {layout_in_words(added['incumbent'])}; what --layout left out is at its default")
     return None
 
 

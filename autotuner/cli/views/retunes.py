@@ -13,21 +13,32 @@ from rich.text import Text
 from autotuner.cli.console import plain_table
 from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.upkeep.retune import RetuneOutcome, Trigger
 from autotuner.domain.wire import from_dict
 from autotuner.units import format_rate
 
-__all__ = ["due_in_words", "history_view", "outcome_view", "retune_table", "retune_view"]
+__all__ = ["due_in_words", "history_view", "layout_in_words", "outcome_view", "retune_table", "retune_view"]
 
 Retune = Mapping[str, Any]
 
-_VERDICTS = {
-    "unchanged": "unchanged",
-    "better_found": "better found",
-    "regression": "regression",
-    "could_not_run": "could not run",
-}
 
-_TRIGGERS = {"cron": "due", "caught_up": "caught up", "manual": "asked for", "environment": "new software"}
+def _trigger_in_words(trigger: Trigger) -> str:
+    match trigger:
+        case Trigger.CRON:
+            return "due"
+        case Trigger.CAUGHT_UP:
+            return "caught up"
+        case Trigger.MANUAL:
+            return "asked for"
+        case Trigger.ENVIRONMENT:
+            return "new software"
+        case Trigger.LINKS:
+            return "new links"
+
+
+def _verdict_in_words(outcome: Mapping[str, Any]) -> str:
+    """``unchanged``, ``better found``; ``baseline set`` of a first run, which was compared with nothing."""
+    return from_dict(RetuneOutcome, dict(outcome), "outcome").word.replace("_", " ")
 
 
 def due_in_words(retune: Retune) -> str:
@@ -44,7 +55,7 @@ def retune_table(retunes: Sequence[Retune]) -> RenderableType:
     for one in retunes:
         table.add_row(
             one["name"],
-            _layout(one["incumbent"]),
+            layout_in_words(one["incumbent"]),
             _reached(one),
             "paused" if one["is_paused"] else _at(one["next_due_at"], one),
             _last(one),
@@ -56,7 +67,7 @@ def retune_view(retune: Retune) -> RenderableType:
     """One retune, with its last outcome."""
     head = f"{retune['name']}: {retune['model']} on {retune['cluster']}, {due_in_words(retune)}"
     head += f", by {retune['created_by']}" if retune["created_by"] else ""
-    in_use = f"in use: {_layout(retune['incumbent'])}"
+    in_use = f"in use: {layout_in_words(retune['incumbent'])}"
     if retune["num_baseline_runs"]:
         runs = "1 run" if retune["num_baseline_runs"] == 1 else f"{retune['num_baseline_runs']} runs"
         in_use += f", held to {_reached(retune)}, the mean of {runs}"
@@ -85,14 +96,14 @@ def history_view(
 
 def outcome_view(outcome: Mapping[str, Any]) -> RenderableType:
     """How a run ended, a line for each sentence."""
-    return Group(Text(_VERDICTS[outcome["verdict"]]), *_sentences(outcome))
+    return Group(Text(_verdict_in_words(outcome)), *_sentences(outcome))
 
 
 def _row(run: Mapping[str, Any], point: Mapping[str, Any] | None, time_zone: str) -> Iterator[str]:
     yield _local(run["due_at"], time_zone)
     missed = f", for {run['num_missed']} more" if run["num_missed"] else ""
-    yield _TRIGGERS[run["trigger"]] + missed
-    yield _VERDICTS[run["outcome"]["verdict"]] if run["outcome"] else run["state"]
+    yield _trigger_in_words(Trigger(run["trigger"])) + missed
+    yield _verdict_in_words(run["outcome"]) if run["outcome"] else run["state"]
     if point is None:
         yield from ("-", "-", "-", "-")
         return
@@ -113,7 +124,8 @@ def _said(outcome: Mapping[str, Any]) -> list[str]:
     return [outcome["detail"], *outcome["explanation"]]
 
 
-def _layout(layout: Mapping[str, Any] | None) -> str:
+def layout_in_words(layout: Mapping[str, Any] | None) -> str:
+    """Return all words of the layout in use, precision included."""
     return "not known before the first run" if layout is None else str(from_dict(Layout, dict(layout), "layout"))
 
 
@@ -127,7 +139,7 @@ def _last(retune: Retune) -> str:
     run = retune["last_run"]
     if run is None:
         return "never"
-    state = _VERDICTS[run["outcome"]["verdict"]] if run["outcome"] else f"goes on as {run['sweep_id']}"
+    state = _verdict_in_words(run["outcome"]) if run["outcome"] else f"goes on as {run['sweep_id']}"
     return f"{_at(run['due_at'], retune)}, {state}"
 
 

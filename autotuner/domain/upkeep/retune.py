@@ -124,6 +124,18 @@ class RetuneOutcome:
     changes: tuple[EnvironmentChange, ...] = ()
     explanation: tuple[str, ...] = ()
 
+    @property
+    def sets_baseline(self) -> bool:
+        """Whether there was no baseline to compare with, so that this run is the first of one."""
+        found = self.findings
+        is_measured = found is not None and found.runs is not None and found.against_baseline is None
+        return self.verdict is Verdict.UNCHANGED and is_measured
+
+    @property
+    def word(self) -> str:
+        """The verdict for people, in the spelling of the wire format: ``baseline_set`` where nothing was compared."""
+        return "baseline_set" if self.sets_baseline else self.verdict.value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetuneRun:

@@ -31,7 +31,7 @@ def told(retune: Retune, run: RetuneRun, outcome: RetuneOutcome, *, at: float) -
         id=f"an-{run.id}",
         at=at,
         kind=_KINDS[outcome.verdict],
-        title=f"{retune.name}: {_TITLES[outcome.verdict]}",
+        title=f"{retune.name}: {'the baseline is set' if outcome.sets_baseline else _TITLES[outcome.verdict]}",
         text=". ".join([outcome.detail, *outcome.explanation]),
         path=f"/retunes/{retune.name}",
         subject_id=run.id,

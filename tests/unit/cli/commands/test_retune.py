@@ -26,7 +26,9 @@ def concluded(outcome: RetuneOutcome) -> None:
 
 
 def test_a_retune_is_added_listed_paused_resumed_and_removed(cli: CommandLine) -> None:
-    assert "nightly is stored: At 02:00 every day (Europe/Berlin), next 20" in cli.run(*ADD)
+    added = cli.run(*ADD)
+    assert "nightly is stored: At 02:00 every day (Europe/Berlin), next 20" in added
+    assert "in use: dp2 mb1 flash bf16; what --layout left out is at its default" in added
     assert "dp2 mb1" in cli.run("retune", "list")
     assert "At 02:00 every day (Europe/Berlin), paused" in cli.run("retune", "pause", "nightly")
     assert "paused" in cli.run("retune", "list")
@@ -86,7 +88,8 @@ def test_a_run_is_followed_to_its_outcome(cli: CommandLine, monkeypatch: pytest.
     )
     far = ("--model", "gpt-3-125m", "--cluster", str(simulated), "--global-batch", "8", "--seq-len", "256")
     cli.run("retune", "add", "far", "--cron", "0 2 * * *", *far, "--layout", "dp2 mb1 flash bf16", "--no-search")
-    assert "unchanged\n  nothing to compare with yet" in cli.run("retune", "run", "far")
+    assert "baseline set\n  nothing to compare with yet" in cli.run("retune", "run", "far")
+    assert "baseline set" in cli.run("retune", "history", "far")
     assert cli.run_json("retune", "run", "far")["outcome"]["verdict"] == "unchanged"
     assert "% MFU, simulated)" in cli.run("retune", "list")
 

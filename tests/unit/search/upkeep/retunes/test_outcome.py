@@ -12,8 +12,9 @@ from autotuner.domain.runs.measuring import LINKS
 from autotuner.domain.runs.sweep import Sweep, SweepState
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.retune import RetuneOutcome, Verdict
+from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
 from autotuner.search.upkeep.retunes.outcome import outcome_of
+from autotuner.search.upkeep.retunes.told import told
 from tests.builders import measurement, prediction
 from tests.unit.search.upkeep.builders import (
     BETTER,
@@ -35,7 +36,7 @@ def outcome(found: ChallengeFindings, sweep: Sweep | None = None, **asked: objec
 
 def test_an_incumbent_that_runs_as_it_did_is_unchanged() -> None:
     unchanged = outcome(findings())
-    assert unchanged.verdict is Verdict.UNCHANGED
+    assert (unchanged.verdict, unchanged.word) == (Verdict.UNCHANGED, "unchanged")
     assert unchanged.detail == (
         "the incumbent runs as it did: +0.1 % ± 1.0, 1 ktoken/s (25.0 % MFU), "
         "3 measurements beside 4 of the run before, which scatter by 0.4 %"
@@ -80,7 +81,11 @@ def test_a_retune_that_adopts_says_that_it_did() -> None:
 def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None:
     alone = replace(ended().request, challenge=Challenge())
     first = outcome(findings(against_baseline=None), replace(ended(), request=alone))
-    assert first.verdict is Verdict.UNCHANGED
+    assert (first.verdict, first.word) == (Verdict.UNCHANGED, "baseline_set")
+    run = RetuneRun(
+        id="rr-1", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RunState.FINISHED, started_at=NIGHT
+    )
+    assert told(retune(), run, first, at=NIGHT).title == "nightly: the baseline is set"
     assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in first.detail
 
 

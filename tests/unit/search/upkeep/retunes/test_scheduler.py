@@ -128,7 +128,7 @@ def test_every_outcome_is_announced_once() -> None:
     night.pass_night(NIGHT)
     night.scheduler().step()
     (told,), _ = night.store.announcements.feed()
-    assert (told.kind, told.title) == (AnnouncementKind.RETUNE_UNCHANGED, "nightly: unchanged")
+    assert (told.kind, told.title) == (AnnouncementKind.RETUNE_UNCHANGED, "nightly: the baseline is set")
     assert told.facts["verdict"] == "unchanged"
 
 
