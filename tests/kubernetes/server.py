@@ -63,12 +63,14 @@ class ApiServer:
 
     Attributes:
         requests: Method and path of all that were made.
+        num_bookmarks: Sent so far.
     """
 
     def __init__(self, objects: Objects, kubelet: Kubelet, faults: Faults) -> None:
         self.objects, self.kubelet, self.faults = objects, kubelet, faults
         self.has_job_sets = True
         self.requests: list[str] = []
+        self.num_bookmarks = 0
         self.generation = 0
         server = self
 
@@ -267,6 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
             if time.monotonic() > told_at + _BOOKMARK_S and self._query.get("allowWatchBookmarks"):
                 told_at = time.monotonic()
                 yield _line("BOOKMARK", {"kind": "Bookmark", "metadata": {"resourceVersion": str(version)}})
+                self.api.num_bookmarks += 1
 
     def _log(self, pod: str) -> None:
         document = self.api.objects.need("pods", pod)

@@ -30,6 +30,7 @@ from autotuner.search.standings import standings
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
 from tests.builders import failure, step_report, sweep_request
+from tests.clocks import ManualClock
 from tests.patience import PATIENCE_S
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
@@ -179,14 +180,23 @@ def test_a_lease_is_kept_while_the_worker_plans_for_longer_than_it_lasts() -> No
     store = memory_store()
     sweep_id = store.create_sweep(sweep_request(), now=time.time())[0].id
     stolen: list[Sweep] = []
-    watch = LeaseWatch(SystemClock(), lease_s=2.0)
+    clock = ManualClock()
+    watch = LeaseWatch(clock, lease_s=2.0)
+
+    def renewals() -> int:
+        (held,) = store.held_sweeps()
+        return held.renewals
 
     class Thinking(FakeLauncher):
         def capacity(self, cluster: Cluster) -> int:
-            for _ in range(6):
-                time.sleep(0.5)
-                lapsed = watch.lapsed(store.held_sweeps)
-                stolen.extend(filter(None, [store.claim_sweep(owner="two", now=0.0, lease_s=2.0, lapsed=lapsed)]))
+            for _ in range(3):
+                num_renewals = renewals()
+                while renewals() == num_renewals:
+                    time.sleep(0.01)
+                for _ in range(3):  # a look counts for no more than a quarter of the lease
+                    clock.sleep(0.5)
+                    lapsed = watch.lapsed(store.held_sweeps)
+                    stolen.extend(filter(None, [store.claim_sweep(owner="two", now=0.0, lease_s=2.0, lapsed=lapsed)]))
             return super().capacity(cluster)
 
     Worker(store, Thinking(), SystemClock(), owner="one", lease_s=2.0).run_once()

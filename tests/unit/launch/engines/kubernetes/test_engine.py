@@ -146,7 +146,9 @@ def test_a_watch_goes_on_at_its_bookmark(held: Held) -> None:
     held.until(engine, handle, EngineJobPhase.RUNNING)
     num_lists = len([one for one in held.cluster.server.requests if "/pods?" in one and "watch" not in one])
     for _ in range(3):
-        time.sleep(0.5)  # bookmarks come meanwhile
+        num_bookmarks = held.cluster.server.num_bookmarks
+        while held.cluster.server.num_bookmarks == num_bookmarks:
+            time.sleep(0.01)
         held.cluster.server.cut_connections()
     held.until(engine, handle, EngineJobPhase.RUNNING)
     held.cluster.delete_pod(held.cluster.pod("t-1-0-0", 0))
