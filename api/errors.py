@@ -35,6 +35,7 @@ from autotuner.errors import (
     StoreUnavailable,
     TooCostly,
     TooOften,
+    Unreadable,
 )
 
 __all__ = [
@@ -115,6 +116,8 @@ def answer_error(request: Request, error: Exception) -> Response:
     """The answer to an error of ours; any other is raised again."""
     detail = str(error)
     match error:
+        case Unreadable():
+            raise error
         case InvalidInput():
             return _invalid(request, (violation(error.field, error.value, error.rule, error.nearest),))
         case IllegalLayout():

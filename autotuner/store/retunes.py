@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Text, delete, insert, or_, select, type_coerce, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.domain import wire
 from autotuner.domain.access.caller import NOBODY_ASKED, Caller
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import RunGroup
@@ -26,6 +25,7 @@ from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, new_run_id, no_such_name
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import retune_runs, retunes, sweeps
+from autotuner.store.tables.columns import read_document
 
 __all__ = ["SqlRetunes"]
 
@@ -207,7 +207,7 @@ def _get(connection: Connection, name: str) -> Retune:
 
 
 def _read(row: AnyRow) -> Retune:
-    return Retune(**{**row._mapping, "request": wire.loads(RetuneRequest, row.request)})
+    return Retune(**{**row._mapping, "request": read_document(RetuneRequest, row.request)})
 
 
 def _no_such_retune(connection: Connection, name: str) -> NotFound:

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Request
+from sqlalchemy import Text, type_coerce, update
 
 from api.errors import answer_error
 from autotuner.domain.access.caller import Caller
@@ -16,6 +17,7 @@ from autotuner.domain.wire import to_dict
 from autotuner.errors import StoreUnavailable
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
+from autotuner.store.tables import sweeps
 from tests.api.service import app_on, serve
 from tests.api.test_sweeps import BODY
 from tests.builders import tiny_model
@@ -237,6 +239,21 @@ def test_our_own_bug_is_answered_without_its_inside_and_with_an_id_to_look_for()
         assert "ZeroDivisionError" not in answer.text
         assert "look-for-me" in found["detail"]
         assert answer.headers["X-Request-ID"] == "look-for-me"
+
+
+def test_a_stored_row_that_cannot_be_read_is_our_own_error_and_the_log_names_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    engine = memory_engine()
+    with serve(app_on(SqlStore(engine))) as address:
+        sweep = httpx.post(f"{address}/api/v1/sweeps", json=BODY).json()
+        with engine.begin() as connection:
+            connection.execute(update(sweeps).values(request=type_coerce('{"schema_version": 0}', Text)))
+        problem(httpx.get(f"{address}/api/v1/sweeps/{sweep['id']}"), 500, "internal-error")
+    logged = capsys.readouterr().err
+    assert sweep["id"] in logged
+    assert "stored SweepRequest" in logged
+    assert "schema_version" in logged
 
 
 def test_every_answer_has_a_request_id_and_an_unsafe_one_is_replaced(client: httpx.Client) -> None:

@@ -5,20 +5,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Enum, MetaData, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeDecorator
 
 from autotuner.domain import wire
+from autotuner.errors import Unreadable
 
-__all__ = ["Document", "Documents", "KnownFields", "Plain", "Words", "metadata", "word"]
+__all__ = ["Document", "Documents", "KnownFields", "Plain", "Words", "metadata", "read_document", "word"]
 
 Value = TypeVar("Value")
 Word = TypeVar("Word", bound=StrEnum)
+
+
+@contextmanager
+def _stored(cls: type[Any], text: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:  # InvalidInput is one
+        raise Unreadable(cls.__name__, text, error) from error
+
+
+def read_document(cls: type[Value], text: str) -> Value:
+    """Return the value of a stored text.
+
+    Raises:
+        Unreadable: Another release wrote it, or it is damaged.
+    """
+    with _stored(cls, text):
+        return wire.loads(cls, text)
 
 
 class Document(TypeDecorator[Value], Generic[Value]):
@@ -35,7 +56,7 @@ class Document(TypeDecorator[Value], Generic[Value]):
         return None if value is None else wire.dumps(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
-        return None if value is None else wire.loads(self.cls, value)
+        return None if value is None else read_document(self.cls, value)
 
 
 class KnownFields(Document[Value]):
@@ -47,7 +68,8 @@ class KnownFields(Document[Value]):
         if value is None:
             return None
         known = {field.name for field in fields(self.cls)}  # type: ignore[arg-type]  # a domain value is a dataclass
-        return wire.from_dict(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
+        with _stored(self.cls, value):
+            return wire.from_dict(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
 
 
 class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
@@ -64,7 +86,8 @@ class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
         return json.dumps([wire.to_dict(item) for item in value or ()], separators=(",", ":"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Value, ...]:  # noqa: ARG002
-        return tuple(wire.from_dict(self.cls, item) for item in json.loads(value or "[]"))
+        with _stored(self.cls, value or ""):
+            return tuple(wire.from_dict(self.cls, item) for item in json.loads(value or "[]"))
 
 
 class Words(TypeDecorator[tuple[Word, ...]], Generic[Word]):
@@ -81,7 +104,8 @@ class Words(TypeDecorator[tuple[Word, ...]], Generic[Word]):
         return json.dumps([item.value for item in value or ()], separators=(",", ":"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Word, ...]:  # noqa: ARG002
-        return tuple(self.cls(item) for item in json.loads(value or "[]"))
+        with _stored(self.cls, value or ""):
+            return tuple(self.cls(item) for item in json.loads(value or "[]"))
 
 
 class Plain(TypeDecorator[str]):

@@ -23,6 +23,10 @@ _MARKS = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 """Characters that Markdown or the HTML in it would read as more than themselves."""
 
 
+_REFERENCES = re.compile(r"([@#])(?=\w)")
+"""``@name`` and ``#1``, which GitHub and GitLab link after Markdown was read, and so behind a backslash, too."""
+
+
 def markdown(report: GateReport) -> str:
     """A heading, the outcome as a sentence, a table of numbers, and what else differs."""
     sign = "⏳" if report.outcome is None else "✅" if report.is_passed else _SIGNS[report.outcome]
@@ -42,4 +46,5 @@ def _listed(lines: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _MARKS.sub(r"\\\1", " ".join(text.split()))
+    marked = _MARKS.sub(r"\\\1", " ".join(text.split()))
+    return _REFERENCES.sub(r"\1&#8203;", marked)  # a space without width: nobody is mentioned

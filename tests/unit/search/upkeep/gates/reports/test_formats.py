@@ -79,6 +79,12 @@ def test_markdown_begins_with_the_outcome_and_lists_what_else_changed() -> None:
     assert "- torch was 2.13.0 and is 2.14.0" in lines
 
 
+def test_markdown_mentions_nobody_and_refers_to_no_issue() -> None:
+    text = markdown(report(name="@ada and #12", detail="a @ b"))
+    assert "@&#8203;ada and \\#&#8203;12" in text
+    assert "a @ b" in text
+
+
 def test_markdown_shows_marks_of_a_name_as_they_are() -> None:
     text = markdown(report(name="a|b", detail="<img src=x> [link](http://x) `code`\n# head"))
     assert "a\\|b" in text
