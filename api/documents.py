@@ -18,6 +18,7 @@ from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 from autotuner.domain.layouts.choice import Choice
 from autotuner.domain.runs.loss_gate import GateResult
 from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.errors import InvalidInput
 
 __all__ = [
     "CONFIG",
@@ -29,6 +30,7 @@ __all__ = [
     "Described",
     "Document",
     "GivenFields",
+    "InWords",
     "NameOrObject",
     "extended",
 ]
@@ -45,6 +47,9 @@ MAX_NAME = 200
 
 MAX_TEXT = 10_000
 """Characters that a request may send in a text whose field states no bound of its own."""
+
+MAX_WORDS = 1000
+"""Characters of a value that is written in words; a layout that sets every option has half as many."""
 
 _STORABLE_TEXT = "^[^\\x00]*$"
 """PostgreSQL stores no NUL."""
@@ -139,6 +144,38 @@ class Described:
         is_named = name in self.parts
         in_short = self._in_short(shape, handler, is_named=is_named)
         return {"anyOf": [_NAME_SCHEMA, in_short]} if is_named else in_short
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InWords:
+    """Metadata of a value that people may also write as a text.
+
+    Attributes:
+        read: Makes the document of a text.
+        about: What the text says, for the schema.
+    """
+
+    read: Callable[[str], Any]
+    about: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        return core_schema.no_info_before_validator_function(self._document, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Pydantic's hook."""
+        text = {"type": "string", "pattern": _STORABLE_TEXT, "maxLength": MAX_WORDS, "description": self.about}
+        return {"anyOf": [text, handler(schema)]}
+
+    def _document(self, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        if len(given) > MAX_WORDS:
+            raise InvalidInput("", given, f"must have at most {MAX_WORDS} characters")
+        try:
+            return self.read(given)
+        except InvalidInput as error:  # whose path pydantic knows
+            raise InvalidInput("", error.value, error.rule, error.nearest) from error
 
 
 def extended(cls: type[T], value: Any, /, **more: object) -> T:

@@ -81,7 +81,7 @@ def _violation(item: Mapping[str, Any], body: Any) -> Violation:
     path = [part for part in item["loc"][1:] if part not in TAGS]
     field = ".".join(map(str, path)) or str(item["loc"][0])
     if isinstance(error := ctx.get("error"), InvalidInput):
-        inner = ".".join([*map(str, path), error.field])
+        inner = ".".join(filter(None, (*map(str, path), error.field)))
         return violation(inner, error.value, error.rule, error.nearest)
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         known = tuple(dict.fromkeys(_fields_at(body, path[:-1])))

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from api.schemas.descriptions import ModelSize
-from api.schemas.requests import JobRequest
+from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.catalog.spellings import model_called, model_like
@@ -38,7 +38,7 @@ class ExportRequest(JobRequest):
         stack: Name of the software that would run it, from the catalog; null: that of the format.
     """
 
-    layout: Layout
+    layout: GivenLayout
     format: ExportFormat
     stack: str | None = None
 

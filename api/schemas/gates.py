@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.schemas.requests import SweepCreate
+from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.challenge import ChallengeFindings
@@ -40,7 +40,7 @@ class GateCreate(SweepCreate):
             again. Of a registered trainer only where ``software`` says what it is.
     """
 
-    layout: Layout | None = None
+    layout: GivenLayout | None = None
     baseline: Annotated[str, Field(pattern=_NAME)] = "main"
     sets_baseline: bool = False
     test: SequentialTest = field(default_factory=SequentialTest)

@@ -7,11 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from api.schemas.requests import GivenAxes, PredictedJobRequest
+from api.schemas.requests import GivenAxes, GivenLayout, PredictedJobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.domain.jobs.job_phases import MOST_PHASES, JobPhase, PhasedJob, SwitchCost
-from autotuner.domain.layouts.layout import Layout
 from autotuner.search.job_phases.plan import PhasesPlan, PhasesQuestion
 
 __all__ = ["PhasesPlan", "PhasesRequest"]
@@ -35,7 +34,7 @@ class PhasesRequest(PredictedJobRequest):
     switch: SwitchCost = field(default_factory=SwitchCost)
     space: GivenAxes = field(default_factory=dict)
     stack: str = "torch"
-    current: Layout | None = None
+    current: GivenLayout | None = None
 
     def resolved(self, app: App) -> PhasesQuestion:
         """What is asked, with its names resolved.

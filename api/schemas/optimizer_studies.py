@@ -9,10 +9,9 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from api.documents import extended
-from api.schemas.requests import JobRequest
+from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
 from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import TrialState
 from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.domain.studies.front import front
@@ -47,7 +46,7 @@ class OptimizerStudyCreate(JobRequest):
         name: For people; need not be unique.
     """
 
-    layout: Layout
+    layout: GivenLayout
     target_loss: Annotated[float, Field(gt=0)]
     window_sequences: Annotated[int, Field(ge=1)] = 64
     space: OptimizerSpace = field(default_factory=OptimizerSpace)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from api.documents import Described, GivenFields, NameOrObject
+from api.documents import Described, GivenFields, InWords, NameOrObject
 from api.schemas.fault_traces import GivenFaultTrace
 from autotuner.bootstrap import App
 from autotuner.catalog.descriptions import BASE, NAMED_PARTS, whole_cluster, whole_model
@@ -26,6 +26,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.jobs.worst_links import at_worst
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.domain.layouts.words import fields_said
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.loss_gate import LossGate
 from autotuner.domain.runs.objective import Objective
@@ -42,6 +43,7 @@ __all__ = [
     "ExplanationRequest",
     "GivenAxes",
     "GivenCluster",
+    "GivenLayout",
     "GivenModel",
     "JobRequest",
     "LayersRequest",
@@ -79,6 +81,8 @@ AS_CLUSTERS_ARE_WRITTEN = Described(whole_cluster, BASE, NAMED_PARTS)
 GivenModel = NameOrObject[Annotated[TransformerSpec, _AS_MODELS_ARE_WRITTEN]]
 GivenCluster = NameOrObject[Annotated[Cluster, AS_CLUSTERS_ARE_WRITTEN]]
 
+GivenLayout = Annotated[Layout, InWords(fields_said, "The words that tables print: `fsdp8 tp4 mb1 sp flash bf16`.")]
+
 GivenAxes = Annotated[dict[str, Any], GivenFields(SearchSpace)]
 GivenTariff = Annotated[dict[str, Any], GivenFields(Tariff)]
 
@@ -96,7 +100,7 @@ class MeasuredRun:
         workload: Where it was not the request's.
     """
 
-    layout: Layout
+    layout: GivenLayout
     step_time_s: Annotated[float, Field(gt=0)] | None = None
     tokens_per_s: Annotated[float, Field(gt=0)] | None = None
     model: GivenModel | None = None
@@ -274,11 +278,11 @@ class PredictionRequest(PredictedJobRequest):
         objective: Without a layout: what the best is best by.
     """
 
-    layout: Layout | None = None
+    layout: GivenLayout | None = None
     space: GivenAxes = field(default_factory=dict)
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
     stack: str = "torch"
-    current: Layout | None = None
+    current: GivenLayout | None = None
     format: ExportFormat | None = None
     objective: Objective = field(default_factory=Objective)
 
@@ -314,7 +318,7 @@ class ExplanationRequest(PredictedJobRequest):
         stack: Name of the software that would run it, from the catalog.
     """
 
-    layout: Layout
+    layout: GivenLayout
     stack: str = "torch"
 
     def resolved(self, app: App) -> Job:

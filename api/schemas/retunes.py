@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from api.documents import extended
-from api.schemas.requests import SweepCreate
+from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.comparison import SequentialTest
@@ -67,7 +67,7 @@ class RetuneCreate:
     cron: str
     time_zone: str = "UTC"
     sweep: SweepCreate
-    incumbent: Layout | None = None
+    incumbent: GivenLayout | None = None
     searches: bool = True
     test: SequentialTest = field(default_factory=SequentialTest)
     on_new_environment: bool = False
@@ -103,7 +103,7 @@ class Adoption:
             named here, is from then on held to what it reaches now. Null: the better layout that the last run found.
     """
 
-    layout: Layout | None = None
+    layout: GivenLayout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster
 
 __all__ = [
+    "cluster_name",
     "for_service",
     "job_body",
     "may_be_stored",
@@ -46,8 +47,14 @@ def read_model(text: str) -> TransformerSpec:
     if not _is_file(text):
         return load_model(text)
     document, path = _document(text, "model"), Path(text)
-    name = path.resolve().parent.name if "model_type" in document else str(document.get("name", path.stem))
-    return model_described(document, name or path.stem)
+    if "model_type" in document:
+        return model_described(document, "" if document.get("_name_or_path") else _name_of_config(path))
+    return model_described(document, str(document.get("name", path.stem)) or path.stem)
+
+
+def _name_of_config(path: Path) -> str:
+    """Return the name that the path gives a ``config.json``: its own, or of the folder before it; else none."""
+    return path.parent.name if path.stem == "config" else path.stem
 
 
 def read_cluster(text: str) -> Cluster:
@@ -190,6 +197,11 @@ def for_service(text: str, *, kind: str) -> Any:
     if not _is_file(text):
         return text
     return to_dict(read_model(text) if kind == "model" else read_cluster(text))
+
+
+def cluster_name(text: str) -> str:
+    """Return the name of a cluster for people: of one that a file describes its own, and else what was written."""
+    return read_cluster(text).name if _is_file(text) else text
 
 
 def _read(kind: type[SearchSpace | TrialSettings | OptimizerSpace], text: str | None, field: str) -> dict[str, Any]:

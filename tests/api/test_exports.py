@@ -49,6 +49,21 @@ def test_an_illegal_layout_is_refused_with_its_reasons(client: httpx.Client) -> 
     assert {error["field"] for error in refused.json()["errors"]} >= {"layout.tensor_parallel_degree"}
 
 
+def test_a_layout_may_be_sent_in_the_words_that_tables_print(client: httpx.Client) -> None:
+    said = client.post("/exports", json=JOB | {"layout": "fsdp8 mb1 recompute-full", "format": "arguments"}).json()
+    spelt = client.post("/exports", json=JOB | {"layout": LAYOUT, "format": "arguments"}).json()
+    assert said == spelt
+
+
+def test_a_word_that_no_layout_has_is_refused_with_the_nearest(client: httpx.Client) -> None:
+    refused = client.post("/exports", json=JOB | {"layout": "fspd8 mb1", "format": "arguments"})
+    assert refused.status_code == 422
+    (error,) = refused.json()["errors"]
+    assert (error["field"], error["value"], error["nearest"]) == ("layout", "fspd8", "fsdp8")
+    endless = client.post("/exports", json=JOB | {"layout": "mb1 " * 1000, "format": "arguments"})
+    assert (endless.status_code, endless.json()["field"]) == (422, "layout")
+
+
 def test_an_unknown_format_names_the_nearest(client: httpx.Client) -> None:
     refused = client.post("/exports", json=JOB | {"layout": LAYOUT, "format": "megatron"})
     assert (refused.status_code, refused.json()["field"]) == (422, "format")

@@ -33,7 +33,7 @@ def dry_run(
 ) -> None:
     """Run a layout's own step at full size without values: bytes by part, FLOP and collectives of a rank."""
     from autotuner.cli.console import console, print_json, status
-    from autotuner.cli.inputs import read_cluster, read_model
+    from autotuner.cli.inputs import cluster_name, read_cluster, read_model
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.views.dry_run import dry_run_view
     from autotuner.cli.views.jobs import job_in_words, size_of
@@ -50,7 +50,7 @@ def dry_run(
         answer = run(request, progress)
     if as_json:
         return print_json({**to_dict(answer), "fullest_rank": answer.fullest.rank})
-    title = job_in_words(size_of(job.model), cluster=cluster, global_batch=global_batch, seq_len=seq_len)
+    title = job_in_words(size_of(job.model), cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len)
     console().print(dry_run_view(answer, title=f"{title}: {request.spec.layout}"))
     return None
 

@@ -64,7 +64,7 @@ def predict(
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import print_json
-    from autotuner.cli.inputs import job_body, may_be_stored, read_space
+    from autotuner.cli.inputs import cluster_name, job_body, may_be_stored, read_space
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
     from autotuner.cli.money import objective_body, price_body
@@ -81,7 +81,7 @@ def predict(
     if as_json:
         print_json(answer)
     else:
-        title = _title(answer, cluster=cluster, global_batch=global_batch, seq_len=seq_len)
+        title = _title(answer, cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len)
         _print(answer, title, compared)
     if not any(item["predicted"]["fits"] for item in answer["items"]):
         raise typer.Exit(NOTHING_FITS)

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.current import CurrentJob
+from autotuner.cli.inputs import cluster_name
 from autotuner.cli.views.jobs import job_in_words, model_in_words
 from autotuner.cli.views.rankings import prediction_table
 
@@ -38,7 +39,7 @@ def compared_view(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str,
     """What runs today beneath the best that the trainer can be told."""
     title = job_in_words(
         answer["model_size"],
-        cluster=job.cluster or "",
+        cluster=cluster_name(job.cluster or ""),
         global_batch=job.global_batch or 0,
         seq_len=job.seq_len or 0,
     )

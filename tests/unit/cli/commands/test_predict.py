@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.cli.inputs import read_model
 from tests.unit.cli.command_line import JOB, CommandLine
 
 
@@ -116,6 +117,35 @@ def test_a_config_json_of_hugging_face_is_read(cli: CommandLine) -> None:
     path.write_text(json.dumps(config))
     answer = cli.run_json("predict", "--model", str(path), *JOB[2:])
     assert answer["items"]
+
+
+CONFIG = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8}
+CONFIG |= {"num_key_value_heads": 8, "num_hidden_layers": 4, "vocab_size": 1000}
+
+
+@pytest.mark.parametrize(
+    ("file", "own", "name"),
+    [
+        ("config.json", {"_name_or_path": "lab/Tiny-4L"}, "Tiny-4L"),
+        ("tiny.json", {}, "tiny"),
+        ("Tiny-4L/config.json", {}, "Tiny-4L"),
+        ("config.json", {}, "llama"),
+    ],
+)
+def test_a_model_from_a_config_json_has_the_name_that_the_file_or_its_path_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, own: dict[str, str], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(file).parent.mkdir(exist_ok=True)
+    Path(file).write_text(json.dumps({**CONFIG, **own}))
+    assert read_model(file).name == name
+
+
+def test_the_first_line_calls_a_cluster_by_its_name_and_not_by_its_file(cli: CommandLine) -> None:
+    path = cli.directory / "written.json"
+    path.write_text('{"name": "ours", "accelerator": "h100", "num_nodes": 1}')
+    text = cli.run("predict", "--model", "llama-3-8b", "--cluster", str(path), *JOB[4:], "--limit", "1")
+    assert " on ours, 1024 sequences" in text.splitlines()[0]
 
 
 def test_predict_takes_lengths_from_a_file_or_as_a_histogram(cli: CommandLine, tmp_path: Path) -> None:
