@@ -64,6 +64,7 @@ def plan_view() -> PlanView:
         num_done=9,
         num_known=9,
         goal=request.goal,
+        workload=request.workload,
         failures=Failures(),
         change_prices=ChangePrices(),
         answer=answer,

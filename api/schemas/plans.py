@@ -330,6 +330,7 @@ class PlanView:
         computed_at: Epoch seconds; null until then.
         num_done: Pieces of work that are done.
         num_known: Pieces of work that there are as far as is known; more may come.
+        workload: Of one optimizer step.
         answer: Null until it is computed.
     """
 
@@ -338,6 +339,7 @@ class PlanView:
     num_done: int
     num_known: int
     goal: Goal
+    workload: Workload
     failures: Failures
     change_prices: ChangePrices
     answer: PlanAnswer | None
@@ -352,6 +354,7 @@ class PlanView:
             num_done=stored.num_done,
             num_known=stored.num_known,
             goal=request.goal,
+            workload=request.workload,
             failures=request.failures,
             change_prices=request.change_prices,
             answer=None if stored.answer is None else PlanAnswer.of(wire.loads(Plan, stored.answer)),

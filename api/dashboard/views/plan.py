@@ -11,7 +11,16 @@ from api.dashboard.charts.plan_front import plan_front
 from api.schemas import ContenderView, MarginalView, PlanView, ProofView
 from autotuner.domain.layouts.layout import Layout
 from autotuner.search.planning.outcome import Interval
-from autotuner.search.planning.words import amount, days, goal_in_words, money, within, worth_in_words
+from autotuner.search.planning.words import (
+    advice_in_words,
+    amount,
+    days,
+    goal_in_words,
+    money,
+    within,
+    workload_in_words,
+    worth_in_words,
+)
 
 __all__ = ["ChangeRow", "ClusterRow", "PlanPage", "StageRow"]
 
@@ -133,6 +142,7 @@ class PlanPage:
 
     Attributes:
         sentence: What to take, in a sentence without a full stop.
+        workload: How much is trained, and in which steps.
         limits: What is to be kept; empty where there are no limits.
         has_thin: Of some clusters' layouts only a part was looked through.
         hidden: Clusters that the table leaves out.
@@ -147,6 +157,7 @@ class PlanPage:
     cost_spread: str
     energy: str
     sentence: str
+    workload: str
     limits: str
     regret: str
     rows: tuple[ClusterRow, ...]
@@ -172,7 +183,8 @@ class PlanPage:
             cost=money(run.cost.median),
             cost_spread=f"80 %: {money(run.cost.low)} to {money(run.cost.high)}",
             energy=f"{amount(run.energy_kwh.median / 1e3)} MWh" if run.energy_kwh else "–",
-            sentence=f"Take {first.cluster}",
+            sentence=advice_in_words(first.cluster, first.chance_best),
+            workload=workload_in_words(view.goal, view.workload),
             limits=goal_in_words(view.goal),
             regret=money(answer.regret),
             rows=tuple(ClusterRow.of(one, is_first=one is first) for one in shown),

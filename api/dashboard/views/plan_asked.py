@@ -13,7 +13,7 @@ from autotuner.catalog.load import load_accelerator
 from autotuner.domain.jobs.workload import Workload
 from autotuner.errors import AutotunerError, InvalidInput, NotFound, quoted
 from autotuner.search.planning.amounts import read_amount, read_duration_s, read_listed, read_numbers, read_prices
-from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, Goal
 
 __all__ = ["USUAL", "PlanAsked"]
 
@@ -22,8 +22,8 @@ USUAL: Mapping[str, str] = {
     "tokens": "2T",
     "deadline": "60d",
     "price_limit": "",
-    "seq_len": "8192",
-    "global_batch_size": "1024",
+    "seq_len": str(USUAL_SEQ_LEN),
+    "global_batch_size": str(USUAL_GLOBAL_BATCH),
     "accelerators": "",
     "sizes": "",
     "network": "1",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotuner.cli.options import Json, Model, Server, Space
+from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
 
 if TYPE_CHECKING:
     from autotuner.cli.client import Client
@@ -27,10 +28,12 @@ def plan(
     price_limit: Annotated[
         str | None, typer.Option("--price-limit", help="What it may cost, in dollars: 3.5M.", rich_help_panel=_GOAL)
     ] = None,
-    seq_len: Annotated[int, typer.Option("--seq-len", help="Tokens per sequence.", rich_help_panel=_GOAL)] = 4096,
+    seq_len: Annotated[
+        int, typer.Option("--seq-len", help="Tokens per sequence.", rich_help_panel=_GOAL)
+    ] = USUAL_SEQ_LEN,
     global_batch: Annotated[
         int, typer.Option("--global-batch", help="Sequences per optimizer step.", rich_help_panel=_GOAL)
-    ] = 1024,
+    ] = USUAL_GLOBAL_BATCH,
     accelerators: Annotated[
         str | None,
         typer.Option(

@@ -10,7 +10,11 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.search.planning.words import amount, money, worth_in_words
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.wire import from_dict
+from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.whole_clusters import RECALLED
+from autotuner.search.planning.words import advice_in_words, amount, money, workload_in_words, worth_in_words
 
 __all__ = ["plan_view"]
 
@@ -35,14 +39,16 @@ def plan_view(plan: Document, *, limit: int) -> RenderableType:
 
 
 def _answer(plan: Document) -> Iterator[str]:
-    """What to take, in two lines."""
+    """What to take, how sure that is, and for which run."""
     first = plan["answer"]["contenders"][0]
     run = first["predicted"]
     yield (
-        f"Take {first['cluster']}: {_days(run['time_s'])}, {_dollars(run['cost'])}"
+        f"{advice_in_words(first['cluster'], first['chance_best'])}: {_days(run['time_s'])}, {_dollars(run['cost'])}"
         + (f", {_energy(run['energy_kwh'])}" if run["energy_kwh"] else "")
         + f", at {100 * run['mfu']:.1f} % MFU with {first['label']}"
     )
+    goal, workload = from_dict(Goal, plan["goal"]), from_dict(Workload, plan["workload"])
+    yield f"For {workload_in_words(goal, workload)} (--tokens, --global-batch, --seq-len)."
     if wanted := _wanted(plan["goal"]):
         yield f"It keeps {wanted} in {_of_hundred(first['chance_kept'])} of 100 cases{_but(plan['answer'])}."
     if len(plan["answer"]["contenders"]) == 1:
@@ -171,6 +177,8 @@ def _prices(prices: Sequence[Document]) -> RenderableType:
 
 
 def _assumed(plan: Document) -> Iterator[str]:
+    if any(RECALLED in one["source"] for one in plan["answer"]["prices"]):
+        yield f"A price that is '{RECALLED}' may be another today: give yours with --price."
     failures, changes = plan["failures"], plan["change_prices"]
     yield (
         f"Assumed: an interruption every {failures['hours_between']:,.0f} accelerator-hours that takes "

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from autotuner.domain import check
 from autotuner.errors import InvalidInput
 
-__all__ = ["Failures", "Goal"]
+__all__ = ["USUAL_GLOBAL_BATCH", "USUAL_SEQ_LEN", "Failures", "Goal"]
+
+USUAL_SEQ_LEN = 8192
+USUAL_GLOBAL_BATCH = 1024
+"""Tokens of a sequence and sequences of a step where nobody says them: as Llama 3 was trained (arXiv 2407.21783)."""
 
 _S_PER_HOUR = 3600.0
 

@@ -13,13 +13,16 @@ from autotuner.errors import InvalidInput
 from autotuner.search.planning.request import MOST_CLUSTERS, ChangePrices, PlanRequest
 from autotuner.units import GIGA, format_bytes
 
-__all__ = ["Offer", "Price", "changed", "offers", "prices_of", "rentable"]
+__all__ = ["RECALLED", "Offer", "Price", "changed", "offers", "prices_of", "rentable"]
 
 _NOT_RENTED = ("a100-64gb", "h100-64gb", "h100-96gb", "a800", "h800", "h20")
 """Parts of one owner's machine, or of one country's market: compared where somebody names them."""
 
 _GUESSED = "an assumption"
 """How the source of a price begins that nobody lists."""
+
+RECALLED = "recalled, not looked up"
+"""How the source of a price ends that nobody has read again on its date."""
 
 _SLOWER_LINKS = ("pcie4", "pcie5")
 """Nodes that are joined by no more than this are not offered unasked."""

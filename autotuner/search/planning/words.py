@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from autotuner.domain.jobs.workload import Workload
+from autotuner.search.planning.amounts import written_amount
 from autotuner.search.planning.goal import Goal
 from autotuner.units import format_count
 
-__all__ = ["amount", "days", "goal_in_words", "money", "within", "worth_in_words"]
+__all__ = [
+    "advice_in_words",
+    "amount",
+    "days",
+    "goal_in_words",
+    "money",
+    "within",
+    "workload_in_words",
+    "worth_in_words",
+]
 
 _S_PER_DAY = 86_400.0
+
+_CLEAR = 0.5
+"""A cluster with a lower chance to be the best choice is likelier not to be it."""
+
+
+def advice_in_words(cluster: str, chance_best: float) -> str:
+    """Return what to take, as sure as that is: ``Take h100-sxm:64``, or that the cluster only leads."""
+    return f"Take {cluster}" if chance_best >= _CLEAR else f"No clear choice; {cluster} leads"
+
+
+def workload_in_words(goal: Goal, workload: Workload) -> str:
+    """Return how much is trained: ``2T tokens in steps of 1,024 sequences of 8,192 tokens``."""
+    steps = f"steps of {workload.global_batch_size:,} sequences of {workload.seq_len:,} tokens"
+    return f"{written_amount(goal.num_tokens)} tokens in {steps}"
 
 
 def amount(value: float) -> str:

@@ -11,11 +11,19 @@ SMALL = ("--accelerators", "h100", "--sizes", "16", "--space", '{"recompute": ["
 def test_a_plan_says_what_to_take_and_what_it_takes(cli: CommandLine) -> None:
     text = cli.run("plan", *RUN, *SMALL, "--deadline", "30d")
     assert "Take h100-sxm:16: " in text
+    assert "For 100B tokens in steps of 256 sequences of 8,192 tokens (--tokens, --global-batch, --seq-len)." in text
     assert "keeps the deadline of 30 days" in text
     assert "What more would buy" in text
     assert "twice the network" in text
     assert "Modal price list, per second times 3,600, 2026-05-07" in text
     assert "arXiv 2407.21783" in text
+
+
+def test_a_price_that_nobody_looked_up_is_said_to_be_recalled(cli: CommandLine) -> None:
+    recalled = cli.run("plan", *RUN, "--accelerators", "b200", *SMALL[2:])
+    assert "Modal price list, per second times 3,600; recalled, not looked up" in " ".join(recalled.split())
+    assert "may be another today: give yours with --price" in recalled
+    assert "recalled" not in cli.run("plan", *RUN, *SMALL)
 
 
 def test_own_prices_are_called_yours(cli: CommandLine) -> None:
