@@ -113,6 +113,7 @@ class _Node:
             exit_code=exit_code,
             timed_out=timed_out,
             oom_killed=keeper.kernel_oom_kills() > oom_kills,
+            told_to_end=self._told_to_end.is_set(),
             is_trainer=bool(self._task.command),
         )
         return 0 if exit_code == 0 and not timed_out else 1

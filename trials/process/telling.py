@@ -75,7 +75,7 @@ class Teller:
             for line in self._new_lines(path):
                 self._tell({"type": "told", "file": path.name, "line": line})
 
-    def ended(self, *, exit_code: int, timed_out: bool, oom_killed: bool, is_trainer: bool) -> None:
+    def ended(self, *, exit_code: int, timed_out: bool, oom_killed: bool, told_to_end: bool, is_trainer: bool) -> None:
         """The last lines: what is left to forward, the ranks' logs, and how it ended."""
         self.forward()
         if exit_code != 0 and not is_trainer:
@@ -88,6 +88,7 @@ class Teller:
                 "deaths": json.loads(self.deaths.read_text()) if self.deaths.exists() else [],
                 "timed_out": timed_out,
                 "oom_killed": oom_killed,
+                "told_to_end": told_to_end,
             }
         )
 

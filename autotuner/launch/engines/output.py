@@ -36,12 +36,14 @@ class NodeEnd:
     Attributes:
         exit_code: Of torchrun or of the trainer's command; below zero is the signal that ended it.
         deaths: Ranks that died of themselves.
+        told_to_end: The node got SIGTERM, which engines send for whoever ends a job.
     """
 
     exit_code: int
     deaths: tuple[Death, ...]
     timed_out: bool
     oom_killed: bool
+    told_to_end: bool
 
 
 class JobOutput:
@@ -172,6 +174,7 @@ class _End:
     deaths: tuple[tuple[int, ...], ...] = ()
     timed_out: bool = False
     oom_killed: bool = False
+    told_to_end: bool = False
 
 
 def _read(kind: type[T], document: Mapping[str, Any]) -> T:
@@ -197,6 +200,7 @@ def _node_end(end: _End) -> NodeEnd:
         deaths=tuple(Death(rank=death[0], exit_code=death[1]) for death in end.deaths if len(death) == 2),
         timed_out=end.timed_out,
         oom_killed=end.oom_killed,
+        told_to_end=end.told_to_end,
     )
 
 

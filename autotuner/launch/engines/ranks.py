@@ -113,11 +113,15 @@ class EngineRanks:
     def end(self, *, grace_s: float) -> tuple[int, ...]:
         """End the job, unless its nodes end by themselves; engines name no processes that they could not end."""
         self._await_ends(grace_s)
-        if self._output.has_ended and self._leaves_by_itself():
+        has_left = self._output.has_ended and self._leaves_by_itself()
+        self._note_interruption()  # before this side itself tells nodes to end
+        is_lost = self.status.phase is EngineJobPhase.LOST
+        if has_left and not is_lost:
             return ()
-        is_gone = self._cancelled()
+        is_gone = self._cancelled()  # a lost job too: its engine may have queued it again
         if not is_gone:
             _log.error("engine.job_left", handle=self._handle)
+        if not is_gone and not is_lost:
             self._look()  # an engine that cannot end a job may know by now that its nodes are out of reach
         self._pump()
         return ()
@@ -131,6 +135,18 @@ class EngineRanks:
             nodes = ", ".join(map(str, silent))
             detail = f"node {nodes} fell silent" if len(silent) == 1 else f"nodes {nodes} fell silent"
             self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
+
+    def _note_interruption(self) -> None:
+        """Take the job for lost if SIGTERM ended its nodes and no node failed without it; nobody here has sent any."""
+        told = [node_rank for node_rank, end in sorted(self._output.ends.items()) if end.told_to_end]
+        failed = any(end.exit_code != 0 and not end.told_to_end for end in self._output.ends.values())
+        if not told or failed or self.status.phase is EngineJobPhase.LOST:
+            return
+        nodes = f"node{'s' if len(told) > 1 else ''} {', '.join(map(str, told))}"
+        detail = f"{nodes} got SIGTERM, and not from the autotuner"
+        if self.status.phase.is_over and self.status.detail:
+            detail = f"{self.status.detail}: {detail}"
+        self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
 
     def _leaves_by_itself(self) -> bool:
         deadline = time.monotonic() + min(_LEAVING_S, self._patience_s)

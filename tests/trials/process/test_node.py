@@ -69,6 +69,18 @@ def test_a_commands_lines_come_out_between_its_start_and_its_end() -> None:
     assert (code, lines[-1]["exit_code"]) == (0, 0)
 
 
+def test_a_node_says_whether_somebody_told_it_to_end() -> None:
+    lines, _ = told(task(*python("raise SystemExit(1)")))
+    assert lines[-1]["told_to_end"] is False
+    process = node(task(*python("import time; print('runs', flush=True); time.sleep(600)")))
+    assert process.stdout is not None
+    while b'"runs"' not in process.stdout.readline():
+        pass
+    process.terminate()
+    output, _ = process.communicate(timeout=100.0)
+    assert lines_of(output)[-1]["told_to_end"] is True
+
+
 def test_a_command_knows_its_node_and_its_files() -> None:
     code = "import sys; print(open(sys.argv[1]).read(), *sys.argv[2:])"
     command = (*python(code), "{folder}/layout.txt", "{num_nodes}", "{node_rank}", "{ranks_per_node}")

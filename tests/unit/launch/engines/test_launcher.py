@@ -72,6 +72,46 @@ def test_a_rank_whose_peers_node_fell_silent_says_nothing_of_the_trial(tmp_path:
     assert watcher.jobs[-1].phase is EngineJobPhase.LOST
 
 
+def test_a_job_whose_nodes_somebody_else_ended_is_interrupted(tmp_path: Path) -> None:
+    """The nodes had time to report their end, and the engine says no more than that the job is over."""
+    ended = JobStatus(phase=EngineJobPhase.ENDED, detail="FAILED: NonZeroExitCode")
+    engine = Scripted(RUNNING, ended, printed=lambda _: told(type="node", exit_code=-15, told_to_end=True))
+    watcher = Watcher()
+    why = "FAILED: NonZeroExitCode: nodes 0, 1 got SIGTERM, and not from the autotuner"
+    outcome = launcher(tmp_path, engine).run(trial(), watcher)
+    assert outcome == Stopped(reason="infrastructure", detail=f"scripted lost the job: {why}")
+    assert watcher.jobs[-1].phase is EngineJobPhase.LOST
+
+
+def test_a_trainer_that_leaves_in_good_order_because_it_is_told_to_is_interrupted(tmp_path: Path) -> None:
+    engine = Scripted(RUNNING, ENDED, printed=lambda _: told(type="node", exit_code=0, told_to_end=True))
+    outcome = launcher(tmp_path, engine).run(by_trainer(trial(), registered()), Watcher())
+    assert isinstance(outcome, Stopped)
+    assert outcome.reason == "infrastructure"
+
+
+def test_a_job_in_which_one_node_failed_by_itself_is_a_crash_though_its_engine_then_ended_the_others(
+    tmp_path: Path,
+) -> None:
+    def first_fails(node_rank: int) -> bytes:
+        return told(type="node", exit_code=1, told_to_end=node_rank > 0)
+
+    outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=first_fails)).run(trial(), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind == FailureKind.CRASH
+
+
+def test_nodes_that_the_autotuner_itself_ends_are_not_interrupted(tmp_path: Path) -> None:
+    """A job runs far past its time limit, and is cancelled for it."""
+    end = told(type="node", exit_code=-15, told_to_end=True)
+    engine = Scripted(RUNNING, printed=lambda _: end if engine.cancelled else b"")
+    name, running = job_name(trial().trial_id, 0, 0), EngineJobPhase.RUNNING
+    job = EngineJob(engine="scripted", name=name, handle="#0", submitted_at=1.0, phase=running, started_at=1.0)
+    outcome = launcher(tmp_path, engine).run(trial(jobs=(job,)), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind == FailureKind.TIMEOUT
+
+
 def test_a_measurement_that_was_told_before_the_nodes_were_lost_counts(tmp_path: Path) -> None:
     def first_node_alone(node_rank: int) -> bytes:
         return b"" if node_rank else measured(0)
