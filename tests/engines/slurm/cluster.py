@@ -53,6 +53,8 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 SlurmdParameters=config_overrides
 ReturnToService=2
 MinJobAge={min_job_age_s}
@@ -66,6 +68,7 @@ NodeName={nodes} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_ports} CPUs={
 SocketsPerBoard=1 CoresPerSocket={cores} ThreadsPerCore=1 RealMemory=8000 State=UNKNOWN
 PartitionName=short Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=closed Nodes=ALL MaxTime=INFINITE State=DOWN
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=2 State=UP
 """
 
 

@@ -6,8 +6,9 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJobPhase
@@ -24,6 +25,9 @@ __all__ = ["SlurmEngine"]
 _FIRST_POLL_S = 0.25
 _LAST_POLL_S = 4.0
 """How soon after scancel the job is asked after, and how seldom at last: twice as seldom each time."""
+
+_PAUSED = ("SUSPENDED", "STOPPED")
+"""States of a job that keeps its nodes and does not compute: preemption with ``PreemptMode=SUSPEND`` is one cause."""
 
 _GONE_NODE = re.compile(r"down|fail|\*")
 """In the state of a node that is gone, or has not answered the controller for a while."""
@@ -105,10 +109,14 @@ class SlurmEngine:
         return None if number is None else _handle(number, name)
 
     def look(self, handle: str) -> JobStatus:
-        """As its nodes say, else as squeue does, else as sacct remembers."""
+        """As its nodes say, else as squeue does, else as sacct remembers.
+
+        Slurm has to say why nodes were told to end, unless this side cancelled the job.
+        """
         name, folder = self._job(handle)
-        ended = folder.nodes_ended()
-        if _all(ended):
+        ends = folder.node_ends()
+        was_told = any(end and end.get("told_to_end") for end in ends) and not folder.is_cancelled
+        if _all(ends) and not was_told:
             return JobStatus(phase=EngineJobPhase.ENDED)
         number = folder.number() or _number(handle)
         if folder.was_restarted:
@@ -118,8 +126,11 @@ class SlurmEngine:
         row = self._row(name, number)
         if row is None:
             return JobStatus(phase=EngineJobPhase.LOST, detail=f"Slurm has forgotten job {number}")
-        if row.phase is EngineJobPhase.RUNNING and any(ended) and (gone := self._gone_nodes(row)):
+        if row.phase is EngineJobPhase.RUNNING and any(ends) and (gone := self._gone_nodes(row)):
             return JobStatus(phase=EngineJobPhase.LOST, detail=gone)
+        if row.phase is EngineJobPhase.QUEUED and was_told:
+            detail = _joined(f"job {number} was requeued, and not by the autotuner", row.reason)
+            return JobStatus(phase=EngineJobPhase.LOST, detail=detail)
         return self._status(row, folder)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
@@ -127,18 +138,24 @@ class SlurmEngine:
         return self._job(handle)[1].read(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """By scancel, of every job of that name; then wait until Slurm has ended it, as long as the settings say."""
+        """By scancel, of every job of that name; then wait until Slurm has ended it, as long as the settings say.
+
+        A job whose nodes have all ended is cancelled too, as far as Slurm answers: it may have been requeued.
+        """
         name, folder = self._job(handle)
         folder.cancelled()
         deadline, wait_s = time.monotonic() + self._settings.cancel_s, _FIRST_POLL_S
-        while not _all(folder.nodes_ended()):
+        try:
             self._scancel(name)
-            if not self._active(name):
-                break
+        except EngineUnavailable:
+            if not _all(folder.node_ends()):
+                raise
+        while not _all(folder.node_ends()) and self._active(name):
             if time.monotonic() > deadline:
                 return False
             time.sleep(wait_s)
             wait_s = min(2.0 * wait_s, _LAST_POLL_S)
+            self._scancel(name)
         return True
 
     def forget(self, handle: str) -> None:
@@ -171,6 +188,8 @@ class SlurmEngine:
                 return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, folder.complaint()))
             case EngineJobPhase.ENDED if row.state == "CANCELLED" and not folder.is_cancelled:
                 return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, "not by the autotuner"))
+            case EngineJobPhase.RUNNING if row.state in _PAUSED:  # its time limit and its step times go on
+                return JobStatus(phase=EngineJobPhase.LOST, detail=detail)
         return JobStatus(phase=row.phase, detail=detail)
 
     def _gone_nodes(self, row: JobRow) -> str:
@@ -192,9 +211,9 @@ class SlurmEngine:
         return [row for row in self._queue.jobs(name, since=time.monotonic()) if not row.phase.is_over]
 
 
-def _all(ended: Sequence[bool]) -> bool:
-    """Whether every node has said how it ended."""
-    return bool(ended) and all(ended)
+def _all(ends: Sequence[Mapping[str, Any] | None]) -> bool:
+    """Return whether every node has said how it ended."""
+    return bool(ends) and all(ends)
 
 
 def _handle(number: int, name: str) -> str:

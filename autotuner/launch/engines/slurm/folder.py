@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.domain.wire import dumps
@@ -95,14 +96,14 @@ class JobFolder:
         with self._work():
             return any(path.stat().st_size for path in self.path.glob("node-*.out"))
 
-    def nodes_ended(self) -> list[bool]:
-        """Of each node, whether it has said how it ended; empty where nothing is known of the job."""
+    def node_ends(self) -> list[Mapping[str, Any] | None]:
+        """Return each node's last line, None for a node that runs; an empty list if nothing is known of the job."""
         with self._work():
             try:
                 num_nodes = int(json.loads((self.path / "task.json").read_text())["num_nodes"])
             except (FileNotFoundError, ValueError, KeyError):
                 return []
-            return [self._has_ended(node_rank) for node_rank in range(num_nodes)]
+            return [self._end(node_rank) for node_rank in range(num_nodes)]
 
     def complaint(self) -> str:
         """The last that a node, or else the batch script, wrote to standard error."""
@@ -119,13 +120,14 @@ class JobFolder:
     def _output(self, node_rank: int) -> Path:
         return self.path / f"node-{node_rank}.out"
 
-    def _has_ended(self, node_rank: int) -> bool:
+    def _end(self, node_rank: int) -> Mapping[str, Any] | None:
         path = self._output(node_rank)
         if not path.exists():
-            return False
+            return None
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            return any(map(_is_end, reversed(file.read().splitlines(keepends=True))))
+            ends = map(_read_end, reversed(file.read().splitlines(keepends=True)))
+            return next((end for end in ends if end is not None), None)
 
     def _number(self, file: str) -> int | None:
         with self._work():
@@ -142,12 +144,12 @@ class JobFolder:
             raise EngineUnavailable(f"the shared folder {self.path.parent}: {error}") from error
 
 
-def _is_end(line: bytes) -> bool:
-    """Whether a node says with this line how it ended."""
+def _read_end(line: bytes) -> Mapping[str, Any] | None:
+    """Return the line's document if a node says in it how it ended."""
     if not line.startswith(PREFIX) or not line.endswith(b"\n"):
-        return False
+        return None
     try:
         document = json.loads(line.removeprefix(PREFIX))
     except (ValueError, RecursionError):
-        return False
-    return isinstance(document, dict) and document.get("type") == "node"
+        return None
+    return document if isinstance(document, dict) and document.get("type") == "node" else None

@@ -234,6 +234,54 @@ def test_a_job_that_we_cancelled_has_ended_and_one_that_somebody_else_did_is_los
     assert made.look(handle) == JobStatus(phase=EngineJobPhase.ENDED, detail="CANCELLED")
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "phase", "detail"),
+    [
+        ("COMPLETING", "None", EngineJobPhase.RUNNING, "COMPLETING"),
+        ("CANCELLED", "None", EngineJobPhase.LOST, "CANCELLED: not by the autotuner"),
+        ("PREEMPTED", "None", EngineJobPhase.LOST, "PREEMPTED"),
+        ("NODE_FAIL", "NodeDown", EngineJobPhase.LOST, "NODE_FAIL: NodeDown"),
+        ("FAILED", "NonZeroExitCode", EngineJobPhase.ENDED, "FAILED: NonZeroExitCode"),
+        (
+            "PENDING",
+            "BeginTime",
+            EngineJobPhase.LOST,
+            "job 41 was requeued, and not by the autotuner: BeginTime",
+        ),
+    ],
+)
+def test_slurm_says_why_nodes_were_told_to_end(
+    tmp_path: Path, slurm: ScriptedSlurm, state: str, reason: str, phase: EngineJobPhase, detail: str
+) -> None:
+    """Nodes have the time to report that they end, so their report alone says nothing of the trial."""
+    made = engine(tmp_path, slurm)
+    handle = made.submit(order())
+    for node_rank in (0, 1):
+        say(tmp_path, node_rank, {"type": "node", "exit_code": -15, "told_to_end": True})
+    slurm.list_as(41, state, reason)
+    assert made.look(handle) == JobStatus(phase=phase, detail=detail)
+
+
+def test_nodes_that_we_told_to_end_are_believed_and_slurm_is_not_asked(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    made = engine(tmp_path, slurm)
+    handle = made.submit(order())
+    assert made.cancel(handle)
+    for node_rank in (0, 1):
+        say(tmp_path, node_rank, {"type": "node", "exit_code": -15, "told_to_end": True})
+    slurm.goes_away()
+    assert made.look(handle) == JobStatus(phase=EngineJobPhase.ENDED)
+
+
+def test_a_suspended_job_is_lost_since_its_time_limit_and_its_step_times_go_on(
+    tmp_path: Path, slurm: ScriptedSlurm
+) -> None:
+    made = engine(tmp_path, slurm)
+    handle = made.submit(order())
+    say(tmp_path, 0, {"type": "node_started"})
+    slurm.list_as(41, "SUSPENDED", nodes="n[1-2]")
+    assert made.look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail="SUSPENDED on n[1-2]")
+
+
 def test_a_job_of_which_one_node_ended_and_another_is_down_is_lost(tmp_path: Path, slurm: ScriptedSlurm) -> None:
     made = engine(tmp_path, slurm)
     handle = made.submit(order())
@@ -281,6 +329,27 @@ def test_cancel_ends_every_job_of_the_name_and_no_other_users(tmp_path: Path, sl
     assert program == "scancel"
     assert whose.startswith("--user=")
     assert which == f"--name={NAME}"
+
+
+def test_cancel_ends_a_requeued_job_whose_nodes_have_ended(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    made = engine(tmp_path, slurm)
+    handle = made.submit(order())
+    end(tmp_path, 0)
+    end(tmp_path, 1)
+    slurm.list_as(41, "PENDING", "BeginTime")
+    assert made.cancel(handle)
+    assert slurm.listed == []
+
+
+def test_cancel_needs_no_controller_where_all_nodes_have_ended(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    made = engine(tmp_path, slurm)
+    handle = made.submit(order())
+    slurm.goes_away()
+    with pytest.raises(EngineUnavailable):
+        made.cancel(handle)
+    end(tmp_path, 0)
+    end(tmp_path, 1)
+    assert made.cancel(handle)
 
 
 def test_cancel_says_so_where_the_job_will_not_end(tmp_path: Path, slurm: ScriptedSlurm) -> None:

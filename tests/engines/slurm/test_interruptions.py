@@ -1,0 +1,233 @@
+"""Whatever ends a job of a real Slurm, other than its own program, is an interruption with Slurm's reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trainer import ExportFormat, Trainer
+from autotuner.domain.runs.trial import Outcome, Stopped
+from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.engines.slurm.commands import SlurmCommands
+from autotuner.launch.engines.slurm.engine import SlurmEngine
+from autotuner.launch.engines.slurm.settings import SlurmSettings
+from autotuner.launch.trainers.registration import Registration
+from tests.contracts.held import HeldEngine
+from tests.engines.slurm.cluster import SlurmCluster
+from tests.engines.slurm.conftest import own_settings, table
+from tests.system.service import until
+from tests.trainers.registered import by_trainer
+from tests.trials.launching import ENDLESS, Watcher, left_over, spec
+
+pytestmark = pytest.mark.engine
+
+PACED = Path(__file__).with_name("paced.py")
+
+COMMAND = ("{python}", "-S", str(PACED), "{node_rank}", "{num_nodes}", "{master_address}", "{master_port}", "{steps}")
+
+TRAINER = Registration(
+    trainer=Trainer(name="paced", format=ExportFormat.ARGUMENTS, fixed={"precision": "fp32"}),
+    command=COMMAND,
+    working_directory=PACED.parent,
+)
+"""Runs on two nodes and needs no torch; each of its steps takes a tenth of a second or more."""
+
+FINITE = replace(ENDLESS, measured_steps=30, max_measured_steps=30)
+"""Goes on for seconds after its first step, and ends by itself."""
+
+OTHER_USER = "nobody"
+
+Act = Callable[[str], object]
+"""Gets the number of the job that has just told its first step."""
+
+
+@pytest.fixture
+def held(slurm: SlurmCluster) -> HeldEngine:
+    slurm.calm()
+    return HeldEngine(lambda folder: table(slurm), lose_node=lambda *_: None, trainers={"paced": TRAINER})
+
+
+def trial_of(held: HeldEngine, name: str, **changes: object) -> TrialSpec:
+    """A trial of the trainer on both nodes."""
+    trial = by_trainer(spec(name, ENDLESS), TRAINER)
+    return replace(trial, cluster=held.cluster, **changes)  # type: ignore[arg-type]
+
+
+def run(launcher: EngineLauncher, trial: TrialSpec, act: Act) -> tuple[Outcome, EngineJob]:
+    """Return the outcome and the last that the trial's watcher heard of its job; nothing of the job is left."""
+    watcher = Watcher(at_first_step=lambda: act(watcher.jobs[-1].handle.split(":")[0]))
+    outcome = launcher.run(trial, watcher)
+    launcher.close()
+    assert left_over(trial.trial_id) == []
+    return outcome, watcher.jobs[-1]
+
+
+def assert_interrupted(outcome: Outcome, job: EngineJob, reason: str) -> None:
+    """The trial will be tried again, and says why in Slurm's words."""
+    assert isinstance(outcome, Stopped), outcome
+    assert outcome.reason == "infrastructure"
+    assert reason in outcome.detail
+    assert job.phase is EngineJobPhase.LOST
+    assert reason in job.detail
+
+
+def test_a_job_that_an_operator_cancels_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
+    outcome, job = run(
+        held.launcher(tmp_path),
+        trial_of(held, "scancel"),
+        lambda number: slurm.run("scancel", number),
+    )
+    assert_interrupted(outcome, job, "CANCELLED: not by the autotuner")
+
+
+def test_a_trial_of_our_own_decoder_is_interrupted_as_one_of_a_trainer_is(
+    held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    outcome, job = run(
+        held.launcher(tmp_path),
+        spec("decoder", ENDLESS, cluster=held.cluster),
+        lambda number: slurm.run("scancel", number),
+    )
+    assert_interrupted(outcome, job, "CANCELLED: not by the autotuner")
+
+
+def test_a_job_of_one_user_that_another_user_cancels_is_interrupted(
+    held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    """The jobs belong to an ordinary user; root, who is Slurm's administrator here, cancels one."""
+    slurm.folder.chmod(0o755)
+    settings = SlurmSettings(**own_settings(slurm) | python_for_all())
+    engine = SlurmEngine("held", settings, as_other_user(slurm), fresh_s=0.0)
+    launcher = EngineLauncher(held.registration(tmp_path), tmp_path / "trials", held.trainers, engine)
+    owners: list[str] = []
+
+    def cancel(number: str) -> None:
+        owners.append(slurm.run("squeue", "--noheader", f"--jobs={number}", "--format=%u").stdout.strip())
+        slurm.run("scancel", number)
+
+    with files_for_all():
+        outcome, job = run(launcher, trial_of(held, "another"), cancel)
+    assert owners == [OTHER_USER]
+    assert_interrupted(outcome, job, "CANCELLED: not by the autotuner")
+
+
+def test_a_job_that_a_higher_partition_preempts_is_interrupted(
+    held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    urgent = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+    outcome, job = run(
+        held.launcher(tmp_path),
+        trial_of(held, "preempted"),
+        lambda number: slurm.run("sbatch", *urgent),
+    )
+    assert_interrupted(outcome, job, "PREEMPTED")
+    assert len(slurm.jobs("RUNNING")) == 1, "the job that preempted it runs"
+
+
+def test_a_job_that_an_operator_requeues_is_interrupted_and_does_not_start_again(
+    held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    def requeue(number: str) -> None:
+        slurm.run("scontrol", "update", f"jobid={number}", "requeue=1")  # the autotuner asks for no requeueing
+        slurm.run("scontrol", "requeue", number)
+
+    outcome, job = run(held.launcher(tmp_path), trial_of(held, "requeued"), requeue)
+    assert_interrupted(outcome, job, "was requeued, and not by the autotuner")
+    until("Slurm has no job left", lambda: slurm.jobs("PENDING,RUNNING,COMPLETING") == [])
+
+
+def test_a_job_that_an_operator_suspends_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
+    outcome, job = run(
+        held.launcher(tmp_path),
+        trial_of(held, "suspended"),
+        lambda number: slurm.run("scontrol", "suspend", number),
+    )
+    assert_interrupted(outcome, job, "SUSPENDED")
+
+
+def test_a_job_whose_node_is_set_down_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
+    outcome, job = run(
+        held.launcher(tmp_path),
+        trial_of(held, "downed"),
+        lambda number: slurm.run("scontrol", "update", "nodename=n2", "state=down", "reason=broken"),
+    )
+    slurm.run("scontrol", "update", "nodename=n2", "state=resume", check=False)  # it may have come back by itself
+    assert_interrupted(outcome, job, "NODE_FAIL")
+
+
+def test_a_job_whose_node_is_drained_runs_to_its_end_and_the_next_one_waits_and_says_why(
+    held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    outcome, _ = run(
+        held.launcher(tmp_path),
+        trial_of(held, "drained", settings=FINITE),
+        lambda number: slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=maintenance"),
+    )
+    assert isinstance(outcome, Measurement)
+    waiting = Waiting(slurm)
+    launcher = held.launcher(tmp_path)
+    assert isinstance(launcher.run(trial_of(held, "next", settings=FINITE), waiting), Measurement)
+    launcher.close()
+    assert waiting.reasons
+    assert all("n2" in reason or "DRAINED" in reason.upper() for reason in waiting.reasons)
+
+
+class Waiting(Watcher):
+    """Has the drained node take jobs again as soon as the job says why it waits."""
+
+    def __init__(self, slurm: SlurmCluster) -> None:
+        super().__init__()
+        self._slurm = slurm
+        self.reasons: list[str] = []
+
+    def on_job(self, job: EngineJob) -> None:
+        super().on_job(job)
+        if job.phase is EngineJobPhase.QUEUED and job.detail not in ("", "None", "Priority", "Resources"):
+            self.reasons.append(job.detail)
+            self._slurm.resume()
+
+
+def as_other_user(slurm: SlurmCluster) -> Callable[..., str]:
+    """Runs Slurm's programs as an ordinary user, whom the jobs then belong to."""
+    commands = SlurmCommands(timeout_s=30.0, slurm_conf=str(slurm.conf))
+    become = (f"--reuid={OTHER_USER}", "--regid=nogroup", "--clear-groups")
+
+    def command(program: str, *arguments: str) -> str:
+        renamed = [argument.replace("--user=root", f"--user={OTHER_USER}") for argument in arguments]
+        return commands("setpriv", *become, program, *renamed)
+
+    return command
+
+
+def python_for_all() -> dict[str, object]:
+    """An interpreter, and this package's paths, that an ordinary user can read."""
+    paths = os.pathsep.join((str(Path(__file__).parents[3]), sysconfig.get_paths()["purelib"]))
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for python in filter(None, (sys.executable, shutil.which(version, path="/usr/bin:/usr/local/bin"))):
+        become = ("setpriv", f"--reuid={OTHER_USER}", "--regid=nogroup", "--clear-groups")
+        command = (*become, "env", f"PYTHONPATH={paths}", python, "-B", "-c", "import trials.process.node")
+        if subprocess.run(command, capture_output=True, check=False, cwd="/").returncode == 0:
+            return {"python": python, "setup": [f"export PYTHONPATH={paths} PYTHONDONTWRITEBYTECODE=1"]}
+    raise RuntimeError(f"this test needs {version} and this checkout where the user {OTHER_USER} can read them")
+
+
+@contextmanager
+def files_for_all() -> Iterator[None]:
+    """Folders that are made meanwhile let every user write."""
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
