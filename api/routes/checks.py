@@ -18,8 +18,9 @@ router = APIRouter(tags=["models and clusters"])
 
 @router.get("/engines", responses=problems())
 def list_engines(app: AppOf) -> Document[EngineList]:
-    """List the engines that a cluster can name (`engine`), with their queues, and ask each whether it answers.
+    """List the engines that a cluster can name (`engine`), with their queues.
 
+    Each is asked whether it answers and has its queues.
     How each is reached stays with the operator who registered it.
     """
     return EngineList(items=tuple(app.engine_standings()))

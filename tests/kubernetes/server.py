@@ -64,11 +64,15 @@ class ApiServer:
     Attributes:
         requests: Method and path of all that were made.
         num_bookmarks: Sent so far.
+        namespaces: Names of those that the cluster has; None: nobody may list them.
+        local_queues: Names of Kueue's queues; None: there is no Kueue.
     """
 
     def __init__(self, objects: Objects, kubelet: Kubelet, faults: Faults) -> None:
         self.objects, self.kubelet, self.faults = objects, kubelet, faults
         self.has_job_sets = True
+        self.namespaces: list[str] | None = ["default", "training"]
+        self.local_queues: list[str] | None = None
         self.requests: list[str] = []
         self.num_bookmarks = 0
         self.generation = 0
@@ -206,6 +210,10 @@ class _Handler(BaseHTTPRequestHandler):
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": self._groups()}
         if path in _APIS:
             return self._resources(path)
+        if path == "/api/v1/namespaces":
+            return self._named("NamespaceList", self.api.namespaces, 403)
+        if path.startswith("/apis/kueue.x-k8s.io/v1beta1/") and path.endswith("/localqueues"):
+            return self._named("LocalQueueList", self.api.local_queues, 404)
         place = self._place()
         if place["below"] == "log":
             self._log(place["name"])
@@ -221,6 +229,12 @@ class _Handler(BaseHTTPRequestHandler):
             version = str(self.api.objects.version)
         kind = _APIS[place["api"]][place["plural"]]
         return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": items}
+
+    def _named(self, kind: str, names: list[str] | None, status: int) -> Document:
+        """Objects of which no more than the name counts; that status where there are none to see."""
+        if names is None:
+            raise Refused(status, "Forbidden" if status == 403 else "NotFound", f"no {kind} for you")
+        return {"kind": kind, "metadata": {}, "items": [{"metadata": {"name": name}} for name in names]}
 
     def _resources(self, path: str) -> Document:
         if "jobset" in path and not self.api.has_job_sets:

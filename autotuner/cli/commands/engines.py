@@ -8,7 +8,7 @@ __all__ = ["engines"]
 
 
 def engines(server: Server = None, as_json: Json = False) -> None:
-    """List the engines that a cluster may name, and ask each whether it answers."""
+    """List the engines that a cluster may name, and ask each whether it answers and has its queues."""
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, plain_table, print_json
 
@@ -21,7 +21,7 @@ def engines(server: Server = None, as_json: Json = False) -> None:
         table.add_row(
             each["name"],
             each["kind"],
-            "answers" if each["answers"] else "silent",
+            "answers" if each["answers"] else "not ready",
             ", ".join(each["queues"]) or "-",
             "-" if each["max_parallel_trials"] is None else str(each["max_parallel_trials"]),
             each["answer"],

@@ -20,7 +20,7 @@ from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.sentences import each_link_said, failure_said, links_said, stored_said, trial_said
 from autotuner.launch.checks.small_trial import benchmark_spec, small_trial
 from autotuner.launch.checks.watcher import CheckWatcher
-from autotuner.launch.engines.engine import EngineUnavailable
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.reports import TrialFiles
 from autotuner.ports import Store
@@ -89,7 +89,10 @@ class CheckRun:
 
     def _ask(self, launcher: EngineLauncher) -> None:
         try:
-            answer = launcher.engine.check()
+            queue = launcher.registration.placed(self._cluster).queue
+            answer = launcher.engine.check((queue,) if queue else ())
+        except EngineRefused as error:
+            raise _CheckFailed(f"the engine {self._cluster.engine} cannot take its jobs: {error}") from error
         except EngineUnavailable as error:
             raise _CheckFailed(f"the engine {self._cluster.engine} does not answer: {error}") from error
         if not self._hold.check.findings.engine:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Protocol
 
 from autotuner.domain.jobs.cluster import Cluster
@@ -10,7 +12,7 @@ from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.node_task import NodeTask
 from autotuner.errors import AutotunerError
 
-__all__ = ["Engine", "EngineRefused", "EngineUnavailable", "JobOrder", "JobStatus"]
+__all__ = ["Engine", "EngineRefused", "EngineUnavailable", "JobOrder", "JobStatus", "check_exist"]
 
 
 class EngineUnavailable(AutotunerError):
@@ -64,11 +66,15 @@ class Engine(Protocol):
         """Why no job on that cluster can be started, as a sentence, from what is known without asking the engine."""
         ...
 
-    def check(self) -> str:
-        """What answers, with its version, as a few words for a person.
+    def check(self, queues: Sequence[str] = ()) -> str:
+        """Return what answers, with its version, as a few words for a person.
+
+        Args:
+            queues: Queues that clusters may name.
 
         Raises:
-            EngineUnavailable: Nothing does, and why.
+            EngineUnavailable: Nothing answers, and why.
+            EngineRefused: The engine answers but could take no job: it has no such queue, or grants no right.
         """
         ...
 
@@ -103,3 +109,21 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release what is kept from one call to the next; jobs go on."""
         ...
+
+
+def check_exist(what: str, names: Sequence[str], existing: Collection[str]) -> None:
+    """Check that an engine has everything that its operator named.
+
+    Args:
+        what: The kind of thing, such as ``partition``.
+        names: Named by the operator.
+        existing: What the engine has.
+
+    Raises:
+        EngineRefused: A name is missing; with the nearest name that exists.
+    """
+    for name in names:
+        if name not in existing:
+            nearest = get_close_matches(name, existing, 1, cutoff=0.0)
+            hint = f"; the nearest is {nearest[0]} (there are: {', '.join(sorted(existing))})" if nearest else ""
+            raise EngineRefused(f"there is no {what} {name}{hint}")

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.errors import InvalidInput
-from autotuner.launch.engines.engine import Engine, EngineUnavailable
+from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable
 from autotuner.launch.engines.registration import EngineRegistration
 from autotuner.launch.simulation.scenario import SCENARIOS
 
@@ -25,8 +25,8 @@ class EngineStanding:
         kind: Slurm, Kubernetes, Ray, emulated nodes; ``local`` and ``simulated`` are their own.
         queues: What a cluster's ``queue`` may say; the first is the default.
         max_parallel_trials: Jobs that may wait or run at once; null: as many as there is room for.
-        answers: Whether it answered just now.
-        answer: What it said, with its version, or why nothing did.
+        answers: Whether it answered just now and has all of its queues.
+        answer: What it said, with its version; or why it did not answer, or what it lacks.
     """
 
     name: str
@@ -62,8 +62,8 @@ def ask_engines(registered: Mapping[str, EngineRegistration], engines: Mapping[s
 
 def _asked(registration: EngineRegistration, engine: Engine) -> EngineStanding:
     try:
-        answers, answer = True, engine.check()
-    except EngineUnavailable as error:
+        answers, answer = True, engine.check(registration.settings.queues)
+    except (EngineRefused, EngineUnavailable) as error:
         answers, answer = False, str(error)
     return EngineStanding(
         name=registration.name,

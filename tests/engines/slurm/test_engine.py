@@ -60,6 +60,17 @@ def test_it_says_its_version_and_its_partitions(engine: SlurmEngine) -> None:
     assert "short up, 2 nodes; closed down, 2 nodes; urgent up, 2 nodes" in engine.check()
 
 
+def test_it_says_which_partition_there_is_not_and_names_the_nearest(engine: SlurmEngine) -> None:
+    nearest = r"there is no partition shrot; the nearest is short \(there are: closed, short, urgent\)"
+    with pytest.raises(EngineRefused, match=nearest):
+        engine.check(("closed", "shrot"))
+
+
+def test_it_asks_sbatch_whether_it_would_accept_the_account(slurm: SlurmCluster) -> None:
+    """This Slurm has no accounting, so it accepts every account, on partitions that are down too."""
+    assert made(slurm, account="ml", qos="high").check(("short", "closed"))
+
+
 def test_each_node_prints_into_a_file_of_its_own_and_meets_the_others(engine: SlurmEngine) -> None:
     wanted = order("meet", "echo", "{node_rank} of {num_nodes} at {master_address}")
     handle = engine.submit(wanted)

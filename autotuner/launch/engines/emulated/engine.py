@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +72,9 @@ class EmulatedEngine:
             return f"{self._name} emulates {self._settings.num_nodes} nodes, and {cluster.name} has {cluster.num_nodes}"
         return None
 
-    def check(self) -> str:
-        """How many nodes it pretends."""
+    def check(self, queues: Sequence[str] = ()) -> str:
+        """Return how many nodes it emulates; any queue will do."""
+        del queues
         return f"{self._settings.num_nodes} emulated nodes on this machine"
 
     def submit(self, order: JobOrder) -> str:

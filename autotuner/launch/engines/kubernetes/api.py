@@ -5,6 +5,7 @@ Answers are not read into the client's models: these refuse what a newer cluster
 
 from __future__ import annotations
 
+import builtins
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,7 @@ __all__ = ["Gone", "Kind", "KubernetesApi", "Missing", "Stream"]
 Kind = Literal["Job", "JobSet", "Pod"]
 
 _JOB_SETS = ("jobset.x-k8s.io", "v1alpha2")
+_KUEUE = ("kueue.x-k8s.io", "v1beta1")
 _CONNECT_S = 5.0
 _ANSWER_S = 20.0
 _WATCH_S = 60
@@ -186,6 +188,22 @@ class KubernetesApi:
         """Of the cluster."""
         return str(_document(_answered(self._versions.get_code))["gitVersion"])
 
+    def namespaces(self) -> builtins.list[str] | None:
+        """Return the namespaces of the cluster; None if the service may not list them, as it need not."""
+        lister: Callable[..., Any] = self._core.list_namespace
+        return _names(lister)
+
+    def local_queues(self) -> builtins.list[str] | None:
+        """Return Kueue's local queues in the namespace; None if the service may not list them.
+
+        Raises:
+            EngineRefused: The cluster has no Kueue.
+        """
+        try:
+            return _names(partial(self._custom.list_namespaced_custom_object, *_KUEUE, self._namespace, "localqueues"))
+        except Missing as error:
+            raise EngineRefused(f"the cluster has no Kueue ({error})") from error
+
     def has_job_sets(self) -> bool:
         """Whether the cluster has the API of JobSet."""
         try:
@@ -236,6 +254,14 @@ def _client(settings: KubernetesSettings) -> Any:
         rule = f"says nowhere where the cluster is ({error})"
         raise InvalidInput("kubeconfig", settings.kubeconfig, rule, "~/.kube/config") from error
     return client.ApiClient(configuration)
+
+
+def _names(lister: Callable[..., Any]) -> list[str] | None:
+    """Return the names of all objects that the call lists; None if that is forbidden."""
+    try:
+        return [one["metadata"]["name"] for one in _document(_answered(lister))["items"]]
+    except EngineRefused:
+        return None
 
 
 def _answered(call: Callable[..., Any], *, read_s: float = _ANSWER_S) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ import structlog
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.kubernetes.api import Kind, KubernetesApi
 from autotuner.launch.engines.kubernetes.jobs import Jobs, num_nodes_of
 from autotuner.launch.engines.kubernetes.objects import (
@@ -32,7 +32,7 @@ from autotuner.launch.engines.kubernetes.states import job_state
 from autotuner.launch.engines.kubernetes.watching import Watching
 from autotuner.launch.engines.output import PREFIX
 
-__all__ = ["JOBSET_RIGHTS", "RIGHTS", "KubernetesEngine"]
+__all__ = ["JOBSET_RIGHTS", "KUEUE_RIGHTS", "RIGHTS", "KubernetesEngine"]
 
 _LISTED_S = 10.0
 """What the first list may take."""
@@ -58,6 +58,9 @@ RIGHTS = {
 
 JOBSET_RIGHTS = {("jobset.x-k8s.io", "jobsets", ""): ("create", "get", "list", "watch", "delete")}
 """What it has to be allowed beside them, for JobSets."""
+
+KUEUE_RIGHTS = {("kueue.x-k8s.io", "localqueues", ""): ("list",)}
+"""Rights that only ``check`` uses, to look for queues; jobs run without them."""
 
 _log = structlog.get_logger(__name__)
 
@@ -95,9 +98,16 @@ class KubernetesEngine:
             return f"jobs of the engine {self._name} wait in a local queue of Kueue, and {cluster.name} names none"
         return None
 
-    def check(self) -> str:
-        """Version, namespace and kind of job; raises where a right is missing too, and names it."""
+    def check(self, queues: Sequence[str] = ()) -> str:
+        """Return version, namespace and kind of job.
+
+        Raises:
+            EngineUnavailable: Nothing answers, or a right is missing, which is named.
+            EngineRefused: The namespace does not exist, or a local queue of Kueue.
+        """
         version = self._api.version()
+        if (namespaces := self._api.namespaces()) is not None:
+            check_exist("namespace", (self._settings.namespace,), namespaces)
         if self._kind == "JobSet" and not self._api.has_job_sets():
             raise EngineUnavailable(f"Kubernetes {version} has no JobSet; set workload to job, or install it")
         rights = RIGHTS | (JOBSET_RIGHTS if self._kind == "JobSet" else {})
@@ -109,7 +119,13 @@ class KubernetesEngine:
         ]
         if missing:
             raise EngineUnavailable(f"no right to {', '.join(missing)} in namespace {self._settings.namespace}")
-        return f"Kubernetes {version}, namespace {self._settings.namespace}, {self._kind}s"
+        answer = f"Kubernetes {version}, namespace {self._settings.namespace}, {self._kind}s"
+        if not (self._settings.kueue and queues):
+            return answer
+        if (local_queues := self._api.local_queues()) is None:
+            return f"{answer}; no right to list localqueues, so its queues were not looked for"
+        check_exist(f"local queue of Kueue in namespace {self._settings.namespace} called", queues, local_queues)
+        return answer
 
     def submit(self, order: JobOrder) -> str:
         """Make the job, and what gives its pods names."""

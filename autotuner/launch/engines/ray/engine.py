@@ -9,13 +9,14 @@ import threading
 import time
 import zlib
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
 from autotuner.domain import wire
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.ray.job_log import JobLog
 from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState, RayJob
 from autotuner.launch.engines.ray.settings import RaySettings
@@ -74,8 +75,10 @@ class RayEngine:
             return f"the engine {self._name} is told no resources of the queue {cluster.queue} ({', '.join(known)})"
         return None
 
-    def check(self) -> str:
-        """The version of Ray that answers."""
+    def check(self, queues: Sequence[str] = ()) -> str:
+        """Return the version of Ray that answers; queues need resources in the settings if any queue has some."""
+        if known := self._settings.queue_resources:
+            check_exist("entry in queue_resources for the queue", queues, known)
         return f"Ray {self._api.version()} at {self._settings.address}"
 
     def submit(self, order: JobOrder) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.slurm.commands import Command, CommandFailed, SlurmCommands
 from autotuner.launch.engines.slurm.folder import JobFolder
 from autotuner.launch.engines.slurm.queue import SlurmQueue, user
@@ -28,6 +28,9 @@ _LAST_POLL_S = 4.0
 
 _PAUSED = ("SUSPENDED", "STOPPED")
 """States of a job that keeps its nodes and does not compute: preemption with ``PreemptMode=SUSPEND`` is one cause."""
+
+_OF_AN_ACCOUNT = re.compile(r"\b(account|qos)\b", re.IGNORECASE)
+"""In what sbatch says of an account or a QOS that does not exist, or that this user may not use."""
 
 _GONE_NODE = re.compile(r"down|fail|\*")
 """In the state of a node that is gone, or has not answered the controller for a while."""
@@ -59,21 +62,46 @@ class SlurmEngine:
         del cluster
         return None
 
-    def check(self) -> str:
-        """The version of Slurm, and how its partitions stand.
+    def check(self, queues: Sequence[str] = ()) -> str:
+        """Return the version of Slurm and the state of its partitions.
 
         Raises:
             EngineUnavailable: No controller answers, or the shared folder is not there.
+            EngineRefused: A partition does not exist, or Slurm does not accept the account or the QOS.
         """
         shared = Path(self._settings.shared)
         if not shared.is_dir():
             raise EngineUnavailable(f"the shared folder {shared} is not there")
         try:
             version = self._command("sinfo", "--version").strip()
-            partitions = self._command("sinfo", "--noheader", "--summarize", "--format=%R %a, %D nodes").splitlines()
+            options = ("--all", "--noheader", "--summarize", "--format=%R %a, %D nodes")
+            partitions = self._command("sinfo", *options).splitlines()
         except CommandFailed as error:
             raise EngineUnavailable(str(error)) from error
+        check_exist("partition", queues, [line.split()[0] for line in partitions if line.strip()])
+        self._check_account(queues)
         return f"{version}; {'; '.join(line.strip() for line in partitions)}"
+
+    def _check_account(self, queues: Sequence[str]) -> None:
+        """Have sbatch say whether it would accept account and QOS; it alone knows whether Slurm enforces them."""
+        named = {"account": self._settings.account, "qos": self._settings.qos}
+        options = [f"--{name}={value}" for name, value in named.items() if value]
+        for queue in (queues or ("",)) if options else ():
+            try:
+                partition = (f"--partition={queue}",) if queue else ()
+                self._command("sbatch", "--test-only", *options, *partition, "--wrap=true")
+            except CommandFailed as error:
+                if _OF_AN_ACCOUNT.search(str(error)):  # a partition that is down, say, is no such error
+                    raise EngineRefused(f"{' '.join(options)}: {error}{self._associations()}") from error
+
+    def _associations(self) -> str:
+        """Return the accounts and QOS that accounting grants this user, as words behind an error."""
+        options = ("--noheader", "--parsable2", "show", "associations", f"user={user()}", "format=Account,QOS")
+        try:
+            granted = self._command("sacctmgr", *options).split()
+        except (CommandFailed, EngineUnavailable):
+            return ""
+        return f" (account and QOS that {user()} may use: {'; '.join(line.replace('|', ' ') for line in granted)})"
 
     def submit(self, order: JobOrder) -> str:
         """Write the job's folder and hand its script to sbatch; where the name is known, that job's handle.

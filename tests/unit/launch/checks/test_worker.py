@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -206,13 +206,24 @@ def test_some_of_many_nodes_leave_the_health_of_links_open(store: SqlStore, tmp_
 # ---------------------------------------------------------------------- bad outcomes are clear sentences
 def test_an_engine_that_does_not_answer_fails_the_check_with_its_reason(store: SqlStore, tmp_path: Path) -> None:
     class Silent(Nodes):
-        def check(self) -> str:
+        def check(self, queues: Sequence[str] = ()) -> str:
+            del queues
             raise EngineUnavailable("connection refused by 10.0.0.1:6817")
 
     asked(store)
     check = checked(store, {"scripted": launcher(tmp_path, Silent(RUNNING))})
     assert check.state is CheckState.FAILED
     assert lines(check) == ["the engine scripted does not answer: connection refused by 10.0.0.1:6817"]
+
+
+def test_a_queue_that_the_operator_named_and_the_engine_does_not_have_fails_the_check(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    asked(store, replace(PAIR, queue="night"))
+    check = checked(store, {"scripted": launcher(tmp_path, Nodes(RUNNING), queues=("gpu", "night"))})
+    nearest = "there is no queue night; the nearest is gpu (there are: cpu, gpu)"
+    assert check.state is CheckState.FAILED
+    assert lines(check) == [f"the engine scripted cannot take its jobs: {nearest}"]
 
 
 def test_an_engine_that_no_worker_knows_fails_the_check_with_those_that_there_are(store: SqlStore) -> None:
@@ -379,7 +390,8 @@ def test_what_is_said_while_the_store_is_away_is_stored_when_it_is_back(tmp_path
 
 def test_a_bug_ends_the_check_with_its_reason(store: SqlStore, tmp_path: Path) -> None:
     class Buggy(Nodes):
-        def check(self) -> str:
+        def check(self, queues: Sequence[str] = ()) -> str:
+            del queues
             raise ZeroDivisionError("division by zero")
 
     asked(store)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.emulated.engine import EmulatedEngine, EmulatedSettings
-from autotuner.launch.engines.engine import EngineRefused, JobOrder, JobStatus
+from autotuner.launch.engines.engine import EngineRefused, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.kinds import Kind
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.output import PREFIX
@@ -43,7 +43,8 @@ class Scripted:
     def refuses(self, cluster: Cluster) -> str | None:
         return f"{cluster.name} is too large" if cluster.num_nodes > 2 else None
 
-    def check(self) -> str:
+    def check(self, queues: Sequence[str] = ()) -> str:
+        check_exist("queue", queues, ("cpu", "gpu"))
         return "scripted"
 
     def submit(self, order: JobOrder) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from tests.unit.launch.engines.scripted import RUNNING, Scripted, launcher
 class Silent(Scripted):
     """Does not answer."""
 
-    def check(self) -> str:
+    def check(self, queues: Sequence[str] = ()) -> str:
+        del queues
         raise EngineUnavailable("connection refused")
 
 
@@ -27,6 +29,16 @@ def test_an_engine_that_does_not_answer_is_listed_with_its_reason(tmp_path: Path
     assert [(one.name, one.answers) for one in always] == [("local", True), ("simulated", True)]
     assert (silent.name, silent.answers, silent.answer) == ("scripted", False, "connection refused")
     assert silent.queues == ("gpu",)
+
+
+def test_an_engine_without_a_queue_that_it_was_registered_with_is_not_ready_and_names_the_nearest(
+    tmp_path: Path,
+) -> None:
+    engine = Scripted(RUNNING)
+    registered = {"scripted": launcher(tmp_path, engine, queues=("gpu", "gpuu")).registration}
+    *_, standing = ask_engines(registered, {"scripted": engine})
+    assert not standing.answers
+    assert standing.answer == "there is no queue gpuu; the nearest is gpu (there are: cpu, gpu)"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 import autotuner
-from autotuner.launch.engines.kubernetes.engine import JOBSET_RIGHTS, RIGHTS
+from autotuner.launch.engines.kubernetes.engine import JOBSET_RIGHTS, KUEUE_RIGHTS, RIGHTS
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 from autotuner.launch.engines.registration import read_engines
 
@@ -28,7 +28,7 @@ def test_the_role_to_copy_holds_every_right_that_the_engine_asks_for_and_no_othe
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert given == RIGHTS | JOBSET_RIGHTS
+    assert given == RIGHTS | JOBSET_RIGHTS | KUEUE_RIGHTS
 
 
 def test_the_table_to_copy_can_be_read(tmp_path: Path) -> None:

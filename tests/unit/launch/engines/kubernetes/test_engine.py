@@ -293,6 +293,27 @@ def test_the_check_names_version_and_namespace_and_the_rights_that_are_missing(h
         engine.check()
 
 
+def test_the_check_names_a_namespace_that_does_not_exist_if_it_may_list_them(held: Held) -> None:
+    held.cluster.server.namespaces = ["training", "kube-system"]
+    nearest = r"there is no namespace default; the nearest is \w[\w-]+ \(there are: kube-system, training\)"
+    with pytest.raises(EngineRefused, match=nearest):
+        held.engine().check()
+    held.cluster.server.namespaces = None
+    assert held.engine().check()
+
+
+def test_the_check_names_a_local_queue_that_kueue_does_not_have(held: Held) -> None:
+    engine = held.engine("kueue = true")
+    with pytest.raises(EngineRefused, match="the cluster has no Kueue"):
+        engine.check(("research",))
+    held.cluster.server.local_queues = ["research", "urgent"]
+    assert engine.check(("research", "urgent"))
+    with pytest.raises(EngineRefused, match="called reserch; the nearest is research"):
+        engine.check(("reserch",))
+    held.cluster.faults.refusals.append(("localqueues", 403, "Forbidden", "not you"))
+    assert "no right to list localqueues" in engine.check(("reserch",))
+
+
 def test_pods_that_find_no_machine_keep_the_job_waiting_with_the_scheduler_s_words(held: Held) -> None:
     engine = held.engine()
     busy = engine.submit(order(SLEEPS, num_nodes=2))

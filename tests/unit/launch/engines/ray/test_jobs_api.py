@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from autotuner.launch.engines.engine import EngineUnavailable
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState
 from autotuner.launch.engines.ray.settings import RaySettings
 from tests.unit.launch.engines.ray.scripted import NAME, Job, ScriptedRay
@@ -18,6 +18,13 @@ def ray() -> ScriptedRay:
 
 def test_a_check_names_the_version_and_the_address(ray: ScriptedRay) -> None:
     assert ray.engine().check() == "Ray 2.60.0 at http://head:8265"
+
+
+def test_a_check_names_a_queue_that_has_no_resources_where_others_have(ray: ScriptedRay) -> None:
+    engine = ray.engine(queue_resources={"a100": {"a100": 1.0}, "h100": {"h100": 1.0}})
+    assert engine.check(("a100", "h100"))
+    with pytest.raises(EngineRefused, match="for the queue h10; the nearest is h100"):
+        engine.check(("a100", "h10"))
 
 
 @pytest.mark.parametrize(

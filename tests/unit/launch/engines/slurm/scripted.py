@@ -62,6 +62,8 @@ class ScriptedSlurm:
                 return "slurm 24.11.1\n"
             case "sinfo":
                 return "".join(f"{line}\n" for line in self.nodes)
+            case "sacctmgr":
+                return "ml|normal,high\n"
             case "scancel":
                 self.listed = []
                 return ""

@@ -383,5 +383,36 @@ def test_check_fails_without_a_controller_and_without_the_shared_folder(tmp_path
         engine(tmp_path, slurm).check()
 
 
+def test_check_names_a_partition_that_does_not_exist_and_the_nearest(tmp_path: Path, slurm: ScriptedSlurm) -> None:
+    slurm.nodes = ["short up, 2 nodes", "long up, 2 nodes"]
+    assert engine(tmp_path, slurm).check(("long", "short"))
+    with pytest.raises(EngineRefused, match="no partition lrong; the nearest is long"):
+        engine(tmp_path, slurm).check(("short", "lrong"))
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refused"),
+    [
+        ("allocation failure: Invalid account or account/partition combination specified", True),
+        ("allocation failure: Invalid qos specification", True),
+        ("allocation failure: Required partition not available (inactive or drain)", False),
+    ],
+)
+def test_check_has_sbatch_judge_account_and_qos(
+    tmp_path: Path, slurm: ScriptedSlurm, said: str, is_refused: bool
+) -> None:
+    slurm.nodes = ["short up, 2 nodes"]
+    slurm.failing["sbatch"] = CommandFailed(f"sbatch: error: {said}")
+    assert engine(tmp_path, slurm).check(("short",)), "nothing is asked where neither is set"
+    with_account = engine(tmp_path, slurm, account="m1", qos="high")
+    if not is_refused:
+        assert with_account.check(("short",))
+        return
+    with pytest.raises(EngineRefused, match=f"--account=m1 --qos=high: .*{said}.*may use: ml normal,high"):
+        with_account.check(("short",))
+    options = ("--test-only", "--account=m1", "--qos=high", "--partition=short", "--wrap=true")
+    assert slurm.asked_of("sbatch")[-1] == ("sbatch", *options)
+
+
 def test_every_cluster_can_be_tried(tmp_path: Path, slurm: ScriptedSlurm) -> None:
     assert engine(tmp_path, slurm).refuses(replace(order().cluster, num_nodes=4096)) is None
