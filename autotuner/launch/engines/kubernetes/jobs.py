@@ -158,6 +158,6 @@ def _status(record: _Record, now: float, start_timeout_s: float) -> JobStatus:
     if record.is_cancelled or (record.is_gone and state.is_over):
         state = JobState(is_deleted=True, conditions={} if record.is_cancelled else state.conditions)
         pods = [replace(pod, disruption="", reason="", was_deleted=False) for pod in pods]
-    elif record.is_gone:
+    elif record.is_gone or (state.is_deleted and not state.is_over):
         return JobStatus(phase=EngineJobPhase.LOST, detail="somebody deleted the job while it was there")
     return judged(state, pods, record.num_nodes, now=now, start_timeout_s=start_timeout_s, begun=record.begun)

@@ -103,6 +103,18 @@ def test_a_job_that_somebody_else_deletes_while_it_runs_is_lost() -> None:
     assert phase(jobs) is EngineJobPhase.LOST
 
 
+def test_a_job_that_somebody_else_deletes_after_its_pods_is_lost_from_the_first_moment_on() -> None:
+    """As ``kubectl delete --cascade=foreground`` does: the Job stays until its pods are gone."""
+    jobs = running()
+    leaving = job()
+    leaving["metadata"]["deletionTimestamp"] = now_text()
+    jobs.changed("Job", leaving)
+    assert phase(jobs) is EngineJobPhase.LOST
+    for index in (0, 1):
+        jobs.deleted("Pod", pod(index, "Failed", deletionTimestamp=now_text()))
+    assert phase(jobs) is EngineJobPhase.LOST
+
+
 def test_a_job_that_was_over_when_the_cluster_forgot_it_has_ended() -> None:
     jobs, over = running(), job()
     condition(over, "Complete")
