@@ -27,7 +27,7 @@ from autotuner.catalog.load import load_cluster
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
@@ -97,6 +97,12 @@ class _Watch:
         pass
 
     def on_note(self, note: str) -> None:
+        pass
+
+    def on_wait(self, reason: str | None) -> None:
+        pass
+
+    def on_run(self, run: FinishedRun) -> None:
         pass
 
     def on_job(self, job: EngineJob) -> None:

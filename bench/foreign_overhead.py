@@ -22,7 +22,7 @@ from autotuner.catalog.load import load_cluster
 from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.exclusive import DevicePool
@@ -85,6 +85,12 @@ class _Clock:
         pass
 
     def on_note(self, note: str) -> None:
+        pass
+
+    def on_wait(self, reason: str | None) -> None:
+        pass
+
+    def on_run(self, run: FinishedRun) -> None:
         pass
 
     def on_job(self, job: EngineJob) -> None:

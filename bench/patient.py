@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.measurement import FinishedRun, StepReport
 from autotuner.domain.runs.trial import Stopped
 
 __all__ = ["Patient"]
@@ -20,6 +20,12 @@ class Patient:
         """Nothing to do."""
 
     def on_note(self, note: str) -> None:
+        """Nothing to do."""
+
+    def on_wait(self, reason: str | None) -> None:
+        """Nothing to do."""
+
+    def on_run(self, run: FinishedRun) -> None:
         """Nothing to do."""
 
     def on_job(self, job: EngineJob) -> None:

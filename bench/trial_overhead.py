@@ -20,7 +20,7 @@ from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
@@ -62,6 +62,12 @@ class _Steps:
         pass
 
     def on_note(self, note: str) -> None:
+        pass
+
+    def on_wait(self, reason: str | None) -> None:
+        pass
+
+    def on_run(self, run: FinishedRun) -> None:
         pass
 
     def on_job(self, job: EngineJob) -> None:

@@ -22,6 +22,7 @@ from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest
 from autotuner.search.text.jobs import job_in_words as job
+from autotuner.search.text.jobs import waiting_in_words as waiting
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.measured import has_own_peak as differs
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, listed, size_in_words
@@ -74,6 +75,7 @@ __all__ = [
     "step_shares",
     "tick",
     "token_rate",
+    "waiting",
 ]
 
 _UNKNOWN = "–"

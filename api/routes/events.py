@@ -45,7 +45,8 @@ async def stream_events(
     """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until it is finished.
 
     Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`,
-    `sweep.finished`, `trial.started`, `trial.step`, `trial.link_event`, `trial.note`, `trial.job`, `trial.finished`,
+    `sweep.finished`, `trial.started`, `trial.step`, `trial.link_event`, `trial.note`, `trial.waiting`, `trial.resumed`,
+    `trial.job`, `trial.finished`,
     `trial.gated`, `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a
     `sweep.finished`. A comment every 15 s keeps idle connections open.
     """

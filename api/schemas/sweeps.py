@@ -38,6 +38,7 @@ class TrialCounts:
 
     queued: int = 0
     running: int = 0
+    waiting: int = 0
     complete: int = 0
     pruned: int = 0
     failed: int = 0

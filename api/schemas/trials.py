@@ -17,7 +17,7 @@ from autotuner.domain.runs.measurement import Measurement, StepReport
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.domain.runs.time_to_loss import time_to_loss_s
-from autotuner.domain.runs.trial import Stopped, Trial, TrialState
+from autotuner.domain.runs.trial import Stopped, Trial, TrialState, Waiting
 from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.standings import Standing, standings
@@ -127,7 +127,7 @@ class TrialView:
         number: Counts from 0 inside its sweep.
         label: The layout in short.
         attempts: How often it was started; above 1 after an interruption.
-        started_at: Epoch seconds.
+        started_at: Epoch seconds; later by the time that it waited for devices of the service's own machine.
         finished_at: Epoch seconds.
         measured: Null unless the trial is complete, and of one that ran on fewer ranks than its job has.
         small: What ran in the layout's place, on fewer ranks than its job has, and what that measured; null where the
@@ -143,6 +143,8 @@ class TrialView:
         expected_gain: By which fraction a trial was expected to raise the best value when this one was chosen; null
             where nothing was measured before, the search did not choose it, and in records older than this field.
         unranked: Why it has no rank though it was measured; null where it has one, repeats another, or was not.
+        waiting: Why it has no devices yet, and since when; null unless its state is ``waiting``. Waiting takes no
+            accelerator-hours.
     """
 
     id: str
@@ -166,6 +168,7 @@ class TrialView:
     repeats: int | None = None
     expected_gain: float | None = None
     unranked: str | None = None
+    waiting: Waiting | None = None
 
     @classmethod
     def of(cls, trial: Trial) -> TrialView:
@@ -193,6 +196,7 @@ class TrialView:
             repeats=trial.repeats,
             expected_gain=trial.expected_gain,
             unranked=unranked_in_words(trial) or None,
+            waiting=trial.waiting,
         )
 
 

@@ -109,6 +109,8 @@ class _Watch:
         match event:
             case ServerEvent(kind="trial.note", data={"trial_id": trial, "note": note}):
                 self.said[trial] = note
+            case ServerEvent(kind="trial.waiting" | "trial.resumed", data={"trial_id": trial}):
+                self.said.pop(trial, None)  # the trial itself tells what it waits for, and for how long
             case ServerEvent(kind="trial.link_event", data={"trial_id": trial} as data):
                 self.said[trial] = event_sentence(_link_event(data))
             case ServerEvent(kind="trial.gated", data={"trial_id": trial, "outcome": "failed", "detail": detail}):
@@ -130,6 +132,8 @@ def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
             yield f"{_head(trial, watch)}           {said}"
         case "trial.link_event":
             yield f"{_head(trial, watch)}           {event_sentence(_link_event(event.data))}"
+        case "trial.waiting":
+            yield f"{_head(trial, watch)}           {event.data['waiting']['reason']}"
         case "trial.note":
             yield f"{_head(trial, watch)}           {event.data['note']}"
         case "trial.gated":

@@ -105,14 +105,17 @@ class DevicePool:
     def _wait(self, spec: TrialSpec, watcher: TrialWatcher) -> tuple[str, ...] | Stopped:
         names = (CORES,) if spec.device == "cpu" else self._gpus()
         num_devices = 1 if spec.device == "cpu" else min(spec.layout.world_size, len(names))
-        is_told = False
+        told: str | None = None
         while (devices := self._try(names, num_devices)) is None:
-            if not is_told:
-                watcher.on_note(f"waits until trials that run on this machine have ended{self._said_of_holders(names)}")
-                is_told = True
+            reason = f"waits until trials that run on this machine have ended{self._said_of_holders(names)}"
+            if reason != told:
+                watcher.on_wait(reason)
+                told = reason
             if stopped := watcher.stop_requested():
                 return stopped
             time.sleep(_POLL_S)
+        if told is not None:
+            watcher.on_wait(None)
         return devices
 
     def _try(self, names: Sequence[str], num_devices: int) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Outcome, Stopped
 from autotuner.domain.runs.trial_failure import TrialFailure
@@ -104,15 +104,24 @@ class _Runs:
 
     def _once(self, spec: TrialSpec, watcher: TrialWatcher) -> Outcome:
         started_at = time.monotonic()
-        spec = replace(spec, run=self._num_runs)
+        kept = next((run for run in spec.runs if run.number == self._num_runs), None)
+        spec = replace(spec, run=self._num_runs, runs=())
         self._num_runs += 1
+        if kept is not None:
+            watcher.on_note(f"run {kept.number + 1} was measured before the trial was interrupted, and is kept")
+            self._deadline -= kept.seconds
+            self._longest_s = max(self._longest_s, kept.seconds)
+            return kept.measurement
         if self._longest_s:
             left_s = max(_LEAST_S, self._deadline - started_at)
             spec = replace(spec, settings=replace(spec.settings, timeout_s=left_s))
         queue = _Queue(watcher)
         outcome = self._launcher.run(spec, queue)
         self._deadline += queue.waited_s
-        self._longest_s = max(self._longest_s, time.monotonic() - started_at - queue.waited_s)
+        took_s = time.monotonic() - started_at - queue.waited_s
+        self._longest_s = max(self._longest_s, took_s)
+        if isinstance(outcome, Measurement):
+            watcher.on_run(FinishedRun(number=spec.run, seconds=took_s, measurement=outcome))
         return outcome
 
     def _has_time(self) -> bool:
@@ -121,20 +130,31 @@ class _Runs:
 
 
 class _Queue:
-    """A watcher that also adds up how long a run waited for an engine, which no time limit counts."""
+    """A watcher that also adds up how long a run waited for devices, which no time limit counts."""
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self._job: EngineJob | None = None
+        self._waits_since: float | None = None
+        self._waited_s = 0.0
         self.on_step = watcher.on_step
         self.on_link_event = watcher.on_link_event
         self.on_note = watcher.on_note
         self.stop_requested = watcher.stop_requested
+        self.on_run = watcher.on_run
         self._tell = watcher.on_job
+        self._tell_wait = watcher.on_wait
 
     @property
     def waited_s(self) -> float:
-        """Seconds in a queue."""
-        return self._job.queued_s(time.time()) if self._job else 0.0
+        """Seconds in a queue, and those before the engine or this machine had anything to give."""
+        return self._waited_s + (self._job.queued_s(time.time()) if self._job else 0.0)
+
+    def on_wait(self, reason: str | None) -> None:
+        now = time.monotonic()
+        if self._waits_since is not None and self._job is None:
+            self._waited_s += now - self._waits_since
+        self._waits_since = None if reason is None else now
+        self._tell_wait(reason)
 
     def on_job(self, job: EngineJob) -> None:
         self._job = job
@@ -155,6 +175,12 @@ class _StopsOnly:
 
     def on_note(self, note: str) -> None:
         self._watcher.on_note(note)
+
+    def on_wait(self, reason: str | None) -> None:
+        self._watcher.on_wait(reason)
+
+    def on_run(self, run: FinishedRun) -> None:
+        self._watcher.on_run(run)
 
     def on_job(self, job: EngineJob) -> None:
         self._watcher.on_job(job)

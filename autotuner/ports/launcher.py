@@ -7,7 +7,7 @@ from typing import Protocol
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_failure import TrialFailure
@@ -32,6 +32,17 @@ class TrialWatcher(Protocol):
 
     def on_note(self, note: str) -> None:
         """Something a person who waits should know, as a sentence."""
+        ...
+
+    def on_wait(self, reason: str | None) -> None:
+        """The trial has no devices yet, and why, as a sentence without a full stop; None: it goes on with its work.
+
+        A job in the queue of an engine is told by ``on_job`` alone.
+        """
+        ...
+
+    def on_run(self, run: FinishedRun) -> None:
+        """One of the runs that the trial consists of has finished; ``spec.runs`` brings it back after a takeover."""
         ...
 
     def on_job(self, job: EngineJob) -> None:

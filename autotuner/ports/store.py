@@ -16,7 +16,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.measurement import FinishedRun, StepReport
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -288,8 +288,19 @@ class Store(Names, Protocol):
     def set_job(self, trial_id: str, job: EngineJob, *, owner: str, now: float) -> Trial:
         """Store how a job of a running trial stands, in the place of what was known of that name, or behind the others.
 
-        Interruptions keep a trial's jobs. Writes the event ``trial.job``.
+        The trial waits while the job is in a queue. Interruptions keep a trial's jobs. Writes the event ``trial.job``.
         """
+        ...
+
+    def set_waiting(self, trial_id: str, reason: str | None, *, owner: str, now: float) -> Trial:
+        """Store that a started trial waits for devices, and why; None: it has them, unless a job of it is in a queue.
+
+        The time that it waited is no accelerator time. Writes ``trial.waiting`` or ``trial.resumed``.
+        """
+        ...
+
+    def add_run(self, trial_id: str, run: FinishedRun, *, owner: str, now: float) -> None:
+        """Store a finished run of a started trial, which interruptions keep and the trial's end forgets."""
         ...
 
     def add_gate(self, trial_id: str, result: GateResult, *, owner: str, now: float) -> Trial:

@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 
+_UNFINISHED = tuple(state for state in TrialState if not state.finished)
+
+
 class HasSweep(Protocol):
     """Something that a sweep measures for."""
 
@@ -107,8 +110,10 @@ def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput
     is_open = (sweeps.c.id == sweep_id) & sweeps.c.state.in_([state for state in SweepState if not state.finished])
     if not connection.execute(update(sweeps).where(is_open).values(changed)).rowcount:
         return False
-    unfinished = (trials.c.sweep_id == sweep_id) & trials.c.state.in_((TrialState.QUEUED, TrialState.RUNNING))
-    connection.execute(update(trials).where(unfinished).values(state=TrialState.CANCELLED, finished_at=now))
+    unfinished = (trials.c.sweep_id == sweep_id) & trials.c.state.in_(_UNFINISHED)
+    connection.execute(
+        update(trials).where(unfinished).values(state=TrialState.CANCELLED, finished_at=now, waiting=None)
+    )
     facts = {name: changed[name] for name in transitions.SWEEP_FACTS}
     write_event(connection, sweep_id, "sweep.finished", facts, now)
     return True
@@ -134,7 +139,7 @@ def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> li
 
 def has_jobs(connection: Connection, sweep_id: str) -> bool:
     """Whether engines may still run jobs of trials of the sweep that have not ended."""
-    unfinished = get_trials(connection, sweep_id, TrialState.QUEUED, TrialState.RUNNING)
+    unfinished = get_trials(connection, sweep_id, *_UNFINISHED)
     return any(trial.job_goes_on for trial in unfinished)
 
 
@@ -151,7 +156,7 @@ def ranked_times(connection: Connection, sweep_id: str) -> list[RankedTime]:
 
 def end_trials(connection: Connection, sweep: Sweep, now: float) -> None:
     """Cancel what is not finished of a sweep that is."""
-    for trial in get_trials(connection, sweep.id, TrialState.QUEUED, TrialState.RUNNING):
+    for trial in get_trials(connection, sweep.id, *_UNFINISHED):
         connection.execute(statements.update_trial(transitions.end_with_sweep(trial, sweep, now=now)))
 
 
@@ -159,7 +164,7 @@ def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float
     """Store what a transition changed, and its event."""
     connection.execute(statements.update_trial(trial))
     write_event(connection, trial.sweep_id, event_kind, transitions.trial_facts(trial), now)
-    if trial.state is TrialState.QUEUED:
+    if trial.state is TrialState.QUEUED and not trial.runs:  # steps are of the first run
         forget_steps(connection, trial)
     return trial
 

@@ -14,7 +14,7 @@ from autotuner.store.tables import announcements, audit, deliveries, events, mea
 
 __all__ = ["SqlRetention", "select_thinnable"]
 
-_THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.job")
+_THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.waiting", "trial.resumed", "trial.job")
 """Events of what went on inside trials."""
 
 _BATCH = 1000  # rows per transaction, so that nobody waits long for one

@@ -21,7 +21,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import HeldLease
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.measurement import FinishedRun, StepReport
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -195,14 +195,14 @@ class SqlStore:
             while (sweep_id := connection.scalar(statements.oldest_claimable(lapsed))) is not None:
                 try:
                     before = records.get_sweep(connection, sweep_id)
-                    running = records.get_trials(connection, sweep_id, TrialState.RUNNING)
+                    running = records.get_trials(connection, sweep_id, TrialState.RUNNING, TrialState.WAITING)
                 except InvalidInput as problem:  # of another release; the sweeps behind it are not held up
                     endings.fail_unreadable(connection, sweep_id, problem, now)
                     continue
                 sweep = transitions.claim(before, owner=owner, now=now, lease_s=lease_s)
                 connection.execute(statements.update_sweep(sweep))
                 for trial in running:
-                    records.save_trial(connection, transitions.interrupt(trial), "trial.interrupted", now)
+                    records.save_trial(connection, transitions.take_over(trial), "trial.interrupted", now)
                 kind = "sweep.started" if before.started_at is None else "sweep.resumed"
                 records.write_event(connection, sweep.id, kind, transitions.sweep_facts(sweep), now)
                 return sweep
@@ -322,6 +322,22 @@ class SqlStore:
             connection.execute(statements.update_trial(trial))
             records.write_event(connection, sweep_id, "trial.job", transitions.job_facts(trial, job), now)
             return trial
+
+    def set_waiting(self, trial_id: str, reason: str | None, *, owner: str, now: float) -> Trial:
+        with writing(self._engine) as connection:
+            records.hold_sweep_of(connection, trial_id, owner)
+            trial = transitions.wait(records.get_trial(connection, trial_id), reason, now=now)
+            connection.execute(statements.update_trial(trial))
+            kind = "trial.waiting" if trial.waiting else "trial.resumed"
+            records.write_event(connection, trial.sweep_id, kind, transitions.waiting_facts(trial), now)
+            return trial
+
+    def add_run(self, trial_id: str, run: FinishedRun, *, owner: str, now: float) -> None:
+        del now  # no event tells of it
+        with writing(self._engine) as connection:
+            records.hold_sweep_of(connection, trial_id, owner)
+            trial = transitions.add_run(records.get_trial(connection, trial_id), run)
+            connection.execute(statements.update_trial(trial))
 
     def add_gate(self, trial_id: str, result: GateResult, *, owner: str, now: float) -> Trial:
         with writing(self._engine) as connection:

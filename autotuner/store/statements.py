@@ -220,15 +220,21 @@ def insert_trial(trial: Trial) -> Executable:
 def update_trial(trial: Trial) -> Executable:
     """The row as the trial now is; number, layout, prediction and what stands for it do not change."""
     changed = {
-        name: getattr(trial, name) for name in ("state", "attempts", "started_at", "finished_at", "stopped", "jobs")
+        name: getattr(trial, name)
+        for name in ("state", "attempts", "started_at", "finished_at", "stopped", "jobs", "waiting", "runs")
     }
     return update(trials).where(trials.c.id == trial.id).values(changed | _busy(trial))
 
 
 def _busy(trial: Trial) -> dict[str, float | int | None]:
-    """What tells at any time for how long its jobs had accelerators: that is ``busy_s + num_busy * now``."""
+    """What tells at any time for how long its jobs had accelerators: that is ``busy_s + num_busy * now``.
+
+    A trial without jobs that waits is told in the same way; its clock stands still.
+    """
     started = [job for job in trial.jobs if job.started_at is not None]
     seconds = sum((job.ended_at or 0.0) - (job.started_at or 0.0) for job in started)
+    if trial.waiting is not None and not trial.jobs:
+        return {"busy_s": trial.worked_s(trial.waiting.since), "num_busy": 0}
     return {
         "busy_s": seconds if trial.jobs else None,
         "num_busy": sum(job.ended_at is None for job in started),

@@ -8,16 +8,16 @@ from dataclasses import replace
 from autotuner.domain import wire
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import StopReason, Sweep, SweepEnd, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Outcome, Stopped, Trial, TrialState
+from autotuner.domain.runs.trial import Outcome, Stopped, Trial, TrialState, Waiting
 from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.errors import Conflict, InvalidInput, LeaseLost
 from autotuner.store import interventions
@@ -185,8 +185,8 @@ def _num_begun(trial: Trial) -> int:
 
 
 def check_running(trial_id: str, state: TrialState) -> None:
-    """Only a running trial takes steps and jobs; ``Conflict`` otherwise."""
-    if state is not TrialState.RUNNING:
+    """Only a trial that was started takes steps and jobs; ``Conflict`` otherwise."""
+    if state not in (TrialState.RUNNING, TrialState.WAITING):
         raise Conflict(f"trial {trial_id} is {state.value}; steps and jobs belong to a running trial")
 
 
@@ -240,21 +240,79 @@ def estimate_trial(trial: Trial, estimate: TrialEstimate) -> Trial:
 
 
 def set_job(trial: Trial, job: EngineJob) -> Trial:
-    """The trial with the job in the place of what was known of that name, or behind the others; it must be running."""
+    """The trial with the job in the place of what was known of that name, or behind the others; it must be running.
+
+    While the job is in a queue, the trial waits.
+    """
     check_running(trial.id, trial.state)
     if any(known.name == job.name for known in trial.jobs):
-        return replace(trial, jobs=tuple(job if known.name == job.name else known for known in trial.jobs))
-    return replace(trial, jobs=(*trial.jobs, job))
+        jobs = tuple(job if known.name == job.name else known for known in trial.jobs)
+    else:
+        jobs = (*trial.jobs, job)
+    waiting = _in_queue(job)
+    state = TrialState.RUNNING if waiting is None else TrialState.WAITING
+    return replace(trial, state=state, jobs=jobs, waiting=waiting)
+
+
+def _in_queue(job: EngineJob) -> Waiting | None:
+    """Return why the job has no accelerators yet; None where it has them, or had."""
+    if job.phase is not EngineJobPhase.QUEUED:
+        return None
+    because = f": {job.detail}" if job.detail else ""
+    return Waiting(reason=f"waits in the queue of {job.engine}{because}", since=job.submitted_at)
+
+
+def wait(trial: Trial, reason: str | None, *, now: float) -> Trial:
+    """The started trial as it waits for that reason; without one, as it goes on with its work.
+
+    Its clock starts behind the wait, so that ``started_at`` and ``finished_at`` enclose work alone.
+    """
+    check_running(trial.id, trial.state)
+    if reason is not None:
+        since = now if trial.waiting is None else trial.waiting.since
+        return replace(trial, state=TrialState.WAITING, waiting=Waiting(reason=reason, since=since))
+    if waiting := next((told for job in reversed(trial.jobs) if (told := _in_queue(job))), None):
+        return replace(trial, state=TrialState.WAITING, waiting=waiting)
+    return replace(trial, state=TrialState.RUNNING, started_at=_work_began_at(trial, now), waiting=None)
+
+
+def _work_began_at(trial: Trial, now: float) -> float | None:
+    """Return ``started_at``, as much later as the trial has waited for devices of this machine."""
+    if trial.waiting is None or trial.jobs:
+        return trial.started_at
+    return now - trial.worked_s(now)
+
+
+def add_run(trial: Trial, run: FinishedRun) -> Trial:
+    """The started trial with one more run that has finished."""
+    check_running(trial.id, trial.state)
+    others = tuple(known for known in trial.runs if known.number != run.number)
+    return replace(trial, runs=(*others, run))
+
+
+def take_over(trial: Trial) -> Trial:
+    """A started trial whose worker died, queued again; what died while it only waited did not die of the trial."""
+    num_begun = _num_begun(trial) if trial.state is TrialState.WAITING else 0
+    return replace(interrupt(trial), attempts=max(0, trial.attempts - num_begun))
 
 
 def interrupt(trial: Trial) -> Trial:
-    """Queued again as if this attempt had not begun, except that it was counted."""
-    return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=())
+    """Queued again as if this attempt had not begun, except that it is counted, and that its finished runs are kept."""
+    steps = trial.steps if trial.runs else ()  # steps are of the first run
+    return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=steps, waiting=None)
 
 
 def _end(trial: Trial, state: TrialState, now: float) -> Trial:
     jobs = tuple(job.over(now) for job in trial.jobs)
-    return replace(trial, state=trial.state.to(state), finished_at=now, jobs=jobs)
+    return replace(
+        trial,
+        state=trial.state.to(state),
+        started_at=_work_began_at(trial, now),
+        finished_at=now,
+        jobs=jobs,
+        waiting=None,
+        runs=(),
+    )
 
 
 # ---------------------------------------------------------------------- events
@@ -287,6 +345,11 @@ def trial_facts(trial: Trial) -> dict[str, object]:
         "stop_reason": trial.stopped.reason if trial.stopped else None,
         "stop_detail": trial.stopped.detail if trial.stopped else "",
     }
+
+
+def waiting_facts(trial: Trial) -> dict[str, object]:
+    """What an event says of a trial that waits or goes on: what it waits for, and since when."""
+    return {**trial_facts(trial), "waiting": wire.to_dict(trial.waiting)}
 
 
 def estimates_facts(trials: Sequence[Trial]) -> dict[str, object]:

@@ -29,6 +29,8 @@ def upgrade() -> None:
     op.add_column("sweeps", sa.Column("thinned_at", sa.Double(), nullable=True))
     op.add_column("sweeps", sa.Column("prospects", sa.Text(), nullable=True))
     op.add_column("trials", sa.Column("expected_gain", sa.Double(), nullable=True))
+    op.add_column("trials", sa.Column("waiting", sa.Text(), nullable=True))
+    op.add_column("trials", sa.Column("runs", sa.Text(), server_default=sa.text("'[]'"), nullable=False))
     op.create_index("ix_sweeps_created_by_state_finished_at", "sweeps", ["created_by", "state", "finished_at"])
     op.create_index("ix_sweeps_thinned_at_finished_at", "sweeps", ["thinned_at", "finished_at"])
     _create_access()
@@ -149,7 +151,10 @@ def downgrade() -> None:
         op.drop_table(table)
     op.drop_index("ix_sweeps_thinned_at_finished_at", "sweeps")
     op.drop_index("ix_sweeps_created_by_state_finished_at", "sweeps")
-    op.drop_column("trials", "expected_gain")
+    # Nor does it know trials that wait: it takes them for running ones.
+    op.execute("UPDATE trials SET state = 'running' WHERE state = 'waiting'")
+    for name in ("runs", "waiting", "expected_gain"):
+        op.drop_column("trials", name)
     for name in ("prospects", "thinned_at", "interventions", "front", "profile", "under_faults", "pause_requested"):
         op.drop_column("sweeps", name)
     op.drop_column("measurements", "timeline")

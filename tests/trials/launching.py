@@ -13,7 +13,7 @@ import psutil
 
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.measurement import FinishedRun, StepReport
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.engines.launcher import job_name
@@ -65,6 +65,8 @@ class Watcher:
         self.link_events: list[LinkEvent] = []
         self.notes: list[str] = []
         self.jobs: list[EngineJob] = []
+        self.waits: list[str | None] = []
+        self.runs: list[FinishedRun] = []
         self._at_first_step = at_first_step
         self._stop_after = stop_after
 
@@ -78,6 +80,12 @@ class Watcher:
 
     def on_note(self, note: str) -> None:
         self.notes.append(note)
+
+    def on_wait(self, reason: str | None) -> None:
+        self.waits.append(reason)
+
+    def on_run(self, run: FinishedRun) -> None:
+        self.runs.append(run)
 
     def on_job(self, job: EngineJob) -> None:
         self.jobs.append(job)

@@ -4,8 +4,8 @@ import { replace } from "./pieces.js";
 
 const KINDS = [
   "sweep.created", "sweep.started", "sweep.resumed", "sweep.paused", "sweep.queued", "sweep.changed", "sweep.finished",
-  "trial.started", "trial.step", "trial.finished", "trial.interrupted", "trial.job", "trial.gated", "trial.link_event",
-  "sweep.estimated",
+  "trial.started", "trial.step", "trial.finished", "trial.interrupted", "trial.waiting", "trial.resumed", "trial.job",
+  "trial.gated", "trial.link_event", "sweep.estimated",
 ];
 const CALM_MS = 250; // events come in bursts; one redraw serves them all
 

@@ -153,7 +153,7 @@ class SweepLook:
         unranked = [trial for trial in self._trials if _ended_otherwise(trial)]
         groups = self._failures
         return {
-            "running": [TrialDetail.of(self.app.store.get_trial(trial.id)) for trial in self._in(TrialState.RUNNING)],
+            "running": [TrialDetail.of(self.app.store.get_trial(trial.id)) for trial in self._started],
             "queued": [TrialView.of(trial) for trial in self._in(TrialState.QUEUED)],
             "repeats": [TrialView.of(trial) for trial in self._trials if _told_apart(trial)],
             "failures": groups,
@@ -163,6 +163,10 @@ class SweepLook:
             "unranked_total": len(unranked),
             "has_ended": bool(groups or unranked),
         }
+
+    @property
+    def _started(self) -> Iterable[Trial]:
+        return (trial for trial in self._trials if trial.state in (TrialState.RUNNING, TrialState.WAITING))
 
     def _in(self, state: TrialState) -> Iterable[Trial]:
         return (trial for trial in self._trials if trial.state is state)

@@ -18,8 +18,9 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import StopReason
+from autotuner.domain.runs.trial import Waiting
 from autotuner.domain.wire import from_dict
-from autotuner.search.text.jobs import engine_in_words, job_in_words, latest
+from autotuner.search.text.jobs import engine_in_words, job_in_words, latest, waiting_in_words
 
 __all__ = ["sweep_view", "why"]
 
@@ -100,10 +101,15 @@ def _run_again(sweep: dict[str, Any], trials: Sequence[dict[str, Any]]) -> dict[
 
 
 def jobs_in_words(trials: Sequence[dict[str, Any]], now: float) -> dict[str, str]:
-    """How the jobs of engines stand that run trials now, by trial."""
-    running = (trial for trial in trials if trial["state"] == "running")
-    jobs = {trial["id"]: latest([from_dict(EngineJob, job) for job in trial["jobs"]]) for trial in running}
-    return {trial_id: job_in_words(job, now) for trial_id, job in jobs.items() if job is not None}
+    """What trials wait for, and how the jobs of engines stand that run trials now, by trial."""
+    said: dict[str, str] = {}
+    for trial in trials:
+        jobs = [from_dict(EngineJob, job) for job in trial["jobs"]]
+        if trial["waiting"]:
+            said[trial["id"]] = waiting_in_words(from_dict(Waiting, trial["waiting"]), jobs, now)
+        elif trial["state"] == "running" and (job := latest(jobs)):
+            said[trial["id"]] = job_in_words(job, now)
+    return said
 
 
 def _where(sweep: dict[str, Any]) -> str:

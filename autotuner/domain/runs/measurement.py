@@ -179,3 +179,17 @@ class Measurement:
     def precision_utilization(self) -> float | None:
         """Model FLOP over what the dense peak of the precision in use could do; never ranked by."""
         return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """One of the runs that a trial consists of, kept so that a trial that is taken over does not repeat it.
+
+    Attributes:
+        number: ``TrialSpec.run`` of the run.
+        seconds: How long it took, without waiting; all runs of a trial share its time limit.
+    """
+
+    number: int
+    seconds: float
+    measurement: Measurement

@@ -10,13 +10,13 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.errors import Conflict
 
-__all__ = ["Outcome", "Stopped", "Trial", "TrialState"]
+__all__ = ["Outcome", "Stopped", "Trial", "TrialState", "Waiting"]
 
 
 class TrialState(StrEnum):
@@ -24,6 +24,7 @@ class TrialState(StrEnum):
 
     QUEUED = "queued"
     RUNNING = "running"
+    WAITING = "waiting"  # started, but it has no devices yet: it waits for them, or in the queue of an engine
     COMPLETE = "complete"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -32,13 +33,13 @@ class TrialState(StrEnum):
     @property
     def finished(self) -> bool:
         """No further change will come, unless it was cut short and its sweep goes on."""
-        return self not in (TrialState.QUEUED, TrialState.RUNNING)
+        return self not in (TrialState.QUEUED, TrialState.RUNNING, TrialState.WAITING)
 
     def to(self, new: TrialState) -> TrialState:
         """``new``, if a trial may go there from here.
 
-        An interrupted run goes from ``running`` back to ``queued``: it is tried again. So does a trial that was cut
-        short by the end of its sweep, once that goes on.
+        An interrupted run goes from ``running`` or ``waiting`` back to ``queued``: it is tried again. So does a trial
+        that was cut short by the end of its sweep, once that goes on.
 
         Raises:
             Conflict: The step is not legal.
@@ -48,15 +49,20 @@ class TrialState(StrEnum):
         raise Conflict(f"a {self.value} trial cannot become {new.value}")
 
 
+_FROM_STARTED = (
+    TrialState.RUNNING,
+    TrialState.WAITING,
+    TrialState.COMPLETE,
+    TrialState.PRUNED,
+    TrialState.FAILED,
+    TrialState.CANCELLED,
+    TrialState.QUEUED,
+)
+
 _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
     TrialState.QUEUED: (TrialState.RUNNING, TrialState.CANCELLED),
-    TrialState.RUNNING: (
-        TrialState.COMPLETE,
-        TrialState.PRUNED,
-        TrialState.FAILED,
-        TrialState.CANCELLED,
-        TrialState.QUEUED,
-    ),
+    TrialState.RUNNING: tuple(state for state in _FROM_STARTED if state is not TrialState.RUNNING),
+    TrialState.WAITING: _FROM_STARTED,
     TrialState.COMPLETE: (),
     TrialState.PRUNED: (),
     TrialState.FAILED: (),
@@ -84,6 +90,19 @@ Outcome = Measurement | TrialFailure | Stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A started trial that has no devices yet.
+
+    Attributes:
+        reason: What it waits for, as a sentence without a full stop.
+        since: Epoch seconds.
+    """
+
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """A trial as it is stored.
 
@@ -102,6 +121,9 @@ class Trial:
             the first of its layout.
         expected_gain: By which fraction a trial was expected to raise the best value when this one was chosen; None
             where nothing was measured before, the layout was not chosen so, and in records older than this field.
+        started_at: When it began to work: the time that it waited for devices of this machine is left out.
+        waiting: Why it has no devices yet, and since when; None unless its state is ``waiting``.
+        runs: The runs of it that have finished, while the trial has not.
     """
 
     id: str
@@ -123,6 +145,8 @@ class Trial:
     estimate: TrialEstimate | None = None
     repeats: int | None = None
     expected_gain: float | None = None
+    waiting: Waiting | None = None
+    runs: tuple[FinishedRun, ...] = ()
 
     @property
     def ran(self) -> Layout:
@@ -168,12 +192,18 @@ class Trial:
     def accelerator_hours(self, now: float) -> float:
         """Ranks x hours of the running or last attempt and of the loss gate; attempts cut short are not counted.
 
-        Of jobs of an engine all count, from the moment each had its accelerators.
+        Waiting does not count. Of jobs of an engine all count, from the moment each had its accelerators.
         """
         gate_hours = self.gate.accelerator_hours if self.gate else 0.0
         if self.jobs:
             return sum(job.running_s(now) for job in self.jobs) * self.ran.world_size / 3600 + gate_hours
+        return self.worked_s(now) * self.ran.world_size / 3600 + gate_hours
+
+    def worked_s(self, now: float) -> float:
+        """Return the seconds that the running or last attempt had devices of the service's own machine."""
         if self.started_at is None:
-            return gate_hours
+            return 0.0
+        if self.waiting is not None:
+            return max(0.0, self.waiting.since - self.started_at)
         ended_at = now if self.finished_at is None else self.finished_at
-        return (ended_at - self.started_at) * self.ran.world_size / 3600 + gate_hours
+        return ended_at - self.started_at

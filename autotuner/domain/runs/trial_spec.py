@@ -15,6 +15,7 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import GradientClip
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.domain.runs.measurement import FinishedRun
 from autotuner.domain.runs.optimizer import OptimizerSettings
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.errors import InvalidInput
@@ -131,6 +132,7 @@ class TrialSpec:
         run: Which of the trial's runs it is, where one is run again to be believed.
         repeat: Number of a trial that repeats another, so that what is simulated differs from run to run; else 0.
         jobs: Those that engines were given for the trial before, to be found again.
+        runs: Those of its runs that finished before, which are not repeated.
         stack: Software that it was predicted for, where a trial is simulated; None: our own.
         fault_trace: What befalls its links in further steps behind the measured ones; None: there are none.
         optimizer: What updates the parameters; None: AdamW as torch has it, at the learning rate of the settings.
@@ -151,6 +153,7 @@ class TrialSpec:
     run: int = 0
     repeat: int = 0
     jobs: tuple[EngineJob, ...] = ()
+    runs: tuple[FinishedRun, ...] = ()
     stack: Stack | None = None
     fault_trace: FaultTrace | None = None
     optimizer: OptimizerSettings | None = None

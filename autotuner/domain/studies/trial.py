@@ -42,7 +42,7 @@ class OptimizerTrial:
         attempts: How often it was started; above 1 after an interruption.
         curve: Of the running or last attempt.
         reached: None where it did not come to the target.
-        detail: How it ended, as a sentence without a full stop; empty before.
+        detail: How it ended, or what it waits for, as a sentence without a full stop; else empty.
         jobs: What engines were given for it, to be found again by whoever goes on with it.
     """
 

@@ -52,6 +52,14 @@ class CheckWatcher:
         """What the launcher wants told."""
         self._hold.say(f"{self._what}: {note}")
 
+    def on_wait(self, reason: str | None) -> None:
+        """Say what its jobs wait for."""
+        if reason is not None:
+            self.on_note(reason)
+
+    def on_run(self, run: object) -> None:
+        """Each job of a check is one run."""
+
     def on_job(self, job: EngineJob) -> None:
         """Store it, and say what changed."""
         known = next((one for one in self._hold.check.findings.jobs if one.name == job.name), None)

@@ -173,7 +173,7 @@ class _Run(Generic[Result]):
     def outcome(self) -> Result | TrialFailure | Stopped:
         """All of it."""
         known = self._known()
-        job = self._patiently(self._placed) if known is None else known
+        job = self._patiently(self._placed, has_job=False) if known is None else known
         if isinstance(job, Stopped):
             return job
         try:
@@ -206,19 +206,23 @@ class _Run(Generic[Result]):
             )
         return EngineJob(engine=self._name, name=name, handle=handle, submitted_at=now)
 
-    def _patiently(self, ask: Callable[[], T]) -> T | Stopped:
+    def _patiently(self, ask: Callable[[], T], *, has_job: bool = True) -> T | Stopped:
         """The engine's answer, asked again while it does not answer; or the watcher's wish, or that nobody does."""
         deadline, is_told = time.monotonic() + self._settings.patience_s, False
+        tell = self._watcher.on_note if has_job else self._watcher.on_wait
         while True:
             if stopped := self._watcher.stop_requested():
                 return stopped
             try:
-                return ask()
+                answer = ask()
+                if is_told and not has_job:
+                    self._watcher.on_wait(None)
+                return answer
             except EngineUnavailable as error:
                 if time.monotonic() > deadline:
                     return Stopped(reason="infrastructure", detail=f"{self._name} does not answer: {error}")
                 if not is_told:
-                    self._watcher.on_note(f"waits for {self._name}, which does not answer: {error}")
+                    tell(f"waits for {self._name}, which does not answer: {error}")
                 is_told = True
             self._wait(self._settings.poll_s)
 

@@ -130,7 +130,7 @@ def _values(request: OptimizerStudyRequest, trial: OptimizerTrial) -> tuple[floa
     """Seconds and accelerator-hours to the target; of one that missed it, more, by how far it lay above."""
     if trial.reached is not None:
         return trial.reached.time_s, trial.reached.accelerator_hours
-    if not trial.curve.losses or trial.state in (TrialState.QUEUED, TrialState.RUNNING, TrialState.CANCELLED):
+    if not trial.curve.losses or not trial.state.finished or trial.state is TrialState.CANCELLED:
         return None
     loss = trial.curve.smoothed(request.window_sequences)[-1]
     gap = _DIVERGED if trial.state is TrialState.FAILED else max(0.0, loss / request.target_loss - 1)

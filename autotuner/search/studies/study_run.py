@@ -9,7 +9,7 @@ import structlog
 
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.measurement import FinishedRun, StepReport
 from autotuner.domain.runs.trial import Stopped, TrialState
 from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.domain.studies.study import StudyState
@@ -66,6 +66,7 @@ class StudyRun:
             attempts=trial.attempts + 1,
             started_at=trial.started_at or now,
             curve=empty,
+            detail="",
         )
         self._hold.keep(running)
         watcher = _StudyWatcher(self._hold, self._plan, running, self._shutdown)
@@ -121,6 +122,14 @@ class _StudyWatcher(TrialWatcher):
 
     def on_note(self, note: str) -> None:
         _log.info("study.note", note=note)
+
+    def on_wait(self, reason: str | None) -> None:
+        state = TrialState.RUNNING if reason is None else TrialState.WAITING
+        self.trial = replace(self.trial, state=state, detail=reason or "")
+        self._hold.follow(self.trial)
+
+    def on_run(self, run: FinishedRun) -> None:
+        """A trial of a study is one run."""
 
     def on_job(self, job: EngineJob) -> None:
         others = tuple(known for known in self.trial.jobs if known.name != job.name)

@@ -29,6 +29,8 @@ _OF_ONE_TRIAL = frozenset(
         "trial.started",
         "trial.finished",
         "trial.interrupted",
+        "trial.waiting",
+        "trial.resumed",
         "trial.job",
         "trial.gated",
         "trial.note",

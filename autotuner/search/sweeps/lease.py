@@ -15,7 +15,7 @@ from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.held_lease import RENEWALS_PER_LEASE
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.measurement import FinishedRun, StepReport
 from autotuner.domain.runs.prediction import Prediction
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
@@ -31,6 +31,8 @@ __all__ = ["Lease"]
 T = TypeVar("T")
 
 _RETRY_S = 1.0
+
+_STARTED = (TrialState.RUNNING, TrialState.WAITING)
 
 _log = structlog.get_logger(__name__)
 
@@ -163,7 +165,7 @@ class Lease:
                 return self._store.start_trial(trial.id, owner=self._owner, now=self._clock.now())
             except Conflict:
                 stored = self._store.get_trial(trial.id)
-                if stored.state is not TrialState.RUNNING:
+                if stored.state not in _STARTED:
                     raise
                 return stored  # as in ``finish``
 
@@ -194,6 +196,19 @@ class Lease:
         """Store how a job of the trial stands, as often as it takes: by it the trial is found again."""
         return self._until_stored(lambda: self._store.set_job(trial.id, job, owner=self._owner, now=self._clock.now()))
 
+    def set_waiting(self, trial: Trial, reason: str | None) -> Trial:
+        """Store that the trial waits and why, or that it goes on, as often as it takes: waiting is not paid for."""
+        return self._until_stored(
+            lambda: self._store.set_waiting(trial.id, reason, owner=self._owner, now=self._clock.now())
+        )
+
+    def add_run(self, trial: Trial, run: FinishedRun) -> None:
+        """Store a run of the trial that has finished; a store that is away loses it, and it may have to be repeated."""
+        try:
+            self._store.add_run(trial.id, run, owner=self._owner, now=self._clock.now())
+        except StoreUnavailable as error:
+            _log.warning("lease.run_not_stored", trial_id=trial.id, run=run.number, error=str(error))
+
     def finish(self, trial: Trial, outcome: Outcome) -> Trial:
         """Store how the trial ended, as often as it takes."""
 
@@ -202,7 +217,7 @@ class Lease:
                 return self._store.finish_trial(trial.id, outcome, owner=self._owner, now=self._clock.now())
             except Conflict:
                 stored = self._store.get_trial(trial.id)
-                if stored.state == TrialState.RUNNING:
+                if stored.state in _STARTED:
                     raise
                 return stored  # an earlier attempt was stored, only its answer was lost
 

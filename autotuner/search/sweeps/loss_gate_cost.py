@@ -12,15 +12,24 @@ __all__ = ["GateCost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCost:
-    """A running gate's claim on accelerators: all the time since it began, or what engines' jobs had of it.
+    """A running gate's claim on accelerators: all the time since it began but for waiting, or what engines' jobs had.
 
     Attributes:
         began_at: Epoch seconds.
         jobs: What engines were given for it, by name.
+        waits_since: When it began to wait for devices; None while it has them.
+        waited_s: How long it waited before.
     """
 
     began_at: float
     jobs: Mapping[str, EngineJob] = field(default_factory=dict)
+    waits_since: float | None = None
+    waited_s: float = 0.0
+
+    def waits(self, now: float, *, is_waiting: bool) -> GateCost:
+        """Return the cost of a gate that waits for devices from now on, or goes on."""
+        waited_s = self.waited_s + (0.0 if self.waits_since is None else now - self.waits_since)
+        return replace(self, waits_since=now if is_waiting else None, waited_s=waited_s)
 
     def placed(self, job: EngineJob) -> GateCost:
         """With a job as it stands now."""
@@ -30,4 +39,5 @@ class GateCost:
         """How long it has had accelerators; jobs that wait have none."""
         if self.jobs:
             return sum(job.running_s(now) for job in self.jobs.values())
-        return now - self.began_at
+        until = now if self.waits_since is None else self.waits_since
+        return until - self.began_at - self.waited_s

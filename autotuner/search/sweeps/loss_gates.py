@@ -64,6 +64,10 @@ class LossGates:
         self._running[trial.number] = GateCost(began_at=now)
         self._looked_at[trial.number] = trial.layout
 
+    def waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
+        """A running gate waits for devices, or goes on."""
+        self._running[trial.number] = self._running[trial.number].waits(now, is_waiting=is_waiting)
+
     def placed(self, trial: Trial, job: EngineJob) -> None:
         """A job of a running gate stands elsewhere now, which says what it costs."""
         self._running[trial.number] = self._running[trial.number].placed(job)

@@ -9,7 +9,7 @@ from autotuner.domain.layouts.choice import GradientClip, GradientSync
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate, Training, is_hopeless, judge
-from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.measurement import FinishedRun, Measurement
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
@@ -127,6 +127,8 @@ class _NoSteps:
 
     def __init__(self, watcher: TrialWatcher) -> None:
         self.on_note: Callable[[str], None] = watcher.on_note
+        self.on_wait: Callable[[str | None], None] = watcher.on_wait
+        self.on_run: Callable[[FinishedRun], None] = watcher.on_run
         self.on_job: Callable[[EngineJob], None] = watcher.on_job
         self.stop_requested = watcher.stop_requested
 

@@ -189,7 +189,7 @@ class SweepPlan:
         self._trials[trial.number] = trial
 
     def placed(self, trial: Trial) -> None:
-        """A running trial's job stands elsewhere now, which says what it costs."""
+        """A running trial waits or goes on, or its job stands elsewhere now, which says what it costs."""
         self._trials[trial.number] = trial
 
     def reported(self, number: int, step: StepReport) -> Stopped | None:
@@ -254,6 +254,10 @@ class SweepPlan:
     def gate_started(self, trial: Trial, now: float) -> None:
         """The loss gate that ``next`` ordered runs; from now on it costs."""
         self._gates.started(trial, now)
+
+    def gate_waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
+        """A running loss gate waits for devices, or goes on: waiting costs nothing."""
+        self._gates.waits(trial, now, is_waiting=is_waiting)
 
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
         """A job of a running loss gate stands elsewhere now, which says what it costs."""

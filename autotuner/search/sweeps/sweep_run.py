@@ -16,7 +16,7 @@ from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Demand, Sweep
@@ -230,7 +230,7 @@ class SweepRun:
 
     def _gate_attempt(self, order: RunGate) -> GateResult | Stopped:
         with self._planning:
-            spec = replace(self._spec(order.trial), jobs=self._plan.gate_jobs(order.trial), fault_trace=None)
+            spec = replace(self._spec(order.trial), jobs=self._plan.gate_jobs(order.trial), runs=(), fault_trace=None)
         gate, watcher = self._sweep.request.loss_gate, _GateWatcher(self, order.trial)
         return run_gate(self._launcher, spec, order.reference, gate, watcher)
 
@@ -273,6 +273,7 @@ class SweepRun:
             cluster=job.cluster,
             repeat=0 if trial.repeats is None else trial.number,
             jobs=trial.jobs,
+            runs=trial.runs,
             stack=request.job.stack,
             fault_trace=request.fault_trace,
         )
@@ -292,11 +293,28 @@ class SweepRun:
         """Store a note."""
         self._lease.add_note(trial, note)
 
+    def waits(self, trial: Trial, reason: str | None) -> None:
+        """Store that a trial waits, and why: what it costs is counted from when it goes on."""
+        stored = self._lease.set_waiting(trial, reason)
+        with self._planning:
+            self._plan.placed(stored)
+
+    def run_ended(self, trial: Trial, run: FinishedRun) -> None:
+        """Store a run of a trial, so that whoever takes the trial over need not repeat it."""
+        self._lease.add_run(trial, run)
+
     def placed(self, trial: Trial, job: EngineJob) -> None:
         """Store how a job of an engine stands: what it costs is counted from when it has its accelerators."""
         stored = self._lease.set_job(trial, job)
         with self._planning:
             self._plan.placed(stored)
+
+    def gate_waits(self, trial: Trial, reason: str | None) -> None:
+        """Tell why a loss gate waits, which costs nothing; the trial is complete, and has no state of its own."""
+        if reason is not None:
+            self.noted(trial, reason)
+        with self._planning:
+            self._plan.gate_waits(trial, self._clock.now(), is_waiting=reason is not None)
 
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
         """Count what a job of a trial's loss gate costs; the trial is complete, and the job none of its own."""
@@ -341,6 +359,12 @@ class _Watcher:
     def on_note(self, note: str) -> None:
         self._remembering(lambda: self._run.noted(self._trial, note))
 
+    def on_wait(self, reason: str | None) -> None:
+        self._remembering(lambda: self._run.waits(self._trial, reason))
+
+    def on_run(self, run: FinishedRun) -> None:
+        self._remembering(lambda: self._run.run_ended(self._trial, run))
+
     def on_job(self, job: EngineJob) -> None:
         self._remembering(lambda: self._run.placed(self._trial, job))
 
@@ -362,6 +386,12 @@ class _Watcher:
 
 class _GateWatcher(_Watcher):
     """Follows the loss gate of a trial."""
+
+    def on_wait(self, reason: str | None) -> None:
+        self._remembering(lambda: self._run.gate_waits(self._trial, reason))
+
+    def on_run(self, run: FinishedRun) -> None:
+        """A gate trains each of its layouts once: there is nothing to keep."""
 
     def on_job(self, job: EngineJob) -> None:
         self._remembering(lambda: self._run.gate_placed(self._trial, job))

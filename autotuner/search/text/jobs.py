@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
 from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.domain.runs.trial import Waiting
 from autotuner.units import format_duration
 
-__all__ = ["engine_in_words", "job_in_words", "latest"]
+__all__ = ["engine_in_words", "job_in_words", "latest", "waiting_in_words"]
 
 _LEAST_S = 1.0
 """Nobody asks about less."""
@@ -33,6 +34,15 @@ def job_in_words(job: EngineJob, now: float) -> str:
         case EngineJobPhase.LOST:
             stands = f"was lost{because}, {ran} after it began"
     return f"{job.engine} job {job.handle} {stands}"
+
+
+def waiting_in_words(waiting: Waiting, jobs: Sequence[EngineJob], now: float) -> str:
+    """Why a trial has no devices yet and for how long: ``waits for slurm, which does not answer, 35 s``."""
+    job = latest(jobs)
+    if job is not None and job.phase is EngineJobPhase.QUEUED:
+        return job_in_words(job, now)
+    waited = _if_any(now - waiting.since)
+    return waiting.reason + (f", {waited}" if waited else "")
 
 
 def _if_any(seconds: float) -> str:

@@ -9,7 +9,7 @@ from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.estimate import TrialEstimate
 from autotuner.domain.runs.interventions import Interventions
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Weight
 from autotuner.domain.runs.prediction import Prediction
@@ -17,7 +17,7 @@ from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.domain.runs.trial import Stopped, TrialState, Waiting
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, Words, metadata, word
 
@@ -91,12 +91,15 @@ class _Trials(TypedColumns):
     stopped: Named[Stopped | None] = Column(Document(Stopped))
     jobs: Named[tuple[EngineJob, ...]] = Column(Documents(EngineJob), server_default=text("'[]'"))
     # of its jobs, so that hours are summed without decoding them: the seconds that they had accelerators, less the
-    # starts of those that have them still, and how many these are; null where it has none
+    # starts of those that have them still, and how many these are; null where it has none. Of a trial without jobs that
+    # waits, what it worked before
     busy_s: Named[float | None]
     num_busy: Named[int] = Column(server_default="0")
     scaled: Named[ScaledTrial | None] = Column(Document(ScaledTrial))
     repeats: Named[int | None]
     expected_gain: Named[float | None]
+    waiting: Named[Waiting | None] = Column(Document(Waiting))
+    runs: Named[tuple[FinishedRun, ...]] = Column(Documents(FinishedRun), server_default=text("'[]'"))
 
 
 trials = Table(

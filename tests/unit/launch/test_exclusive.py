@@ -65,9 +65,31 @@ def test_where_no_gpu_is_free_a_trial_waits_says_so_and_still_hears_a_stop() -> 
     pool, watcher = gpus(), impatient()
     with pool.claim(on_gpus("first", 7), impatient()), pool.claim(on_gpus("second", 2), watcher) as devices:
         assert devices == STOPPED
-    assert len(watcher.notes) == 1
+    assert watcher.waits == ["waits until trials that run on this machine have ended"]
     with pool.claim(on_gpus("third", 8), impatient()) as devices:
         assert devices == GPUS  # the one that was free while the second waited included
+
+
+def test_a_trial_that_gets_its_devices_after_a_wait_says_that_it_goes_on() -> None:
+    pool, holding, waits = gpus(), threading.Event(), threading.Event()
+
+    class Waiting(Watcher):
+        def on_wait(self, reason: str | None) -> None:
+            super().on_wait(reason)
+            waits.set()
+
+    def hold() -> None:
+        with pool.claim(on_gpus("first", 8), Watcher()):
+            holding.set()
+            waits.wait()
+
+    holder, watcher = threading.Thread(target=hold), Waiting()
+    holder.start()
+    holding.wait()
+    with pool.claim(on_gpus("second", 8), watcher) as devices:
+        assert devices == GPUS
+    holder.join()
+    assert watcher.waits == ["waits until trials that run on this machine have ended", None]
 
 
 def test_gpus_come_back_when_a_trial_raises() -> None:
@@ -198,7 +220,7 @@ def test_who_waits_is_told_which_process_is_frozen_with_the_devices(tmp_path: Pa
         with DevicePool(lock_folder=lambda: tmp_path).claim(spec("mine"), watcher) as devices:
             assert isinstance(devices, Stopped)
         other.kill()
-    assert [f"process {other.pid} has them and is stopped" in note for note in watcher.notes] == [True]
+    assert [f"process {other.pid} has them and is stopped" in str(reason) for reason in watcher.waits] == [True]
 
 
 def test_a_lock_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

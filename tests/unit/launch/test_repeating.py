@@ -8,7 +8,7 @@ import pytest
 
 from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.measurement import FinishedRun, Measurement
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
@@ -73,6 +73,27 @@ def test_equal_runs_tell_the_noise_floor() -> None:
     outcome = measured(FakeLauncher(in_turn([1.0, 1.1])), replace(SHORT, num_runs=2))
     assert outcome.noise_floor == pytest.approx(0.1 / 1.05)
     assert outcome.num_steps == 4
+
+
+def test_runs_that_finished_before_the_service_died_are_not_repeated() -> None:
+    watcher, settings = Watcher(), replace(SHORT, num_runs=3)
+    measured(FakeLauncher(in_turn([1.0, 1.1, failure(FailureKind.CRASH)])), settings, watcher)
+    assert [run.number for run in watcher.runs] == [0, 1]
+    launcher, again = FakeLauncher(in_turn([1.2])), Watcher()
+    outcome = RepeatingLauncher(launcher).run(replace(spec("repeated", settings), runs=tuple(watcher.runs)), again)
+    assert isinstance(outcome, Measurement)
+    assert [(one.run, one.runs) for one in launcher.specs] == [(2, ())]
+    assert outcome.noise_floor == pytest.approx(0.2 / 1.1)
+    kept = "was measured before the trial was interrupted, and is kept"
+    assert [note for note in again.notes if kept in note] == [f"run 1 {kept}", f"run 2 {kept}"]
+
+
+def test_the_time_of_kept_runs_counts_towards_the_limit_of_the_trial() -> None:
+    settings = replace(SHORT, num_runs=2)
+    run = FinishedRun(number=0, seconds=0.75 * SHORT.timeout_s, measurement=plain_measurement(spec("repeated")))
+    launcher = FakeLauncher()
+    RepeatingLauncher(launcher).run(replace(spec("repeated", settings), runs=(run,)), Watcher())
+    assert launcher.specs == []  # another run as long would not fit
 
 
 def test_a_second_run_that_dies_leaves_the_first_ones_figures() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from api.examples.sweeps import sweep_detail
@@ -71,6 +72,13 @@ def test_a_sweep_of_a_registered_trainer_names_it() -> None:
 
 def test_a_running_trial_says_how_its_job_stands() -> None:
     assert "slurm job 4711 ran 43 s, after 10 s in the queue" in shown(trial(state="running", measured=None))
+
+
+def test_a_trial_that_waits_for_devices_says_why_and_for_how_long() -> None:
+    waiting = {"reason": "waits until trials that run on this machine have ended", "since": time.time() - 600.5}
+    assert "waits until trials that run on this machine have ended, 10 min" in shown(
+        trial(state="waiting", measured=None, jobs=[], waiting=waiting)
+    )
 
 
 def test_what_a_sweep_compares_is_said_and_its_repeats_are_not_listed_as_trials_without_a_rank() -> None:

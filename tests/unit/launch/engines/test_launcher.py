@@ -132,6 +132,21 @@ def test_an_engine_that_is_away_for_a_while_is_waited_for_and_said_so(tmp_path: 
     engine, watcher = Scripted(AWAY, AWAY, QUEUED, AWAY, RUNNING, AWAY, ENDED, printed=measured), Watcher()
     assert isinstance(launcher(tmp_path, engine).run(trial(), watcher), Measurement)
     assert watcher.notes[0] == "waits for scripted, which does not answer: connection refused"
+    assert watcher.waits == []  # the job itself tells whether it waits
+
+
+def test_a_trial_waits_for_an_engine_that_does_not_answer_when_it_asks_for_a_job(tmp_path: Path) -> None:
+    class Away(Scripted):
+        answers = iter([False, False, True])
+
+        def find(self, name: str) -> str | None:
+            if not next(self.answers, True):
+                raise EngineUnavailable("connection refused")
+            return super().find(name)
+
+    watcher = Watcher()
+    assert isinstance(launcher(tmp_path, Away(RUNNING, ENDED, printed=measured)).run(trial(), watcher), Measurement)
+    assert watcher.waits == ["waits for scripted, which does not answer: connection refused", None]
 
 
 def test_an_engine_that_stays_away_is_given_up_and_the_trial_may_be_tried_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.link_event import LinkEvent
 from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.domain.runs.measurement import Measurement, StepReport
+from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSpec
@@ -47,6 +47,12 @@ class Listener:
 
     def on_note(self, note: str) -> None:
         self.notes.append(note)
+
+    def on_wait(self, reason: str | None) -> None:
+        pass
+
+    def on_run(self, run: FinishedRun) -> None:
+        pass
 
     def on_job(self, job: EngineJob) -> None:
         pass

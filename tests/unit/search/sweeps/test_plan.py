@@ -508,6 +508,17 @@ def test_the_time_of_a_gate_counts_against_the_accelerator_hours() -> None:
     assert over.reason == "budget"
 
 
+def test_a_gate_that_waits_for_devices_costs_nothing_meanwhile() -> None:
+    plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0)))
+    order = until_gate(plan)
+    plan.gate_started(order.trial, 10.0)
+    plan.gate_waits(order.trial, 20.0, is_waiting=True)
+    plan.gate_waits(order.trial, 30.0, is_waiting=True)  # for another reason
+    assert plan.gate_hours(order.trial, 500.0) == 10.0 * order.trial.layout.world_size / 3600
+    plan.gate_waits(order.trial, 500.0, is_waiting=False)
+    assert plan.gate_hours(order.trial, 510.0) == 20.0 * order.trial.layout.world_size / 3600
+
+
 def test_a_gate_on_an_engine_costs_what_its_jobs_had_of_accelerators() -> None:
     plan = plan_for(fp8_request(budget=Budget(num_trials=1000, min_gain=0, accelerator_hours=100.0)))
     order = until_gate(plan)

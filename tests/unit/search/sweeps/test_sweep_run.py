@@ -18,9 +18,9 @@ from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.measurement import FinishedRun, Measurement
 from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.domain.runs.trial import Stopped, Trial, TrialState
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
@@ -213,6 +213,47 @@ def test_notes_of_a_launcher_become_events() -> None:
     store, ended = swept(sweep_request(), Talking())
     notes = [event.data["note"] for event in store.events(ended.id) if event.kind == "trial.note"]
     assert notes == ["repeat 2 of 3: others used 64 % of the machine's CPU time"] * 4
+
+
+def test_a_trial_that_waits_for_devices_says_so_and_is_not_billed() -> None:
+    seen: list[Trial] = []
+    clock = ManualClock()
+
+    class Patient(FakeLauncher):
+        def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+            watcher.on_wait("waits until trials that run on this machine have ended")
+            seen.append(store.get_trial(spec.trial_id))
+            clock.time += 3600.0
+            watcher.on_wait(None)
+            return super().run(spec, watcher)
+
+    store = memory_store()
+    sweep_id = store.create_sweep(sweep_request(), now=clock.now())[0].id
+    Worker(store, Patient(), clock, owner="one", lease_s=15.0).run_once()
+    assert {trial.state for trial in seen} == {TrialState.WAITING}
+    assert {trial.waiting.reason for trial in seen if trial.waiting} == {
+        "waits until trials that run on this machine have ended"
+    }
+    overview = store.overview(sweep_id, now=clock.now())
+    assert (overview.state, overview.accelerator_hours) == (SweepState.COMPLETE, 0.0)
+
+
+def test_a_trial_that_is_taken_over_brings_its_finished_runs_and_its_gate_none() -> None:
+    specs: list[TrialSpec] = []
+
+    class Dying(FakeLauncher):
+        def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
+            specs.append(spec)
+            outcome = plain_measurement(spec)
+            if len(specs) == 1:
+                watcher.on_run(FinishedRun(number=0, seconds=1.0, measurement=outcome))
+                return Stopped(reason="infrastructure", detail="no room on the disk")
+            return outcome
+
+    swept(mixed_precision_request(), Dying())
+    assert [len(spec.runs) for spec in specs if spec.trial_id == specs[0].trial_id] == [0, 1]
+    assert any("-gate-" in spec.trial_id for spec in specs)
+    assert not any(spec.runs for spec in specs if "-gate-" in spec.trial_id)
 
 
 def test_what_a_pipeline_found_out_about_its_links_becomes_events_and_stays_with_the_measurement() -> None:

@@ -1,0 +1,35 @@
+"""What waits says so, and why, in REST and on pages."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from autotuner.domain.runs.trial import Trial
+from tests.api.service import NOW, StoreDriver
+
+REASON = "waits until trials that run on this machine have ended (process 17 has them)"
+
+
+@pytest.fixture
+def waiting(driver: StoreDriver) -> Trial:
+    """A trial that has waited for devices for 35 s."""
+    trial = driver.start(driver.sweep(), 0)
+    return driver.store.set_waiting(trial.id, REASON, owner=driver.owner, now=NOW - 35)
+
+
+def test_a_trial_that_waits_says_why_and_takes_no_accelerator_hours(client: httpx.Client, waiting: Trial) -> None:
+    trial = client.get(f"/trials/{waiting.id}").json()
+    assert (trial["state"], trial["waiting"]) == ("waiting", {"reason": REASON, "since": NOW - 35})
+    (listed,) = client.get(f"/sweeps/{waiting.sweep_id}/trials").json()["items"]
+    assert listed["waiting"] == trial["waiting"]
+    sweep = client.get(f"/sweeps/{waiting.sweep_id}").json()
+    assert (sweep["trials"]["waiting"], sweep["trials"]["running"]) == (1, 0)
+    assert sweep["progress"]["accelerator_hours"] == 0.0
+
+
+@pytest.mark.parametrize("path", ["/sweeps/{0.sweep_id}", "/trials/{0.id}"])
+def test_pages_say_what_a_trial_waits_for_and_for_how_long(address: str, waiting: Trial, path: str) -> None:
+    page = httpx.get(address + path.format(waiting), headers={"Accept": "text/html"}, timeout=60).text
+    assert f"{REASON[1:]}, 35 s" in page  # one begins a sentence with it
+    assert "starting" not in page
