@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.trainer import Trainer
 from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.detect import visible_gpus
 from autotuner.launch.ranks import CannotRun, launcher_work
@@ -151,9 +151,8 @@ class DevicePool:
                 lock.acquire(blocking=False)
             except Timeout:
                 return False
-            path.with_suffix(_HOLDER).write_text(
-                str(os.getpid())
-            )  # for whoever waits; who tries a lock empties its file
+            with suppress(OSError):  # on a full disk whoever waits is not told which process has them
+                path.with_suffix(_HOLDER).write_text(str(os.getpid()))  # who tries a lock empties its file
         self._taken[name] = lock
         return True
 
@@ -188,7 +187,7 @@ class ExclusiveLauncher:
             with self._devices.claim(spec, watcher) as devices:
                 return devices if isinstance(devices, Stopped) else self._launcher.run(spec, watcher)
         except CannotRun as error:
-            return TrialFailure(kind=FailureKind.CRASH, message=f"cannot lock this machine's devices: {error}")
+            return Stopped(reason="infrastructure", detail=f"cannot lock this machine's devices: {error}")
 
     def close(self) -> None:
         """Close the launcher inside."""

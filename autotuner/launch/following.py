@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +36,7 @@ def follow(
     *,
     deadline: float,
     peers_s: float = GRACE_S,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Ending:
     """Pass steps on until the whole result is there, the ranks are gone, the watcher wants a stop, or time is up.
 
@@ -46,12 +47,14 @@ def follow(
         watcher: What it raises comes out as it is.
         deadline: On the monotonic clock.
         peers_s: What ranks get to say what they saw of a peer's death.
+        meanwhile: Called at every look, many times a second.
 
     Raises:
         CannotRun: The reports cannot be read.
     """
     peers_leave_by = float("inf")
     while not (seen := _look(ranks, reports)).have_ended:
+        meanwhile()
         pass_on(seen.steps, reports, watcher)
         if is_complete(spec, reports):
             return "measured"

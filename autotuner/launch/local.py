@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.following import GRACE_S, follow, pass_on
 from autotuner.launch.ranks import CannotRun, Ranks, Starter, environment, launcher_work
 from autotuner.launch.reports import TrialFiles
-from autotuner.launch.room import most_core_ranks, no_room
+from autotuner.launch.room import DiskRoom, most_core_ranks, no_room
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 from autotuner.launch.trainers.attempt import TrainerAttempt
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
@@ -38,9 +37,6 @@ from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
 
 __all__ = ["LocalLauncher"]
-
-_LEAST_FREE_BYTES = 1 << 16
-"""Room for the reports and the logs of a failing trial."""
 
 _log = structlog.get_logger(__name__)
 
@@ -91,14 +87,19 @@ class LocalLauncher:
         return self._devices.capacity(cluster)
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Start the ranks, pass the trial's reports on, and say how it ended; without one that has no room here."""
+        """Start the ranks, pass the trial's reports on, and say how it ended; without one that has no room here.
+
+        While the disk is full, the trial waits.
+        """
         if failure := no_room(spec):
             return failure
         try:
+            if stopped := DiskRoom(self._work_dir).wait(watcher):
+                return stopped
             with self._devices.claim(spec, watcher) as devices:
                 return devices if isinstance(devices, Stopped) else self._run(spec, watcher, devices)
-        except CannotRun as error:  # a full disk, a work_dir that is gone: this trial failed, the next may not
-            return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run in {self._work_dir}: {error}")
+        except CannotRun as error:  # a disk that fills up, a work_dir that is gone: that says nothing of the trial
+            return Stopped(reason="infrastructure", detail=f"cannot run in {self._work_dir}: {error}")
 
     def close(self) -> None:
         """Release what is kept from one trial to the next."""
@@ -131,8 +132,17 @@ class LocalLauncher:
         with launcher_work():
             ranks = attempt.start()
         grace_s = GRACE_S
+        disk = DiskRoom(self._work_dir)
         try:
-            ending = follow(spec, ranks, attempt.reports, watcher, deadline=deadline, peers_s=attempt.peers_s)
+            ending = follow(
+                spec,
+                ranks,
+                attempt.reports,
+                watcher,
+                deadline=deadline,
+                peers_s=attempt.peers_s,
+                meanwhile=disk.look,
+            )
             grace_s = attempt.grace_s(ending)
         finally:
             stuck = ranks.end(grace_s=grace_s)
@@ -148,7 +158,7 @@ class LocalLauncher:
             outcome = attempt.judge(timed_out=ending == "timeout", oom_killed=oom_killed)
             if isinstance(outcome, Measurement):
                 return outcome
-            return _if_killed(outcome, ranks) or _with_stuck(self._or_full_disk(outcome), stuck)
+            return _if_killed(outcome, ranks) or disk.if_full(outcome) or _with_stuck(outcome, stuck)
 
     def _peak(self, spec: TrialSpec) -> Peak:
         """What MFU of a trainer's trial is a share of; a rate of cores that nobody knows yet is measured, once."""
@@ -164,13 +174,6 @@ class LocalLauncher:
             except AutotunerError as error:
                 raise CannotRun(f"cannot measure this machine's cores: {error}") from error
         return Peak(flop_per_s=self._core_flop_per_s * num_cores, source=source)
-
-    def _or_full_disk(self, failure: TrialFailure) -> TrialFailure:
-        """On a full disk ranks die without a word: they could not write it."""
-        is_full = shutil.disk_usage(self._work_dir).free < _LEAST_FREE_BYTES
-        if failure.kind == FailureKind.CRASH and is_full:
-            return replace(failure, message=f"{failure.message}; no space left in {self._work_dir}")
-        return failure
 
 
 def _if_killed(failure: TrialFailure, ranks: Ranks) -> Stopped | None:

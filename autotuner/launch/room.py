@@ -1,15 +1,32 @@
-"""What this machine has room for: so many ranks on its cores, and weights that its memory holds."""
+"""What this machine has room for: ranks on its cores, weights in its memory, and files of trials on its disk."""
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+
 import psutil
 
+from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.detect import num_usable_cores
+from autotuner.launch.ranks import launcher_work
+from autotuner.ports import TrialWatcher
 from autotuner.units import format_bytes
 
-__all__ = ["most_core_ranks", "no_room"]
+__all__ = ["DiskRoom", "most_core_ranks", "no_room"]
+
+_LEAST_FREE_BYTES = 1 << 16
+"""Room for the reports and the logs of a failing trial."""
+
+_POLL_S = 0.2
+
+_OF_THE_PROGRAM = (FailureKind.OOM, FailureKind.NUMERICS)
+"""Ends that a full disk does not bring about."""
 
 _RANKS_PER_CORE = 16
 """Ranks may share a core, at a price in step time; beyond this they wait for each other and say nothing of a layout."""
@@ -37,3 +54,54 @@ def no_room(spec: TrialSpec) -> TrialFailure | None:
         message = f"{needs}, and this machine has {format_bytes(has_bytes)}"
         return TrialFailure(kind=FailureKind.OOM, message=message)
     return None
+
+
+class DiskRoom:
+    """The room on the disk of a folder, while a trial waits for it or writes there.
+
+    Ranks on a full disk die without a word, since they cannot write it, and by the time that somebody asks why, there
+    may be room again. So the disk is looked at while they run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._was_full = False
+
+    def wait(self, watcher: TrialWatcher) -> Stopped | None:
+        """Return when there is room for the files of a trial; the watcher's answer if it wants a stop before.
+
+        Raises:
+            CannotRun: The folder cannot be reached.
+        """
+        is_told = False
+        while (free_bytes := self._free_bytes()) < _LEAST_FREE_BYTES:
+            if not is_told:
+                left = format_bytes(free_bytes)
+                watcher.on_wait(f"waits for room on the disk of {self._folder}, which has {left} left")
+                is_told = True
+            if stopped := watcher.stop_requested():
+                return stopped
+            time.sleep(_POLL_S)
+        if is_told:
+            watcher.on_wait(None)
+        return None
+
+    def look(self) -> None:
+        """Remember whether the disk is full now."""
+        self._was_full = self._was_full or self._free_bytes() < _LEAST_FREE_BYTES
+
+    def if_full(self, failure: TrialFailure) -> Stopped | None:
+        """Return what a failure says where the disk was full: nothing of the trial, which may be run again."""
+        self.look()
+        says_so = os.strerror(errno.ENOSPC) in failure.message + failure.log_tail
+        if failure.kind in _OF_THE_PROGRAM or not (self._was_full or says_so):
+            return None
+        where = f"no space left in {self._folder}" if self._was_full else "no space left on a disk"
+        return Stopped(reason="infrastructure", detail=f"{where}: {failure.message}")
+
+    def _free_bytes(self) -> int:
+        with launcher_work():
+            folder = self._folder.absolute()
+            while not folder.exists():
+                folder = folder.parent
+            return shutil.disk_usage(folder).free

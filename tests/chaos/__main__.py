@@ -24,7 +24,7 @@ from tests.chaos.jobs import BRIEF, Job
 
 __all__ = ["main", "survived"]
 
-_FILL_DISKS = ("fill_disk", "start_too_early")
+_FILL_DISKS = ("fill_disk", "fill_trials_disk", "start_too_early")
 _STORES: tuple[StoreName, ...] = ("sqlite", "postgresql")
 
 

@@ -21,6 +21,7 @@ from autotuner.store.sql import open_store
 from tests.chaos.account import Account, account_of, announced, completed, differences, lost_or_twice, run_again
 from tests.chaos.client import create_sweep, unexpected_answer
 from tests.chaos.databases import Database, StoreName, database
+from tests.chaos.disk import Disk, small_disk
 from tests.chaos.faults import Fault
 from tests.chaos.jobs import Job
 from tests.chaos.members import Kind, Member, MemberSpec, context
@@ -36,6 +37,9 @@ _END_S = 240.0
 """Far more than any sweep takes on a machine that does nothing else."""
 
 _TIDY_S = 10.0
+_TRIALS_DISK_BYTES = 8 << 20
+"""A trial of pretending ranks writes some kilobytes."""
+
 _LOOK_S = 0.1
 
 
@@ -62,6 +66,7 @@ class Arena:
     folder: Path
     mark: str
     database: Database
+    trials_disk: Disk
     members: list[Member]
     store: Store
     _num_sweeps: int = 0
@@ -81,6 +86,7 @@ class Arena:
             time.sleep(moment)
             scene = Scene(
                 database=self.database,
+                trials_disk=self.trials_disk,
                 members=self.members,
                 chance=chance,
                 job=job,
@@ -206,6 +212,7 @@ def arena(store_name: StoreName, seed: int, folder: Path) -> Iterator[Arena]:
             Member(MemberSpec(name=name, kind=kind, url=there.url, folder=folder, port=free_port(), mark=mark), made_by)
             for name, kind in _MEMBERS
         ]
+        trials_disk = stack.enter_context(small_disk(members[0].spec.work_dir, _TRIALS_DISK_BYTES))
         for member in members:
             stack.callback(_killed, member)
         found = Arena(
@@ -214,6 +221,7 @@ def arena(store_name: StoreName, seed: int, folder: Path) -> Iterator[Arena]:
             folder=folder,
             mark=mark,
             database=there,
+            trials_disk=trials_disk,
             members=members,
             store=store,
         )

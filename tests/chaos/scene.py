@@ -12,6 +12,7 @@ import psutil
 
 from autotuner.launch.processes import ATTEMPT_ID
 from tests.chaos.databases import Database
+from tests.chaos.disk import Disk
 from tests.chaos.jobs import Job
 from tests.chaos.members import LEASE_S, Member
 from tests.chaos.processes import marked
@@ -29,9 +30,11 @@ class Scene:
         spare: Makes a further member, which is there until the scene ends.
         sweep_id: Of the sweep under way, once a service has taken it.
         mark: Of all processes of members.
+        trials_disk: Where the files of trials lie.
     """
 
     database: Database
+    trials_disk: Disk
     members: Sequence[Member]
     chance: Random
     job: Job

@@ -22,6 +22,7 @@ from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.domain.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.room import DiskRoom
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
 from autotuner.search.sweeps.worker import Worker
@@ -147,27 +148,63 @@ def fill(place: Path) -> None:
                 continue
 
 
-def test_a_disk_that_is_full_fails_the_trial_and_says_so(small_disk: Path, forks: Forks) -> None:
+def test_a_trial_waits_while_the_disk_is_full_and_says_so(small_disk: Path, forks: Forks) -> None:
+    class Tidy(Watcher):
+        """Empties the disk once it hears that the trial waits for that."""
+
+        def on_wait(self, reason: str | None) -> None:
+            super().on_wait(reason)
+            (small_disk / "rubbish").unlink(missing_ok=True)
+
     fill(small_disk)
-    failure = died(LocalLauncher(small_disk, forks), spec("full"))
-    assert failure.kind == FailureKind.CRASH
-    assert "No space left" in failure.message
+    watcher = Tidy()
+    assert isinstance(LocalLauncher(small_disk, forks).run(spec("full"), watcher), Measurement)
+    reason, goes_on = watcher.waits
+    assert reason == f"waits for room on the disk of {small_disk}, which has 0 B left"
+    assert goes_on is None
 
 
-def test_a_disk_that_fills_up_during_a_trial_fails_it_and_says_so(small_disk: Path, forks: Forks) -> None:
+def test_a_trial_that_waits_for_room_on_the_disk_hears_a_stop(small_disk: Path, forks: Forks) -> None:
+    fill(small_disk)
+    outcome = LocalLauncher(small_disk, forks).run(spec("full"), Watcher(stop_after=0))
+    assert outcome == Stopped(reason="cancelled")
+
+
+def test_a_disk_that_fills_up_during_a_trial_says_nothing_of_the_trial(small_disk: Path, forks: Forks) -> None:
     launcher = LocalLauncher(small_disk, forks)
-    failure = died(launcher, spec("filling", ENDLESS), Watcher(at_first_step=lambda: fill(small_disk)))
-    assert failure.kind == FailureKind.CRASH
-    assert "no space left" in failure.message
+    outcome = launcher.run(spec("filling", ENDLESS), Watcher(at_first_step=lambda: fill(small_disk)))
+    assert isinstance(outcome, Stopped)
+    assert outcome.reason == "infrastructure"
+    assert outcome.detail.startswith(f"no space left in {small_disk}: ")
     (small_disk / "rubbish").unlink()
     assert isinstance(launcher.run(spec("emptied"), Watcher()), Measurement)
 
 
-def test_a_work_directory_that_cannot_be_written_fails_the_trial_and_says_why(tmp_path: Path) -> None:
+def test_a_disk_that_was_full_counts_though_it_has_room_again_when_the_trial_is_judged(small_disk: Path) -> None:
+    disk = DiskRoom(small_disk)
+    crash = TrialFailure(kind=FailureKind.CRASH, message="rank 1 was ended by exit code 1")
+    assert disk.if_full(crash) is None
+    fill(small_disk)
+    disk.look()
+    (small_disk / "rubbish").unlink()
+    detail = f"no space left in {small_disk}: rank 1 was ended by exit code 1"
+    assert disk.if_full(crash) == Stopped(reason="infrastructure", detail=detail)
+    assert disk.if_full(replace(crash, kind=FailureKind.OOM)) is None
+
+
+def test_a_program_that_dies_of_another_full_disk_is_no_crash(tmp_path: Path) -> None:
+    failure = TrialFailure(kind=FailureKind.CRASH, message="OSError: [Errno 28] No space left on device")
+    stopped = DiskRoom(tmp_path).if_full(failure)
+    assert stopped is not None
+    assert stopped.detail == f"no space left on a disk: {failure.message}"
+
+
+def test_a_work_directory_that_cannot_be_written_says_why_and_nothing_of_the_trial(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    failure = died(LocalLauncher(tmp_path / "file"), spec("nowhere"))
-    assert failure.kind == FailureKind.CRASH
-    assert "file" in failure.message
+    outcome = LocalLauncher(tmp_path / "file").run(spec("nowhere"), Watcher())
+    assert isinstance(outcome, Stopped)
+    assert outcome.reason == "infrastructure"
+    assert "file" in outcome.detail
 
 
 def test_a_zygote_that_is_killed_takes_its_trial_along_and_is_replaced(tmp_path: Path, forks: Forks) -> None:

@@ -17,7 +17,7 @@ class FailureKind(StrEnum):
     NUMERICS = "numerics"
     CRASH = "crash"
     INTERRUPTED = "interrupted"  # the service died around it, more often than it may be tried again
-    INFRASTRUCTURE = "infrastructure"  # its nodes were lost or never came, more often than it may be tried again
+    INFRASTRUCTURE = "infrastructure"  # its nodes were lost or its machine had no room, as often as it may be tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,9 @@ class EngineLauncher:
                     files.rank_logs.mkdir()
                     files.trainer_reports.mkdir()
                 return _Run(self._engine, self._registration, make(files), spec, files, watcher).outcome()
-        except (CannotRun, InvalidInput) as error:
+        except CannotRun as error:  # a disk that is full, a work_dir that is gone: that says nothing of the trial
+            return Stopped(reason="infrastructure", detail=f"cannot run on {self._registration.name}: {error}")
+        except InvalidInput as error:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run on {self._registration.name}: {error}")
         except EngineRefused as error:
             message = f"{self._registration.name} will not have the job: {error}"

@@ -6,7 +6,7 @@ from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.trial import Outcome, Stopped, Trial
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 
-__all__ = ["MAX_ATTEMPTS", "given_up", "unless_lost_again"]
+__all__ = ["MAX_ATTEMPTS", "given_up", "lost_in_words", "unless_lost_again"]
 
 MAX_ATTEMPTS = 3
 """Starts of one trial before what ends it is taken to come again; finding a job that goes on is no start."""
@@ -24,13 +24,19 @@ def given_up(trial: Trial) -> TrialFailure | None:
 
 
 def unless_lost_again(trial: Trial, outcome: Outcome) -> Outcome:
-    """The outcome of a running trial, which is a failure where its nodes were lost in the last of its attempts."""
+    """The outcome of a running trial, which is a failure where its last attempt was lost to no fault of its own."""
     if isinstance(outcome, Stopped) and outcome.reason == "infrastructure" and trial.attempts >= MAX_ATTEMPTS:
         return _lost(trial, outcome.detail)
     return outcome
 
 
 def _lost(trial: Trial, detail: str) -> TrialFailure:
-    last = f"; the last time: {detail}" if detail else ""
-    message = f"its nodes were lost or never came in {trial.attempts} attempts{last}"
+    message = lost_in_words(trial.attempts, detail, on_engine=bool(trial.jobs))
     return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=message)
+
+
+def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
+    """Say that something was lost in each of its attempts, and how the last of them ended."""
+    last = f"; the last time: {detail}" if detail else ""
+    what = "its nodes were lost or never came" if on_engine else "its ranks were killed or found no room"
+    return f"{what} in {num_attempts} attempts{last}"

@@ -26,7 +26,7 @@ from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
 from autotuner.search.expressible import trial_rules
-from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, unless_lost_again
+from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
 from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.loss_gating import run_gate
@@ -225,8 +225,9 @@ class SweepRun:
             found = self._gate_attempt(order)
             if not (isinstance(found, Stopped) and found.reason == "infrastructure"):
                 return found
-        again = f"its nodes were lost or never came in {MAX_ATTEMPTS} attempts"
-        return self._not_gated(order, f"{again}; the last time: {found.detail}")
+        with self._planning:
+            on_engine = bool(self._plan.gate_jobs(order.trial))
+        return self._not_gated(order, lost_in_words(MAX_ATTEMPTS, found.detail, on_engine=on_engine))
 
     def _gate_attempt(self, order: RunGate) -> GateResult | Stopped:
         with self._planning:

@@ -15,6 +15,6 @@ FAILURE_WORDS: Mapping[FailureKind, str] = {
     FailureKind.NUMERICS: "the loss is no number",
     FailureKind.CRASH: "crashed",
     FailureKind.INTERRUPTED: "the service died around it",
-    FailureKind.INFRASTRUCTURE: "its nodes were lost or never came",
+    FailureKind.INFRASTRUCTURE: "its nodes were lost, or its machine had no room",
 }
 """What people call each kind of death."""

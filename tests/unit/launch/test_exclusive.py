@@ -20,7 +20,6 @@ from autotuner.bootstrap import build
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
@@ -191,12 +190,12 @@ def test_all_runs_of_a_trial_keep_its_devices_so_that_waiting_for_them_takes_no_
     assert len(launcher.specs) == 2
 
 
-def test_a_folder_that_cannot_be_locked_in_fails_the_trial_and_says_why(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_locked_in_says_why_and_nothing_of_the_trial(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     pool = DevicePool(lock_folder=lambda: tmp_path / "file")
     outcome = ExclusiveLauncher(FakeLauncher(), pool).run(spec("unlocked"), Watcher())
-    assert isinstance(outcome, TrialFailure)
-    assert "file" in outcome.message
+    assert isinstance(outcome, Stopped)
+    assert (outcome.reason, "file" in outcome.detail) == ("infrastructure", True)
 
 
 def test_who_waits_is_told_which_process_is_frozen_with_the_devices(tmp_path: Path) -> None:
@@ -229,13 +228,13 @@ def test_a_lock_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monk
     folder.mkdir()
     folder.chmod(0o777)
     outcome = ExclusiveLauncher(FakeLauncher(), DevicePool.of_this_machine()).run(spec("t"), Watcher())
-    assert isinstance(outcome, TrialFailure)
-    assert "others may write" in outcome.message
+    assert isinstance(outcome, Stopped)
+    assert "others may write" in outcome.detail
 
 
 def test_a_lock_folder_that_leads_elsewhere_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / f"autotuner-{os.getuid()}").symlink_to(tmp_path)
     outcome = ExclusiveLauncher(FakeLauncher(), DevicePool.of_this_machine()).run(spec("led"), Watcher())
-    assert isinstance(outcome, TrialFailure)
-    assert "belongs to somebody else" in outcome.message
+    assert isinstance(outcome, Stopped)
+    assert "belongs to somebody else" in outcome.detail

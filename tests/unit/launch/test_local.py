@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.domain.wire import to_dict
@@ -87,15 +88,16 @@ def test_ranks_on_gpus_see_those_alone_that_no_other_trial_has(tmp_path: Path) -
     assert ranks.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
-def test_ranks_that_cannot_be_started_fail_the_trial_and_say_why(tmp_path: Path) -> None:
+def test_ranks_that_cannot_be_started_say_why_and_nothing_of_the_trial(tmp_path: Path) -> None:
     class Unstartable(StuckRanks):
         def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
             del files, environment
             raise BlockingIOError(f"too many processes to start {spec.trial_id}")
 
     outcome = LocalLauncher(tmp_path, Unstartable()).run(spec("unstarted"), Watcher())
-    assert isinstance(outcome, TrialFailure)
-    assert "too many processes" in outcome.message
+    assert isinstance(outcome, Stopped)
+    assert outcome.reason == "infrastructure"
+    assert "too many processes" in outcome.detail
     assert list(tmp_path.iterdir()) == []
 
 
