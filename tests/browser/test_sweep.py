@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from autotuner.domain.layouts.choice import Precision, Recompute
+from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
 from autotuner.domain.layouts.words import layout_of
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
@@ -17,7 +17,7 @@ from autotuner.launch.fake import FakeLauncher
 from autotuner.search.sweeps.worker import Worker
 from autotuner.search.text.sentences import size_in_words
 from tests.api.service import NOW, FixedClock, StoreDriver, loss_gate_result
-from tests.builders import cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
+from tests.builders import big_job, cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent, challenge, challenged, nights
 
 
@@ -235,6 +235,34 @@ def test_a_trial_that_was_extrapolated_is_marked_in_the_ranking(page: Page, driv
     driver.ended(sweep, 0, measurement(extrapolated_from=(2, 4)))
     page.goto(f"/sweeps/{sweep.id}")
     expect(page.locator(".ranking tbody")).to_contain_text("extrapolated from 2 and 4 layers per stage")
+
+
+def test_rows_with_many_choices_take_three_lines_at_most_and_the_table_fits_a_desk(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep(sweep_request(job=big_job()))
+    many = cpu_layout(
+        tensor_parallel_degree=4,
+        pipeline_parallel_degree=4,
+        data_parallel_shard_degree=4,
+        shard_level=ShardLevel.OPTIMIZER,
+        first_stage_less_layers=1,
+        last_stage_less_layers=1,
+        sequence_parallel=True,
+        recompute=Recompute.SELECTIVE,
+        precision=Precision.FP8,
+        attention_kernel=AttentionKernel.CUDNN,
+    )
+    for number, layout in enumerate((many, cpu_layout(tensor_parallel_degree=64))):
+        driver.ended(sweep, number, measurement(mfu=0.4 - 0.1 * number, peak_bytes=(70_000_000_000,)), layout)
+    page.goto(f"/sweeps/{sweep.id}")
+    rows = page.locator(".ranking tbody tr")
+    expect(rows.first.locator(".chip")).to_have_count(9)
+    first, second = (rows.nth(number).evaluate("row => row.getBoundingClientRect().height") for number in range(2))
+    assert first <= 56  # three lines of 16 pixels, and their padding
+    assert second <= 38  # the height of a row in one line
+    table = page.get_by_role("region", name="Ranking, table")
+    assert table.evaluate("region => region.scrollWidth - region.clientWidth") == 0
 
 
 # ---------------------------------------------------------------- what else it tells

@@ -18,8 +18,8 @@ __all__ = ["MemoryAxis", "RangeAxis", "is_tight", "memory_cell", "range_cell", "
 ROW = 36
 """Pixels of a row's height (``--row``); rules reach beyond, to join in rows of several lines, which cut them off."""
 
-_RANGE_WIDTH = 210
-_MEMORY_WIDTH = 112
+_RANGE_WIDTH = 160
+_MEMORY_WIDTH = 84
 _EDGE = 5
 _BEYOND = 1.5
 """A band that reaches further than this factor past all values is cut off: it would squeeze what was measured."""

@@ -46,13 +46,13 @@ def test_a_band_that_reaches_far_is_cut_off_inside_the_cell() -> None:
     assert axis.low > 0.2
     band = one(range_cell(axis, predicted=wide, reached=None), "p-band")
     assert number(band, "x") >= 0
-    assert number(band, "x") + number(band, "width") <= 210
+    assert number(band, "x") + number(band, "width") <= 160
 
 
 def test_an_axis_of_nothing_and_one_of_a_single_value_can_be_drawn() -> None:
     assert words(range_head(RangeAxis.of([], best=None)))
     one_value = RangeAxis.of([Spread.within(0.4, None)], best=0.4)
-    assert 0 < number(one(range_cell(one_value, predicted=None, reached=Spread.within(0.4, None)), "m-dot"), "cx") < 210
+    assert 0 < number(one(range_cell(one_value, predicted=None, reached=Spread.within(0.4, None)), "m-dot"), "cx") < 160
 
 
 @pytest.mark.parametrize(("peak", "tight"), [(70 * GB, False), (82 * GB, True), (90 * GB, True)])
