@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse
 
 from api.dashboard.new_sweep.axes import AXES
 from api.dashboard.new_sweep.checked import Checked, Complaint, checked, complaint_of, read
-from api.dashboard.new_sweep.given import Given
+from api.dashboard.new_sweep.given import CATALOG, Given
 from api.dashboard.new_sweep.inputs import BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
 from api.dashboard.new_sweep.said import Said, said
 from api.dashboard.render import page
@@ -25,11 +25,13 @@ from api.edge.needs import needs
 from autotuner.bootstrap import App
 from autotuner.domain.access.caller import Caller
 from autotuner.domain.access.scope import Scope
+from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.layouts.words import layout_of
 from autotuner.domain.rules.legality import reasons
 from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
+from autotuner.launch.simulation.scenario import SCENARIOS
 from autotuner.search.expressible import trial_rules
 
 __all__ = ["router"]
@@ -79,10 +81,25 @@ def _first(request: Request, app: App, clone: str | None) -> tuple[Given, tuple[
     given = Given.of_query(request.query_params.multi_items(), app)
     words, stack = request.query_params.get("layout"), request.query_params.get("stack", _STACK)
     notes = () if stack == _STACK else (f"Trials run PyTorch itself, or a trainer that is picked here, not {stack}.",)
+    given, where = _placed(given, app)
+    notes += where
     found = read(given, app) if words else None
     if words is None or found is None or found.request is None:
         return given, notes
     return given.holding(words, found.request.space), (*notes, _held(words, found.request))
+
+
+def _placed(given: Given, app: App) -> tuple[Given, tuple[str, ...]]:
+    """Choose simulated trials where this machine cannot run them and the address says nothing of it."""
+    if given.text("cluster.from") != CATALOG or given.text("cluster.engine"):
+        return given, ()
+    found = read(given, app)
+    refusal = None if found.request is None else app.refusal(found.request)
+    if refusal is None or refusal.field != "cluster":
+        return given, ()
+    simulated = f"{SIMULATED}/{next(iter(SCENARIOS))}"
+    note = f"Trials are simulated unless you choose under “Trials run on” who runs them: {refusal.rule}."
+    return Given(values={**given.values, "cluster.engine": (simulated,)}), (note,)
 
 
 def _held(words: str, request: SweepRequest) -> str:

@@ -186,6 +186,18 @@ def test_what_the_services_own_machine_cannot_try_is_said_before_it_is_started(s
     assert "predicted to fit in" in text_of(page.text)
 
 
+def test_a_form_that_nobody_touched_can_be_started_and_says_that_its_trials_are_simulated(store: Store) -> None:
+    with serve(build(Settings(num_workers=1), store=store)) as address:
+        first = httpx.get(f"{address}/new", headers={"Accept": "text/html"}, timeout=60)
+        chosen = httpx.get(
+            f"{address}/new", params={"cluster.engine": "local"}, headers={"Accept": "text/html"}, timeout=60
+        )
+    assert 'role="alert"' not in first.text
+    assert '<option value="simulated/plain" selected>' in first.text
+    assert "Trials are simulated unless you choose" in first.text
+    assert 'id="wrong-cluster">cannot be tried here' in chosen.text  # what somebody chose is refused
+
+
 # ---------------------------------------------------------------------- who may
 @pytest.fixture(scope="module")
 def people() -> Iterator[People]:
