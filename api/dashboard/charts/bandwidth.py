@@ -89,12 +89,12 @@ class _Drawn:
         yield text(at - 4, self.frame.top - 4, f"here {_rate(self.curve.own_bytes_per_s)}", "strong", "end")
 
     def _names(self) -> Iterator[Markup]:
-        """Above the lines' slow ends; moved up as far as they would cover each other, so that they cover no line."""
+        """Above the lines' slow ends, right of the axis' title; moved up where they would cover each other."""
         room = math.inf
         ends = sorted(((self.y(math.log10(way.step_s[0])), way.name) for way in self.ways), reverse=True)
         for at, name in ends:
             room = min(at - 4, room - _ROW)
-            yield text(self.frame.left + 6, room, name, "halo ink-text")
+            yield text(self.frame.left + 28, room, name, "halo ink-text")
 
     def _strip(self) -> Iterator[Markup]:
         """Which way is fastest, below the axis."""

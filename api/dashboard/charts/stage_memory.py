@@ -18,6 +18,9 @@ __all__ = ["MEMORY_PARTS", "StageBar", "stage_memory"]
 MEMORY_PARTS = tuple(f.name.removesuffix("_bytes") for f in fields(Memory) if f.name.endswith("_bytes"))
 """Parts from left to right; each is a class of the style sheet, too."""
 
+_LETTER = 7.5
+"""Pixels of a letter at most, in the type of a measured peak."""
+
 _WORTH_THE_LIMIT = 0.2
 """Share of the limit that a bar has to reach: shorter ones would be slivers beside it, so it lies outside then."""
 
@@ -138,7 +141,9 @@ def _bar(bar: StageBar, y: float, space: _Space, *, is_fullest: bool) -> Iterato
         at = space.x(bar.measured_bytes)
         yield line(at, y - 4, at, y + space.thick + 4, "mark")
         if not space.is_narrow:
-            yield text(at + 7, middle, format_bytes(bar.measured_bytes), "strong halo")
+            said = format_bytes(bar.measured_bytes)
+            has_room = at + 7 + _LETTER * len(said) < space.width - space.right + 12
+            yield text(at + (7 if has_room else -7), middle, said, "strong halo", None if has_room else "end")
     if not space.is_narrow:
         yield text(space.width - space.right + 12, middle, _free(bar, space), "ink-text" if is_fullest else None)
 

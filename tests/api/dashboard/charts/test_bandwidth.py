@@ -55,3 +55,5 @@ def test_names_of_lines_that_begin_together_stand_above_them_and_apart() -> None
     heights = sorted(number(each, "y") for each in each_of(wide, "halo ink-text"))
     assert all(after - before > 13.8 for before, after in pairwise(heights))  # rows of 14, rounded
     assert heights[-1] < begins
+    title = 6 * len("step, predicted")  # pixels of the axis' title, which the names of many lines come up to
+    assert all(number(each, "x") >= title for each in each_of(wide, "halo ink-text"))

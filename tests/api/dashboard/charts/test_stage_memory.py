@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar, stage_memory
+from tests.api.dashboard.charts.drawn import one
 from tests.builders import prediction
 
 MEMORY = prediction().memory
@@ -35,3 +36,10 @@ def test_a_measured_peak_stands_on_the_predicted_parts() -> None:
     drawn = stage_memory([bar], 2 * MEMORY.total_bytes)
     assert 'class="mark"' in drawn
     assert "mark" not in stage_memory([replace(bar, measured_bytes=None)], 2 * MEMORY.total_bytes)
+
+
+def test_a_measured_peak_at_the_end_of_the_axis_is_named_before_its_mark_and_not_over_what_is_free() -> None:
+    bars = [StageBar(name="stage 0", parts={"parameters": 5e9}, measured_bytes=size) for size in (5e9, 10e9)]
+    inside, at_end = (one(stage_memory([bar], 10e9, wide=632), "strong halo") for bar in bars)
+    assert inside.get("text-anchor") is None
+    assert at_end.get("text-anchor") == "end"
