@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.challenge import ChallengeFindings
 from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
 from autotuner.domain.upkeep.environment import EnvironmentChange
@@ -85,12 +86,16 @@ def finished_run(
 
 
 # ---------------------------------------------------------------- MFU gates
-def queued_gate(driver: StoreDriver, software: str = "pull request 7", **changes: Any) -> MfuGate:
+def queued_gate(
+    driver: StoreDriver, software: str = "pull request 7", held_to: Layout | None = None, **changes: Any
+) -> MfuGate:
     """A gate held to the baseline main, whose sweep is queued."""
     request = MfuGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main", software=software)
-    held_to = Baseline(name="main", key="k" * 64, layout=INCUMBENT, runs=(runs(1000.0),), gate_id="mg-0", at=NOW)
+    baseline = Baseline(
+        name="main", key="k" * 64, layout=held_to or INCUMBENT, runs=(runs(1000.0),), gate_id="mg-0", at=NOW
+    )
     return driver.store.mfu_gates.create(
-        replace(request, **changes), key="k" * 64, content=software, baseline=held_to, sweep=sweep_request(), now=NOW
+        replace(request, **changes), key="k" * 64, content=software, baseline=baseline, sweep=sweep_request(), now=NOW
     )
 
 

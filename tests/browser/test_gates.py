@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from playwright.sync_api import Page, expect
 
 from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
 from tests.api.service import StoreDriver
-from tests.browser.in_use import finished_gate, queued_gate
+from tests.browser.in_use import INCUMBENT, finished_gate, queued_gate
 
 
 def test_gates_are_listed_with_how_they_ended_beside_their_baselines(page: Page, driver: StoreDriver) -> None:
@@ -34,6 +36,14 @@ def test_a_gate_that_failed_says_by_how_much_beside_what_and_what_differs(page: 
     expect(rows.first).to_contain_text("this change3939 token/s")
     expect(rows.nth(1)).to_contain_text("main31,000 token/s")
     expect(page.locator("#changes + ul li")).to_have_text("OMP_NUM_THREADS 2 → 1")
+
+
+def test_a_gate_shows_the_layout_of_its_baseline_where_it_is_another_one(page: Page, driver: StoreDriver) -> None:
+    other = replace(INCUMBENT, micro_batch_size=4)
+    gate = finished_gate(driver, MfuGateOutcome.FAILED, 939.0, "6.1 % ± 0.8 slower than main", held_to=other)
+    page.goto(f"/gates/{gate.id}")
+    expect(page.get_by_text("The baseline has another layout:")).to_be_visible()
+    expect(page.locator("#live")).to_contain_text(str(other))
 
 
 def test_the_page_of_a_gate_follows_it(page: Page, driver: StoreDriver) -> None:
