@@ -201,7 +201,7 @@ def _answer(prospects: Prospects) -> Answer:
         gain_error=0.014,
         is_tie=True,
     )
-    sentences = ("71 % likely the best of 21 with a rank", f"rank 2 cannot be told from it ({change})")
+    sentences = ("71 % likely the best of 21 with a rank", f"rank 2 may be as good, 29 % likely the best ({change})")
     return Answer(
         sentence=f"{best.label}: 43.0 ± 0.3 % MFU, measured, 104 ktoken/s, 71 % likely the best of 21; "
         "+0.6 ± 1.4 % against rank 2",

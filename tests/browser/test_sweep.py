@@ -53,8 +53,23 @@ def test_the_answer_stands_first_what_how_fast_how_sure_and_what_it_beats(page: 
     expect(card.get_by_role("link", name="rank 2").first).to_be_visible()
     driver.finish(sweep)
     expect(card.get_by_role("heading", level=2)).to_have_text("Train with this layout")
+    expect(card.locator(".answer-figures")).to_contain_text("1.64 ktoken/s")  # with its prefix, as everywhere
     card.get_by_role("link", name="Why it is fast").click()
     expect(page).to_have_url(re.compile(rf"/trials/{sweep.id}-0001"))
+
+
+def test_a_layout_that_was_only_simulated_and_not_gated_is_not_what_to_train_with_yet(
+    page: Page, driver: StoreDriver
+) -> None:
+    sweep = driver.sweep(sweep_request(job=tiny_job(cluster=cpu_cluster(engine="simulated"))))
+    driver.ended(
+        sweep, 0, measurement(precision_flop_per_s=100e9, is_simulated=True), cpu_layout(precision=Precision.FP8)
+    )
+    driver.finish(sweep)
+    page.goto(f"/sweeps/{sweep.id}")
+    expect(page.locator("#answer")).to_have_text(
+        "Best found; measure it, and compare its losses, before you train with it"
+    )
 
 
 def test_before_anything_ran_the_page_shows_what_is_predicted_in_pencil(page: Page, driver: StoreDriver) -> None:
@@ -79,7 +94,7 @@ def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(pag
     expect(row.locator('td[data-name="step, ms"]')).to_have_text("500± 10")
     expect(row.locator('td[data-name="memory, MB"]')).to_have_text("10.0")
     expect(row.locator('td[data-name="predicted memory, MB"]')).to_have_text("5.20")
-    expect(row.locator('td[data-name="tokens/s"]')).to_have_text("1.02 k")
+    expect(row.locator('td[data-name="token/s"]')).to_have_text("1.02 k")
     expect(page.locator(".filters")).to_contain_text("measured, 95 % interval")
     expect(page.locator(".filters")).to_contain_text("predicted before it ran, 80 %")
     expect(page.locator("#live")).to_contain_text("not validated on this stack and device")

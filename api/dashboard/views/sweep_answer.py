@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.svg import picture, rect, text
 from api.dashboard.views.figures import Scaled
+from api.dashboard.words import token_rate
 from autotuner.search.results.certainty import Certainty
 from autotuner.search.results.reached import Reached
 from autotuner.search.table.column import Unit
@@ -35,7 +36,7 @@ def figures_of_answer(best: Reached) -> tuple[Figure, ...]:
     return (
         _figure("robust MFU" if healthy else "MFU", "share", best.mfu, best.mfu * error, best.source),
         *healthy,
-        _figure("tokens/s", "per_s", best.tokens_per_s, None, best.source),
+        Figure(name="throughput", value=token_rate(best.tokens_per_s), kind=best.source),
         _figure("step", "s", best.step_time_s, best.step_time_s * error, best.source),
         *_memory(best.peak_bytes, best.limit_bytes, best.source),
         *_price(best.price_per_million_tokens, best.source),
@@ -51,7 +52,7 @@ def figures_of_prediction(row: TableRow, limit_bytes: float) -> tuple[Figure, ..
     return (
         *(() if robust is None else (_figure("robust MFU", "share", robust, robust * error, "predicted"),)),
         healthy if robust is None else replace(healthy, name="healthy MFU"),
-        _figure("tokens/s", "per_s", row.tokens_per_s, None, "predicted"),
+        Figure(name="throughput", value=token_rate(row.tokens_per_s), kind="predicted"),
         _figure("step", "s", row.step_time_s, row.step_time_s * error, "predicted"),
         *_memory(peak_bytes, limit_bytes, "predicted"),
         *_price(row.price_per_million_tokens, "predicted"),

@@ -82,7 +82,7 @@ _COLUMNS: tuple[tuple[str, str, SweepColumn | None], ...] = (
     ("sweep", "", SweepColumn.NAME),
     ("state", "", SweepColumn.STATE),
     ("best MFU, %", "number", SweepColumn.MFU),
-    ("tokens/s", "number", SweepColumn.TOKENS_PER_S),
+    ("token/s", "number", SweepColumn.TOKENS_PER_S),
     ("best so far", "", None),
     ("trials", "number", SweepColumn.TRIALS),
     ("budget", "", None),

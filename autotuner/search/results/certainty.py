@@ -16,6 +16,9 @@ __all__ = ["Certainty", "Tie", "certainty"]
 _NUM_NAMED = 3
 """Choices that a sentence names before it counts them."""
 
+_LEAST_GAIN_PERCENT = 0.01
+"""Smaller expected gains are not written out: no trial can show them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tie:
@@ -122,9 +125,10 @@ def _of_ranked(sure: float, num_ranked: int, ties: Sequence[Tie]) -> Iterator[st
         case ():
             yield "no other is within what equal runs differ by"
         case (one,):
-            yield f"rank {one.rank} cannot be told from it ({_difference(one)})"
+            yield f"rank {one.rank} may be as good, {likely(one.probability_best)} likely the best ({_difference(one)})"
         case (one, *_):
-            yield f"{len(ties)} others cannot be told from it; the first of them, rank {one.rank}: {_difference(one)}"
+            chance = f"{likely(one.probability_best)} likely the best"
+            yield f"{len(ties)} others may be as good; the first of them, rank {one.rank}, {chance}: {_difference(one)}"
 
 
 def _difference(tie: Tie) -> str:
@@ -140,4 +144,6 @@ def _of_space(num_tried: int, prospects: Prospects | None, *, of_front: bool) ->
     yield f"{num_tried:,} of {legal:,} legal layouts were tried, all were predicted, {fitting:,} of them to fit"
     if prospects.expected_gain is not None:
         raised = "the front's hypervolume" if of_front else "the best"
-        yield f"another trial is expected to gain {100 * prospects.expected_gain:.2g} % of {raised}"
+        gain = 100 * prospects.expected_gain
+        amount = f"{gain:.2g} %" if gain >= _LEAST_GAIN_PERCENT or not gain else f"less than {_LEAST_GAIN_PERCENT:g} %"
+        yield f"another trial is expected to gain {amount} of {raised}"

@@ -100,7 +100,7 @@ _FIGURES = (
     ),
     Column(
         name="tokens_per_s",
-        label="tokens/s",
+        label="token/s",
         meaning="tokens per second of the whole job; predicted where nothing ran",
         unit="per_s",
         value=lambda row: row.tokens_per_s,

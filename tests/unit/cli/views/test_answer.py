@@ -22,7 +22,9 @@ def given() -> Answer:
 def test_an_answer_says_what_how_sure_what_it_beats_and_why() -> None:
     what, sure, beaten, why = shown(given())
     assert what.rstrip() == given().sentence
-    assert sure.startswith("how sure: 71 % likely the best of 21 with a rank; rank 2 cannot be told from it")
+    assert sure.startswith(
+        "how sure: 71 % likely the best of 21 with a rank; rank 2 may be as good, 29 % likely the best"
+    )
     assert beaten.rstrip() == "it beats: +0.6 ± 1.4 % rank 2"
     assert why.rstrip() == "why, against rank 2: a step is predicted to take 210 ms less in recomputation"
 

@@ -97,9 +97,16 @@ def test_a_tie_is_named_and_takes_from_the_certainty() -> None:
 def test_of_a_tie_that_differs_in_much_only_the_number_of_choices_is_said() -> None:
     far = replace(SMALL, micro_batch_size=2, recompute=Recompute.FULL)
     found = of(ran(0, BASE, 1.0), ran(1, far, 1.001))
-    assert found.certainty.sentences[1] == "rank 2 cannot be told from it (4 choices differ)"
+    assert found.certainty.sentences[1] == "rank 2 may be as good, 47 % likely the best (4 choices differ)"
     near = of(ran(0, BASE, 1.0), ran(1, FULL, 1.001), ran(2, far, 1.002))
-    assert near.certainty.sentences[1].endswith("the first of them, rank 2: recompute none → full")
+    assert near.certainty.sentences[1].endswith("rank 2, 33 % likely the best: recompute none → full")
+
+
+def test_an_expected_gain_that_no_trial_can_show_is_not_written_out() -> None:
+    prospects = Prospects(num_candidates=9, num_fitting=3, expected_gain=2.6e-8)
+    found = answer(REQUEST, [ran(0, BASE, 1.0)], prospects)
+    assert found is not None
+    assert found.certainty.sentences[-1] == "another trial is expected to gain less than 0.01 % of the best"
 
 
 def test_repeats_count_for_the_layout_that_they_repeat() -> None:
