@@ -10,6 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers
+from autotuner.costmodel.uncertainty import Z80
+from autotuner.domain.runs.objective import WORTHWHILE_GAIN
 from autotuner.search.fronts.expected_gain import log_expected_volume_gain
 from autotuner.search.fronts.frontier import Frontier
 from autotuner.search.sampler.acquisition import log_expected_gain, log_probability
@@ -20,14 +22,27 @@ from autotuner.search.sampler.posterior import Estimate, Posterior, Prior, Relat
 from autotuner.search.sampler.stand_ins import OtherJobs
 from autotuner.search.sampler.time_prior import learn_times, past_noise, scale_inflation
 
-__all__ = ["Beliefs", "Proposal", "propose"]
+__all__ = ["EVEN_CHANCE", "Beliefs", "LongShot", "MemoryBelief", "Proposal", "memory_belief", "propose"]
 
 _MAX_EXACT = 1 << 12
 """Rows whose residuals are followed exactly. Of larger tables only the most promising: the others would have to owe
 their rank to a residual alone."""
 
+_BEHIND = 1e6
+"""How far rows that may not be proposed lie behind those that may, in units of log worth: farther than these differ."""
+
 _MIN_FIT_PROBABILITY = 1e-3
 """A layout less likely to fit is worth no trial, however fast it would be."""
+
+EVEN_CHANCE = 0.5
+"""A layout that is less likely to fit is a long shot."""
+
+_WORTH_A_LONG_SHOT = WORTHWHILE_GAIN
+"""Gain, with the chance to run out of memory counted, from which a long shot may be tried before what will fit."""
+
+_MOST_LOST, _SURE = 0.1, 0.9
+"""Once more than this share of the trials ran out of memory, layouts that will fit are those at least so sure to: the
+beliefs were too hopeful for this job. Constants of the aim that a tenth of a sweep's trials is lost at most."""
 
 _CAUTION = 10.0
 """Before the first measurement: how many times over a chance to fit below one half counts. The fastest layout that will
@@ -107,11 +122,48 @@ class Proposal:
         expected_gain: By which fraction the best value, or the hypervolume of the front, is expected to rise with the
             most promising trial, given that it may run out of memory; infinite before anything was measured.
         fit_probability: How likely the proposed layout is to fit in memory.
+        long_shot: Why it is proposed although it is less likely to fit than not; None where it is likely.
     """
 
     row: int
     expected_gain: float
     fit_probability: float
+    long_shot: LongShot | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongShot:
+    """Why a layout is proposed that has less than an even chance to fit in memory.
+
+    Attributes:
+        fit_probability: The chance.
+        expected_gain: What its trial is expected to gain, the chance to run out of memory counted; infinite before
+            anything was measured.
+        likely_gain: The most that is expected of the untried layouts that are likely to fit; None where none is left.
+    """
+
+    fit_probability: float
+    expected_gain: float
+    likely_gain: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBelief:
+    """What is believed of the peaks of the untried layouts.
+
+    Attributes:
+        factor: Believed / predicted peak; the geometric mean of the layouts.
+        low: Lower end of the 80 % interval of that quotient for one layout.
+        high: Upper end.
+        num_untried: Layouts without a trial.
+        num_likely: Those of them that have an even chance to fit or a better one.
+    """
+
+    factor: float
+    low: float
+    high: float
+    num_untried: int
+    num_likely: int
 
 
 def propose(
@@ -127,6 +179,9 @@ def propose(
     Where a front is looked for, the row that most improves its expected hypervolume. Before the first measurement: the
     one of highest value that will probably fit; of those that are about as good, the likeliest to fit.
 
+    A layout that has less than an even chance to fit is proposed only if its trial is expected to gain at least
+    ``WORTHWHILE_GAIN`` and more than any that is likely to fit, or if none of these is left.
+
     Args:
         beliefs: Before any trial.
         evidence: What the trials told.
@@ -141,6 +196,7 @@ def propose(
     log_worth = outlook.log_worth(times, log_fits, rows)
     if not (log_worth > -np.inf).any():
         return None
+    log_worth = np.where(outlook.is_justified(log_worth, log_fits), log_worth, -np.inf)
     score = log_worth - cost_exponent * times.mean
     if outlook.is_first:
         score = np.where(_is_safest(score, log_fits), score, -np.inf)
@@ -149,6 +205,24 @@ def propose(
         row=int(rows[chosen]),
         expected_gain=math.inf if outlook.is_first else outlook.gain(float(log_worth.max())),
         fit_probability=math.exp(log_fits[chosen]),
+        long_shot=_long_shot(outlook, log_worth, log_fits, int(chosen)),
+    )
+
+
+def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
+    """What is believed of the peaks of the untried layouts after the trials."""
+    peaks, untried = (
+        beliefs.after_peaks(evidence).approximately(),
+        _untried(len(beliefs.worth_per_step), evidence.tried),
+    )
+    log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0
+    deviation = float(np.sqrt(peaks.variance[untried].mean())) if untried.size else 0.0
+    return MemoryBelief(
+        factor=math.exp(log_factor),
+        low=math.exp(log_factor - Z80 * deviation),
+        high=math.exp(log_factor + Z80 * deviation),
+        num_untried=untried.size,
+        num_likely=int(np.count_nonzero(peaks.mean[untried] <= math.log(beliefs.limit_bytes))),
     )
 
 
@@ -161,6 +235,7 @@ class _Outlook:
         log_step_s: Of rows whose trial ended well, or is expected to.
         best_value: Of these; to be beaten.
         is_first: Nothing was measured yet.
+        lost_share: Part of the trials so far that ran out of memory.
     """
 
     beliefs: Beliefs
@@ -170,6 +245,7 @@ class _Outlook:
     log_step_s: Mapping[int, float]
     best_value: float | None
     is_first: bool
+    lost_share: float
 
     @classmethod
     def of(cls, beliefs: Beliefs, evidence: Evidence) -> _Outlook:
@@ -199,6 +275,7 @@ class _Outlook:
             log_step_s=measured_log_s | dict(zip(estimated.tolist(), estimated_log_s.tolist(), strict=True)),
             best_value=max(known, default=None),
             is_first=is_first,
+            lost_share=_lost_share(evidence),
         )
 
     def log_fits(self, peaks: Estimate) -> Floats:
@@ -222,6 +299,25 @@ class _Outlook:
             worth = log_expected_gain(above, self.scale_inflation * np.sqrt(times.variance)) + log_fits
         return np.where(log_fits < math.log(_MIN_FIT_PROBABILITY), -np.inf, worth)
 
+    def is_justified(self, log_worth: Floats, log_fits: Floats) -> Booleans:
+        """Which of the rows may be proposed: those likely to fit, and those that gain much more although they are not.
+
+        Rows that are sure to fit may, where too many trials ran out of memory; where no row is as likely as it should
+        be, the less likely may as well.
+        """
+        is_open = log_worth > -np.inf
+        for chance in (_SURE, EVEN_CHANCE) if self.lost_share > _MOST_LOST else (EVEN_CHANCE,):
+            is_likely = is_open & (log_fits >= math.log(chance))
+            if is_likely.any():
+                break
+        else:
+            return is_open
+        if self.is_first:
+            return is_likely
+        least_gain = max(_WORTH_A_LONG_SHOT, self.gain(float(log_worth[is_likely].max())))
+        justified: Booleans = is_likely | (is_open & (log_worth > self._log_worth_of(least_gain)))
+        return justified
+
     @cached_property
     def frontier(self) -> Frontier:
         """What is known of the front, above the worst of what is expected of it."""
@@ -234,6 +330,30 @@ class _Outlook:
         if self.beliefs.front is None:
             return math.expm1(math.exp(log_worth))
         return math.exp(log_worth) / self.frontier.volume if self.frontier.volume else math.inf
+
+    def _log_worth_of(self, gain: float) -> float:
+        """The inverse of ``gain``."""
+        if self.beliefs.front is None:
+            return math.log(math.log1p(gain))
+        return math.log(gain * self.frontier.volume) if self.frontier.volume else -math.inf
+
+
+def _long_shot(outlook: _Outlook, log_worth: Floats, log_fits: Floats, chosen: int) -> LongShot | None:
+    """Why the chosen row is proposed if it is a long shot."""
+    is_likely = (log_fits >= math.log(EVEN_CHANCE)) & (log_worth > -np.inf)
+    if is_likely[chosen]:
+        return None
+    return LongShot(
+        fit_probability=math.exp(log_fits[chosen]),
+        expected_gain=math.inf if outlook.is_first else outlook.gain(float(log_worth[chosen])),
+        likely_gain=outlook.gain(float(log_worth[is_likely].max())) if is_likely.any() else None,
+    )
+
+
+def _lost_share(evidence: Evidence) -> float:
+    """Part of the trials that told about memory which ran out of it."""
+    told = [*evidence.memory.values(), *evidence.small.memory.values()]
+    return sum(not trial.fits for trial in told) / len(told) if told else 0.0
 
 
 def _is_safest(score: Floats, log_fits: Floats) -> Booleans:
@@ -254,6 +374,7 @@ def _most_promising(outlook: _Outlook, rows: Integers) -> Integers:
         return rows
     log_fits = outlook.log_fits(outlook.peaks.approximately())
     log_worth = outlook.log_worth(outlook.times.approximately(), log_fits, slice(None))
+    log_worth[rows] -= np.where(outlook.is_justified(log_worth[rows], log_fits[rows]), 0.0, _BEHIND)
     return rows[np.argpartition(-log_worth[rows], _MAX_EXACT)[:_MAX_EXACT]]
 
 

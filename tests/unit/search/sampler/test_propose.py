@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from autotuner.costmodel.columns import LayoutColumns
+from autotuner.domain.runs.objective import WORTHWHILE_GAIN
 from autotuner.search.sampler.memory_prior import MemoryTrial
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.posterior import Prior
-from autotuner.search.sampler.propose import Beliefs, Proposal, propose
+from autotuner.search.sampler.propose import EVEN_CHANCE, Beliefs, Proposal, propose
 from tests.unit.search.tables import LAYOUTS
 
 NOTHING = Evidence(tried=frozenset(), pending=(), step_time_s={}, memory={}, best_value=None)
@@ -149,3 +150,46 @@ def test_of_a_large_table_the_best_row_is_found_wherever_it_is() -> None:
         worth_per_step=np.full(len(many), 0.4),
     )
     assert proposed(belief, after({5: 1.5, 6: 1.4})).row == 31_234
+
+
+def long_shot_beside(seconds: float, likely_s: float) -> Proposal:
+    """The proposal where row 0 has less than an even chance to fit, and row 1 will fit; the others were tried."""
+    times, peaks = np.full(NUM_ROWS, 2.0), np.full(NUM_ROWS, 1e8)
+    times[:2], peaks[0] = (seconds, likely_s), 1.05e9
+    belief = replace(beliefs(peak_bytes=peaks), times=quantity(times, deviation=0.02))
+    return proposed(belief, after(dict.fromkeys(range(2, NUM_ROWS), 2.0)))
+
+
+def test_a_long_shot_that_gains_little_waits_for_what_is_likely_to_fit() -> None:
+    proposal = long_shot_beside(seconds=1.99, likely_s=2.6)
+    assert (proposal.row, proposal.long_shot) == (1, None)
+
+
+def test_a_long_shot_that_gains_a_hundredth_and_more_than_the_likely_is_tried_first_and_says_so() -> None:
+    proposal = long_shot_beside(seconds=1.0, likely_s=1.9)
+    assert proposal.row == 0
+    assert proposal.long_shot is not None
+    assert proposal.long_shot.fit_probability == proposal.fit_probability < EVEN_CHANCE
+    assert proposal.long_shot.likely_gain is not None
+    assert proposal.long_shot.expected_gain > max(WORTHWHILE_GAIN, proposal.long_shot.likely_gain)
+
+
+def test_a_long_shot_is_tried_last_of_all_and_says_that_nothing_likelier_is_left() -> None:
+    times, peaks = np.full(NUM_ROWS, 2.0), np.full(NUM_ROWS, 1e8)
+    times[0], peaks[0] = 1.99, 1.05e9
+    belief = beliefs(step_time_s=times, peak_bytes=peaks)
+    last = proposed(belief, after(dict.fromkeys(range(1, NUM_ROWS), 2.0)))
+    assert (last.row, last.long_shot and last.long_shot.likely_gain) == (0, None)
+    assert last.long_shot is not None
+
+
+@pytest.mark.parametrize(("num_lost", "row"), [(0, 0), (1, 1)])
+def test_once_more_than_a_tenth_of_the_trials_ran_out_of_memory_surer_layouts_go_first(num_lost: int, row: int) -> None:
+    times, peaks = np.full(NUM_ROWS, 2.0), np.full(NUM_ROWS, 1e8)
+    times[:2], peaks[0], peaks[2] = (2.0, 2.6), 0.96e9, 1.2e9
+    evidence = after({3: 2.0, 4: 2.0})
+    lost = {2: MemoryTrial(fits=False)} if num_lost else {}
+    known = replace(evidence, tried=frozenset(range(2, NUM_ROWS)), memory=evidence.memory | lost)
+    belief = replace(beliefs(peak_bytes=peaks), times=quantity(times, deviation=0.02))
+    proposal = proposed(belief, known)
+    assert (proposal.row, proposal.long_shot) == (row, None)
