@@ -243,6 +243,7 @@ def see_through(client: Client, sweep: dict[str, Any], *, wait: bool, as_json: b
 
     from autotuner.cli.console import console, print_json
     from autotuner.cli.follow import follow
+    from autotuner.cli.signals import terminable
 
     if not wait:
         if as_json:
@@ -250,7 +251,13 @@ def see_through(client: Client, sweep: dict[str, Any], *, wait: bool, as_json: b
         waits = "is queued; a service or `autotuner worker` runs it"
         console().print(f"{sweep['id']} {waits if sweep['state'] == 'queued' else 'is ' + sweep['state']}")
         return None
-    ended = follow(client, sweep["id"], Console(stderr=True, quiet=as_json, markup=False), after=after)
+    try:
+        with terminable():
+            ended = follow(client, sweep["id"], Console(stderr=True, quiet=as_json, markup=False), after=after)
+    except KeyboardInterrupt:
+        if as_json:  # a program that ends us still learns which sweep it was, and how far it came
+            _show(client, sweep["id"], as_json=True)
+        raise
     _show(client, ended["id"], as_json=as_json)
     if ended["state"] != "paused" and ended["best_value"] is None:
         raise typer.Exit(6)

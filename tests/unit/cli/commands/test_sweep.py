@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,18 @@ def test_a_line_that_is_no_fault_is_refused_as_it_stands(cli: CommandLine) -> No
     assert "30;late" in cli.error
     cli.run("sweep", *JOB, "--no-wait", "--fault-steps", "9", code=2)
     assert "--fault-trace" in cli.error
+
+
+def test_a_sweep_as_json_that_is_terminated_prints_how_far_it_came(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminated(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("autotuner.cli.follow.follow", terminated)
+    simulated = cli.directory / "simulated.json"
+    simulated.write_text('{"name": "far", "accelerator": "h100", "num_nodes": 1, "engine": "simulated"}')
+    job = ("--model", "gpt-3-125m", "--cluster", str(simulated), "--global-batch", "8", "--seq-len", "256")
+    found = json.loads(cli.run("sweep", *job, "--trials", "1", "--json", code=130))
+    assert found["sweep"]["id"].startswith("sw-")
+    assert "trials" in found
