@@ -57,6 +57,11 @@ def _bucket_bytes(path: str, raw: object, layout: Layout) -> object:
     )
 
 
+def _splits_whole_model(layout: Layout) -> bool:
+    """Whether AutoTP splits the model; of a pipeline's stages the model's own layers do."""
+    return layout.tensor_parallel_degree > 1 and layout.pipeline_parallel_degree == 1
+
+
 def _reuse_distance(layout: Layout) -> object:
     if layout.shard_level != ShardLevel.PARAMETERS:
         return None
@@ -79,14 +84,14 @@ KEYS: tuple[Key, ...] = (
     Key(
         path="tensor_parallel.autotp_size",  # 0: it is off
         field="tensor_parallel_degree",
-        said=lambda x: x.tensor_parallel_degree if x.tensor_parallel_degree > 1 else None,
+        said=lambda x: x.tensor_parallel_degree if _splits_whole_model(x) else None,
         heard=lambda path, raw, x: max(1, number_of(path, raw)),
     ),
     words(
         "tensor_parallel.vocab_parallel_lm_head",  # unsaid: whole logits, but for a tied head with a plan of its own
         "loss_parallel",
         {True: True, False: False},
-        when=lambda x: x.tensor_parallel_degree > 1,
+        when=_splits_whole_model,
     ),
     count("pipeline.stages", "pipeline_parallel_degree"),
     Key(

@@ -27,6 +27,14 @@ def test_the_batch_sizes_multiply_and_the_pipeline_s_size_stands_beside_the_stag
     )
 
 
+def test_stages_and_automatic_tensor_ranks_never_stand_in_one_configuration() -> None:
+    exported = export(big_job(), layout_of("zero2 tp4 pp4 1f1b mb1 flash bf16"), "deepspeed")
+    config = json.loads(exported.files[0].text)
+    assert config["pipeline"] == {"stages": 4}
+    assert "tensor_parallel" not in config
+    assert "deepspeed-splits-no-stage-over-tensor-ranks" in {reason.rule for reason in exported.unsaid}
+
+
 def test_recomputation_of_a_whole_model_is_the_script_s() -> None:
     exported = export(big_job(), layout_of("fsdp64 mb2 recompute-full flash bf16"), "deepspeed")
     assert exported.arguments == ("--gradient_checkpointing",)
