@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.search.text.sentences import expected_rate, fit_in_words, likely
 from autotuner.units import format_bytes
 
-__all__ = ["beside_today", "beyond_the_table", "shortfall_in_words"]
+__all__ = ["MATHEMATICS", "beside_today", "beyond_the_table", "shortfall_in_words"]
 
 _MOST_NAMED = 5
 """Options that one line names; ``explain`` has them all."""
@@ -42,10 +43,11 @@ def _met(candidate: Mapping[str, Any]) -> str:
 
 
 def beyond_the_table(answer: Mapping[str, Any]) -> Iterator[str]:
-    """Lines about what no row shows: the mathematics that fp8 changes, and options that were not searched."""
+    """Lines about what no row shows: which options change the mathematics, and options that were not searched."""
     marks = []
-    if any(item["changes_mathematics"] for item in answer["items"]):
-        marks.append("* multiplies in fewer bits, which changes the mathematics: compare losses before you rely on it.")
+    if changing := [item["layout"] for item in answer["items"] if item["changes_mathematics"]]:
+        how = [said for name, said in MATHEMATICS.items() if any(_changes(name, layout) for layout in changing)]
+        marks.append(f"* {' or '.join(how)}, which changes the mathematics: compare losses before you rely on it.")
     if answer["unchanged"] is not None:
         marks.append("–: the best layout that does not.")
     if marks:
@@ -55,6 +57,19 @@ def beyond_the_table(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"Not searched, and expected to shorten the first row's step: {'; '.join(named)}."
     elif answer["num_legal"] is not None:
         yield "No option beyond those searched is expected to shorten the first row's step by 0.5 %."
+
+
+MATHEMATICS: Mapping[str, str] = {
+    "precision": "multiplies in fewer bits",
+    "gradient_sync": "exchanges less than the whole gradients",
+    "gradient_clip": "clips gradients before they are whole",
+}
+"""What each option does that may change the mathematics."""
+
+
+def _changes(name: str, layout: Mapping[str, Any]) -> bool:
+    option = OPTIONS[name]
+    return name in layout and option.from_plain(layout[name], name) in option.changes_mathematics
 
 
 def beside_today(answer: Mapping[str, Any]) -> Iterator[str]:

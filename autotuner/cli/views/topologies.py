@@ -31,7 +31,9 @@ def _network_lines(networks: Sequence[Mapping[str, Any]]) -> Iterator[Renderable
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"read: {', '.join(found['read'])}"
     if found["num_nodes"]:
-        names = found["nodes"][:3] + (["..."] if found["num_nodes"] > 4 else []) + found["nodes"][-1:]
+        is_whole = len(found["nodes"]) == found["num_nodes"]  # of many, the service names the first
+        last = found["nodes"][-1:] if is_whole else []
+        names = found["nodes"][:3] + (["..."] if found["num_nodes"] > 4 else []) + last
         yield f"{found['num_nodes']} nodes, those below one switch beside each other: {', '.join(dict.fromkeys(names))}"
     if found["num_accelerators"]:
         yield f"{found['num_accelerators']} accelerators per node"

@@ -167,6 +167,18 @@ def test_a_topology_is_read_from_files_and_said(cli: CommandLine) -> None:
     assert "note: how much a switch passes up is not told" in text
 
 
+def test_of_more_nodes_than_are_named_the_last_that_is_named_is_not_called_the_end(cli: CommandLine) -> None:
+    nodes = ["SwitchName=s0 Nodes=n[0-35]", "SwitchName=s1 Nodes=n[36-71]", "SwitchName=s2 Switches=s[0-1]"]
+    file = cli.directory / "topology.conf"
+    file.write_text("\n".join(nodes))
+    text = cli.run("cluster", "topology", str(file))
+    assert "72 nodes, those below one switch beside each other: n0, n1, n2, ...\n" in text
+    file.write_text(nodes[0])
+    assert "36 nodes, those below one switch beside each other: n0, n1, n2, ..., n35\n" in cli.run(
+        "cluster", "topology", str(file)
+    )
+
+
 def test_a_cluster_is_added_with_a_network_of_the_catalog_or_of_files(registered: CommandLine) -> None:
     (registered.directory / "topology.conf").write_text(published.SLURM_TREE)
     file = str(registered.directory / "topology.conf")

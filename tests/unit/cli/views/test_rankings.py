@@ -5,9 +5,10 @@ from typing import Any
 
 from api.examples.trials import ranking_page
 from api.schemas import Estimated, SmallTrialView
+from autotuner.cli.views.advice import MATHEMATICS
 from autotuner.cli.views.rankings import prediction_table, ranking_table, reached_beside_predicted
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.layouts.choice import GradientSync, Precision
+from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.wire import to_dict
@@ -60,6 +61,19 @@ def test_what_changes_the_mathematics_is_marked_and_the_best_that_does_not_stand
     assert "changes the mathematics" in " ".join(lines)
     plain = printed(prediction_table(predictions(predicted(1)), title="all"), 160)
     assert "mathematics" not in plain
+
+
+def test_the_mark_says_which_option_changes_the_mathematics() -> None:
+    lossy = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
+    text = " ".join(printed(prediction_table(predictions(predicted(1, lossy)), title="all"), 200).split())
+    assert "* exchanges less than the whole gradients, which changes the mathematics: compare losses" in text
+    both = predictions(predicted(1, lossy), predicted(2, Layout(precision=Precision.FP8)))
+    text = " ".join(printed(prediction_table(both, title="all"), 200).split())
+    assert "* multiplies in fewer bits or exchanges less than the whole gradients, which" in text
+
+
+def test_every_option_that_changes_the_mathematics_has_words_under_the_table() -> None:
+    assert {name for name, one in OPTIONS.items() if one.changes_mathematics} == set(MATHEMATICS)
 
 
 def current(**changes: Any) -> dict[str, Any]:
