@@ -7,7 +7,8 @@ it stands in the job's log for whoever asks, then or later: lines ``#MARK {json}
 * ``{"phase": "queued", "detail": WHY}``: there is no room yet, or actors are being started;
 * ``{"phase": "running"}``: from here on nodes run;
 * ``{"node": RANK, "text": TEXT}``: what a node printed, a character (Latin-1) for each byte;
-* ``{"phase": "ended" | "lost", "detail": HOW}`` last: no process of the job is left.
+* ``{"phase": "ended" | "lost", "detail": HOW}`` last: no process of the job is left. With ``"was_stopped": true``: Ray
+  told this process to end before any node had failed.
 
 Whoever stops the job has Ray send SIGTERM. Where this process is killed, Ray kills its actors, and these their nodes.
 """
@@ -90,6 +91,7 @@ class _Driver:
         self._said: dict[str, Any] = {}
         self._failed = ""
         self._lost = ""
+        self._was_stopped = False
         self._stop_at = float("inf")
         self._give_up_at = float("inf")
         self._told_to_end = threading.Event()
@@ -155,6 +157,7 @@ class _Driver:
                     reads[self._nodes[rank].read.remote(_PATIENCE_S)] = rank
             now = time.monotonic()
             if self._told_to_end.is_set() or now >= self._stop_at:
+                self._was_stopped |= self._told_to_end.is_set() and not self._failed
                 self._stop(now)
             if now >= self._give_up_at:
                 raise _Over("lost", f"{len(reads)} of {self._num_nodes} nodes did not end when they were told to")
@@ -190,10 +193,11 @@ class _Driver:
             for node in self._nodes:
                 ray.kill(node)
             time.sleep(_KEEPER_S)
-        self._say(phase=phase, detail=detail)
+        self._say(phase=phase, detail=detail, was_stopped=self._was_stopped)
 
     def _leave_if_told(self) -> None:
         if self._told_to_end.is_set():
+            self._was_stopped = True
             raise _Over("ended", "stopped before its nodes started")
 
     def _asked_to_end(self, number: int, frame: FrameType | None) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.runs.engine_job import EngineJobPhase
 from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial import Stopped
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobOrder
 from autotuner.launch.trainers.registration import read_trainers
 from tests.builders import cpu_cluster, cpu_layout
@@ -20,7 +22,7 @@ from tests.contracts.engine_contract import EngineSubject
 from tests.engines.ray.cluster import RayCluster, running_cluster
 from tests.engines.ray.held import held_ray
 from tests.patience import PATIENCE_S
-from tests.trials.launching import Watcher, left_over, spec
+from tests.trials.launching import ENDLESS, Watcher, left_over, spec
 from tests.unit.launch.engines.ray.scripted import order
 
 pytestmark = pytest.mark.engine
@@ -71,6 +73,21 @@ def test_a_driver_that_is_killed_takes_its_nodes_along(engine: Engine) -> None:
     assert engine.look(handle).phase is EngineJobPhase.LOST
     assert list(left_over("ray-driverless")) == []
     engine.forget(handle)
+
+
+def test_a_job_that_somebody_stops_on_ray_is_interrupted(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    held = held_ray(ray_cluster)
+    watcher = Watcher(at_first_step=lambda: stop(ray_cluster, watcher.jobs[-1].handle))
+    outcome = EngineSubject(held, tmp_path).run(spec("ray-stopped", ENDLESS, cluster=held.cluster), watcher)
+    assert isinstance(outcome, Stopped), outcome
+    assert outcome.reason == "infrastructure"
+    assert "somebody stopped the job on Ray" in outcome.detail
+    assert watcher.jobs[-1].phase is EngineJobPhase.LOST
+
+
+def stop(cluster: RayCluster, handle: str) -> None:
+    """Stop the job as ``ray job stop`` does."""
+    httpx.post(f"{cluster.address}/api/jobs/{handle.partition(':')[0]}/stop").raise_for_status()
 
 
 def test_what_a_cancelled_job_has_printed_is_kept_until_it_is_forgotten(engine: Engine) -> None:

@@ -45,6 +45,8 @@ _DELETE_AGAIN_S = 60.0
 
 _POLL_S = 0.2
 
+_STOPPED = "somebody stopped the job on Ray, and it was not the autotuner"
+
 
 class RayEngine:
     """Jobs of a Ray cluster.
@@ -66,6 +68,7 @@ class RayEngine:
         self._api = api or JobsApi(settings)
         self._logs: dict[str, _Followed] = {}
         self._forgotten: dict[str, float] = {}
+        self._cancelled: set[str] = set()
         self._submitting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def refuses(self, cluster: Cluster) -> str | None:
@@ -114,12 +117,13 @@ class RayEngine:
         followed.read(self._api, must=job is None or not job.state.is_terminal)
         said = followed.log.status
         if said is not None and said.phase.is_over:
-            return said
+            is_ours = handle in self._cancelled or not followed.log.was_stopped
+            return said if is_ours else JobStatus(phase=EngineJobPhase.LOST, detail=_STOPPED)
         if job is None:
             return JobStatus(phase=EngineJobPhase.LOST, detail="Ray knows no such job any more")
         if not job.state.is_terminal:
             return said or JobStatus(phase=EngineJobPhase.QUEUED, detail=job.message)
-        return followed.without_driver(job)
+        return followed.without_driver(job, is_cancelled=handle in self._cancelled)
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
         """From the job's log, which is read once for all nodes."""
@@ -132,6 +136,7 @@ class RayEngine:
 
         Told again and again: Ray tells nothing to a driver that it is only about to start.
         """
+        self._cancelled.add(handle)
         deadline = time.monotonic() + self._settings.cancel_s
         while True:
             is_late = time.monotonic() > deadline
@@ -149,6 +154,7 @@ class RayEngine:
     def forget(self, handle: str) -> None:
         """Have Ray forget the job, as soon as it will not remember it for all that."""
         self._logs.pop(handle, None)
+        self._cancelled.discard(handle)
         self._submitting.pop(_name(handle), None)
         self._forgotten.setdefault(handle, time.monotonic() + self._monitor_s)
 
@@ -255,10 +261,10 @@ class _Followed:
             now = time.monotonic()
             self._fresh_until = now + max(_FRESH_S, 10.0 * (now - began))
 
-    def without_driver(self, job: RayJob) -> JobStatus:
+    def without_driver(self, job: RayJob, *, is_cancelled: bool) -> JobStatus:
         """How a job stands whose driver is gone and has not said how it ended."""
         if not self.log.has_begun:
-            is_ours = job.state is JobState.STOPPED
+            is_ours = job.state is JobState.STOPPED and is_cancelled
             return JobStatus(phase=EngineJobPhase.ENDED if is_ours else EngineJobPhase.LOST, detail=job.message)
         now = time.monotonic()
         self._bereft_since = self._bereft_since or now

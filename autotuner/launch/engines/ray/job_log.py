@@ -23,6 +23,7 @@ class JobLog:
     Attributes:
         status: What the driver said last of the job; None before it has said anything.
         has_begun: Whether any node was started.
+        was_stopped: Whether the driver ended because Ray told it to, before any node had failed.
     """
 
     def __init__(self, mark: str) -> None:
@@ -31,6 +32,7 @@ class JobLog:
         self._printed: defaultdict[int, bytearray] = defaultdict(bytearray)
         self.status: JobStatus | None = None
         self.has_begun = False
+        self.was_stopped = False
 
     def take(self, log: str) -> None:
         """Take in what is new; a line that is still being written waits."""
@@ -50,5 +52,6 @@ class JobLog:
         if "phase" in said:
             self.status = JobStatus(phase=EngineJobPhase(said["phase"]), detail=said["detail"])
             self.has_begun |= self.status.phase is EngineJobPhase.RUNNING
+            self.was_stopped |= said.get("was_stopped") is True
         else:
             self._printed[int(said["node"])] += said["text"].encode("latin-1")

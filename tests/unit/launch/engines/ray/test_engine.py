@@ -135,10 +135,26 @@ def test_nodes_whose_driver_was_killed_get_time_to_be_ended(ray: ScriptedRay) ->
     assert engine.look(handle).phase is EngineJobPhase.RUNNING
 
 
-def test_a_job_that_was_stopped_before_its_nodes_ran_has_ended(ray: ScriptedRay) -> None:
-    handle = ray.engine().submit(order())
-    ray.job.status = "STOPPED"
-    assert ray.engine().look(handle).phase is EngineJobPhase.ENDED
+def test_a_job_that_was_stopped_before_its_nodes_ran_has_ended_if_we_stopped_it_and_is_lost_otherwise(
+    ray: ScriptedRay,
+) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.status, ray.job.message = "STOPPED", "Job was intentionally stopped."
+    assert engine.look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail="Job was intentionally stopped.")
+    engine.cancel(handle)
+    assert engine.look(handle).phase is EngineJobPhase.ENDED
+
+
+def test_a_job_whose_driver_was_told_to_end_is_lost_unless_we_cancelled_it(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.says(phase="running", detail="")
+    ray.job.says(phase="ended", detail="node 0 ended with exit code 1", was_stopped=True)
+    why = "somebody stopped the job on Ray, and it was not the autotuner"
+    assert engine.look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail=why)
+    engine.cancel(handle)
+    assert engine.look(handle) == JobStatus(phase=EngineJobPhase.ENDED, detail="node 0 ended with exit code 1")
 
 
 def test_a_job_that_ray_has_forgotten_is_lost_unless_its_driver_had_said_how_it_ended(ray: ScriptedRay) -> None:
