@@ -57,6 +57,9 @@ _LEFT_ALONE = ("shutdown", "lease_lost")
 _PORT_TAKEN = "address already in use"
 """Words of the system (EADDRINUSE), which torch repeats: another program was given that port before the ranks met."""
 
+_DISK_FULL = "no space left on device"
+"""Words of the system (ENOSPC) where a node's disk is full."""
+
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 _MOST_OF_AN_ID = 40
@@ -326,6 +329,8 @@ class _Run(Generic[Result]):
             return Stopped(reason="infrastructure", detail=f"{self._name} no longer answers")
         if _PORT_TAKEN in outcome.log_tail.lower():
             return Stopped(reason="infrastructure", detail="somebody else had the port at which its nodes should meet")
+        if outcome.kind == FailureKind.CRASH and _DISK_FULL in f"{outcome.message}\n{outcome.log_tail}".lower():
+            return Stopped(reason="infrastructure", detail=f"the disk of a node is full: {outcome.message}")
         return outcome
 
     def _over(self, job: EngineJob, status: JobStatus) -> None:

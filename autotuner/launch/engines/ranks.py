@@ -170,10 +170,7 @@ class EngineRanks:
 
     def _hear_last_words(self) -> None:
         """An engine may know that a job is over before the last of its output has arrived."""
-        if self.status.phase is EngineJobPhase.ENDED:
-            self._await_ends(min(_LAST_WORDS_S, self._patience_s))
-        else:
-            self._pump()
+        self._await_ends(min(_LAST_WORDS_S, self._patience_s))
 
     def _await_ends(self, seconds: float) -> None:
         """Hear the nodes until each has said how it ended, but no longer than that."""

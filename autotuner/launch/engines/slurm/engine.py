@@ -159,7 +159,7 @@ class SlurmEngine:
         if row.phase is EngineJobPhase.QUEUED and was_told:
             detail = _joined(f"job {number} was requeued, and not by the autotuner", row.reason)
             return JobStatus(phase=EngineJobPhase.LOST, detail=detail)
-        return self._status(row, folder)
+        return self._status(row, folder, has_spoken=any(ends))
 
     def read(self, handle: str, node_rank: int, offset: int) -> bytes:
         """From the file that srun writes on that node."""
@@ -209,13 +209,14 @@ class SlurmEngine:
             rows = {row.number: row for row in self._queue.jobs(name, since=time.monotonic())}
         return rows.get(number) or self._queue.accounted(name, number)
 
-    def _status(self, row: JobRow, folder: JobFolder) -> JobStatus:
+    def _status(self, row: JobRow, folder: JobFolder, *, has_spoken: bool) -> JobStatus:
+        """Return how the job stands; ``has_spoken`` if a node said how it ended, as each does after its program."""
         detail = _detail(row)
         match row.phase:
-            case EngineJobPhase.ENDED if not folder.has_begun() and not folder.is_cancelled:
-                return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, folder.complaint()))
             case EngineJobPhase.ENDED if row.state == "CANCELLED" and not folder.is_cancelled:
                 return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, "not by the autotuner"))
+            case EngineJobPhase.ENDED if not (has_spoken or folder.is_cancelled or row.state == "OUT_OF_MEMORY"):
+                return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, folder.complaint()))
             case EngineJobPhase.RUNNING if row.state in _PAUSED:  # its time limit and its step times go on
                 return JobStatus(phase=EngineJobPhase.LOST, detail=detail)
         return JobStatus(phase=row.phase, detail=detail)

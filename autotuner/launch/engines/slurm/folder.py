@@ -91,11 +91,6 @@ class JobFolder:
                 file.seek(offset)
                 return file.read()
 
-    def has_begun(self) -> bool:
-        """Whether any node has printed anything."""
-        with self._work():
-            return any(path.stat().st_size for path in self.path.glob("node-*.out"))
-
     def node_ends(self) -> list[Mapping[str, Any] | None]:
         """Return each node's last line, None for a node that runs; an empty list if nothing is known of the job."""
         with self._work():

@@ -181,6 +181,16 @@ def test_a_port_that_somebody_else_has_says_nothing_of_the_trial(tmp_path: Path)
     assert outcome.reason == "infrastructure"
 
 
+def test_a_full_disk_of_a_node_says_nothing_of_the_trial(tmp_path: Path) -> None:
+    died = told(type="printed", at=0.0, text="OSError: [Errno 28] No space left on device") + told(
+        type="node", exit_code=1
+    )
+    outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=lambda _: died)).run(trial(), Watcher())
+    assert isinstance(outcome, Stopped)
+    assert outcome.reason == "infrastructure"
+    assert "the disk of a node is full" in outcome.detail
+
+
 @pytest.mark.parametrize("reason", ["shutdown", "lease_lost"])
 def test_a_service_that_leaves_leaves_the_job_alone(tmp_path: Path, reason: Any) -> None:
     class Leaving(Watcher):

@@ -121,7 +121,7 @@ def test_a_shared_folder_that_cannot_be_written_is_an_engine_that_cannot_be_had(
         ),
         ("CONFIGURING", "None", EngineJobPhase.QUEUED, "CONFIGURING"),
         ("COMPLETING", "None", EngineJobPhase.RUNNING, "COMPLETING"),
-        ("TIMEOUT", "TimeLimit", EngineJobPhase.ENDED, "TIMEOUT: TimeLimit"),
+        ("TIMEOUT", "TimeLimit", EngineJobPhase.LOST, "TIMEOUT: TimeLimit"),
         ("OUT_OF_MEMORY", "OutOfMemory", EngineJobPhase.ENDED, "OUT_OF_MEMORY: OutOfMemory"),
         ("NODE_FAIL", "NodeDown", EngineJobPhase.LOST, "NODE_FAIL: NodeDown"),
         ("PREEMPTED", "None", EngineJobPhase.LOST, "PREEMPTED"),
@@ -218,6 +218,20 @@ def test_a_job_that_failed_before_any_node_said_a_word_is_lost_with_what_bash_sa
     slurm.list_as(41, "FAILED", "NonZeroExitCode")
     assert made.look(handle) == JobStatus(
         phase=EngineJobPhase.LOST, detail="FAILED: NonZeroExitCode: bash: line 3: module: command not found"
+    )
+
+
+def test_a_job_whose_nodes_could_not_say_how_they_ended_is_lost_with_what_they_wrote_to_standard_error(
+    tmp_path: Path, slurm: ScriptedSlurm
+) -> None:
+    """As on a full disk. Each node says how its program ended, whatever became of that."""
+    made = engine(tmp_path, slurm)
+    handle = made.submit(order())
+    say(tmp_path, 0, {"type": "node_started"})
+    (tmp_path / NAME / "node-0.err").write_text("OSError: [Errno 28] No space left on device\n")
+    slurm.list_as(41, "FAILED", "NonZeroExitCode")
+    assert made.look(handle) == JobStatus(
+        phase=EngineJobPhase.LOST, detail="FAILED: NonZeroExitCode: OSError: [Errno 28] No space left on device"
     )
 
 
