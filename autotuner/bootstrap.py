@@ -31,7 +31,7 @@ from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest
 from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest
 from autotuner.domain.upkeep.retune import Retune, RetuneRequest
 from autotuner.errors import InvalidInput, NotFound
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.detect import detect_cluster, has_to_measure, unmeasured_cluster
 from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
@@ -121,29 +121,38 @@ class App:
         except NotFound:
             return load_model(name)
 
-    def cluster(self, name: str) -> Cluster:
+    def cluster(self, name: str, *, is_measured: bool = True) -> Cluster:
         """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``).
 
         This machine and stored clusters are described by their profiles, if they have one; ``profile:NAME`` is this
         machine by a profile of another name.
 
+        Args:
+            name: Of the cluster.
+            is_measured: False: this machine's cores are not measured, which takes seconds the first time.
+
         Raises:
             InvalidInput: The profile of that name is a stored cluster's, which is no machine.
         """
-        if name == "local":
-            return self._as_profiled(detect_cluster())
+        detect = detect_cluster if is_measured or not has_to_measure() else unmeasured_cluster
+        if name == LOCAL:
+            return self._as_profiled(detect())
         if name.startswith(_PROFILE):
             profile = self.names.get_profile(name.removeprefix(_PROFILE))
             if profile.cluster:
                 rule = f"is of nodes of the stored cluster {profile.cluster}, not of this machine"
                 raise InvalidInput("cluster", name, rule, profile.cluster)
-            return replace(profiled(detect_cluster(), profile), name=name)
+            return replace(profiled(detect(), profile), name=name)
         try:
             stored = self.names.get_cluster(name)
         except NotFound:
             return load_cluster(name)
         measured = self.cluster_profile(name)
         return stored if measured is None else profiled(stored, measured)
+
+    def would_measure(self, name: str) -> bool:
+        """Return whether the cluster of that name is this machine, whose cores nobody has measured yet."""
+        return (name == LOCAL or name.startswith(_PROFILE)) and has_to_measure()
 
     def cluster_profile(self, name: str) -> DeviceProfile | None:
         """What a check measured of the stored cluster of that name."""

@@ -56,6 +56,7 @@ def create_sweep(
     Where the caller has a quota of accelerator-hours, the budget is held to what is left of it: a sweep that names none
     gets all of that, one that names more is refused with 429, and one that names more than a day ever has with 422.
     """
+    body.require_runnable(app)
     sweep, is_new = app.create_sweep(body.resolved(app), idempotency_key, caller)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=sweep.id).path

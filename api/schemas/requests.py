@@ -111,14 +111,14 @@ class MeasuredRun:
         if (self.step_time_s is None) == (self.tokens_per_s is None):
             raise InvalidInput("step_time_s", self.step_time_s, "must be given, or tokens_per_s, but not both")
 
-    def resolved(self, app: App, job: Job, path: str) -> MeasuredRuns:
+    def resolved(self, app: App, job: Job, path: str, *, is_measured: bool = True) -> MeasuredRuns:
         """The run with what it leaves out taken from the job.
 
         Raises:
             InvalidInput: The layout breaks a rule, or ran on other accelerators than the job's.
             NotFound: A name is neither stored nor in the catalog.
         """
-        cluster = job.cluster if self.cluster is None else named_cluster(self.cluster, app)
+        cluster = job.cluster if self.cluster is None else named_cluster(self.cluster, app, is_measured=is_measured)
         if cluster.accelerator != job.cluster.accelerator:
             rule = "must have the accelerators of the cluster that is asked about"
             raise InvalidInput(f"{path}.cluster", cluster.name, rule, job.cluster.name)
@@ -156,14 +156,19 @@ class JobRequest:
     price_per_accelerator_hour: Annotated[float, Field(ge=0)] | None = None
     tariff: GivenTariff = field(default_factory=dict)
 
-    def named(self, app: App, stack: Stack) -> Job:
+    def named(self, app: App, stack: Stack, *, is_measured: bool = True) -> Job:
         """The job with its names resolved.
+
+        Args:
+            app: Knows the names.
+            stack: The software.
+            is_measured: False: the service's own machine is not measured, as ``App.cluster`` has it.
 
         Raises:
             InvalidInput: A description breaks a rule.
             NotFound: A name is neither stored nor in the catalog.
         """
-        model, cluster = named_model(self.model, app), named_cluster(self.cluster, app)
+        model, cluster = named_model(self.model, app), named_cluster(self.cluster, app, is_measured=is_measured)
         cluster = self._priced(cluster).with_link_health(self.link_health)
         return Job(model=model, cluster=cluster, workload=self.workload, stack=stack)
 
@@ -190,10 +195,10 @@ class PredictedJobRequest(JobRequest):
     measured: Annotated[tuple[MeasuredRun, ...], Field(max_length=MAX_MEASURED)] = ()
     uses_history: bool = True
 
-    def job(self, app: App, stack: Stack) -> Job:
+    def job(self, app: App, stack: Stack, *, is_measured: bool = True) -> Job:
         """The job with its names resolved, and with what the measured runs say of its cluster; errors as ``named``."""
-        job = self.named(app, stack)
-        runs = [run.resolved(app, job, f"measured.{i}") for i, run in enumerate(self.measured)]
+        job = self.named(app, stack, is_measured=is_measured)
+        runs = [run.resolved(app, job, f"measured.{i}", is_measured=is_measured) for i, run in enumerate(self.measured)]
         return app.asides.ask(calibrated, job, runs) if runs else job
 
     def known_job(self, app: App, stack: Stack) -> Job:
@@ -236,12 +241,33 @@ class SweepCreate(PredictedJobRequest):
     def resolved(self, app: App) -> SweepRequest:
         """The sweep that is asked for; its trials run PyTorch itself, or the trainer.
 
+        What is wrong is refused before the service's own machine is measured, which takes seconds.
+
         Raises:
             InvalidInput: The trainer cannot be told what the space asks for.
             NotFound: No trainer is registered under that name.
         """
+        if self.would_measure(app):
+            self._resolved(app, is_measured=False)
+        return self._resolved(app)
+
+    def require_runnable(self, app: App) -> None:
+        """Refuse what ``App.create_sweep`` would refuse, where that can be told before this machine is measured.
+
+        Raises:
+            InvalidInput: As ``App.require_runnable`` has it.
+        """
+        if self.would_measure(app):
+            app.require_runnable(self._resolved(app, is_measured=False))
+
+    def would_measure(self, app: App) -> bool:
+        """Return whether the request names this machine, whose cores nobody has measured yet."""
+        clusters = (self.cluster, self.trial_cluster, *(run.cluster for run in self.measured))
+        return any(isinstance(one, str) and app.would_measure(one) for one in clusters)
+
+    def _resolved(self, app: App, *, is_measured: bool = True) -> SweepRequest:
         trainer = None if self.trainer is None else app.trainer(self.trainer)
-        job = self.job(app, Stack() if trainer is None else load_stack(trainer.stack))
+        job = self.job(app, Stack() if trainer is None else load_stack(trainer.stack), is_measured=is_measured)
         return SweepRequest(
             job=job,
             space=app.asides.search(trial_space, job, trainer, self.space, is_gated=self.loss_gate.enabled)
@@ -257,7 +283,7 @@ class SweepCreate(PredictedJobRequest):
             trainer=trainer,
             trial_cluster=None
             if self.trial_cluster is None
-            else named_cluster(self.trial_cluster, app, "trial_cluster"),
+            else named_cluster(self.trial_cluster, app, "trial_cluster", is_measured=is_measured),
             uses_history=self.uses_history,
             fault_trace=self.fault_trace,
         )
@@ -346,9 +372,9 @@ def named_model(given: str | TransformerSpec, app: App) -> TransformerSpec:
     return app.model(given) if isinstance(given, str) else given
 
 
-def named_cluster(given: str | Cluster, app: App, path: str = "cluster") -> Cluster:
+def named_cluster(given: str | Cluster, app: App, path: str = "cluster", *, is_measured: bool = True) -> Cluster:
     """The cluster that is given, or that has the given name; the path is where the request names it."""
-    cluster = app.cluster(given) if isinstance(given, str) else as_described(given)
+    cluster = app.cluster(given, is_measured=is_measured) if isinstance(given, str) else as_described(given)
     if cluster.world_size > MAX_WORLD_SIZE:
         raise InvalidInput(path, cluster.name, f"must have at most {MAX_WORLD_SIZE} accelerators")
     return cluster

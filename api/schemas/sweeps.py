@@ -23,6 +23,7 @@ from autotuner.domain.runs.sweep import (
     SweepRequest,
     SweepState,
 )
+from autotuner.domain.runs.trial import Waiting
 from autotuner.ports import Page, Store, SweepFilter, SweepOrder
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
@@ -119,6 +120,8 @@ class SweepSummary:
         best_tokens_per_s: Of the whole job in that trial; measured, estimated or simulated as its MFU is.
         best_relative_error: Half the 95 % interval of its step time, as a share of it; null where it is not known.
         best_so_far: Trials that were better than all of lower numbers, with what each reached of ``objective``.
+        waiting: Why nobody works on it though its state is ``running``, and since when: its worker died, say. Null
+            where somebody does.
     """
 
     id: str
@@ -149,6 +152,7 @@ class SweepSummary:
     best_tokens_per_s: float | None = None
     best_relative_error: float | None = None
     best_so_far: tuple[BestSoFar, ...] = ()
+    waiting: Waiting | None = None
 
     @classmethod
     def of(cls, overview: SweepOverview, now: float) -> SweepSummary:
@@ -184,6 +188,7 @@ class SweepSummary:
             best_tokens_per_s=overview.best_tokens_per_s,
             best_relative_error=overview.best_relative_error,
             best_so_far=overview.best_so_far,
+            waiting=overview.waiting(now),
         )
 
 

@@ -59,10 +59,14 @@ def _live(watch: _Watch, console: Console) -> dict[str, Any]:
 def _lines(watch: _Watch, url: str | None, console: Console) -> dict[str, Any]:
     at = f"at {url}/sweeps/{watch.sweep_id}" if url else "with `autotuner serve`, in a browser"
     console.print(f"{watch.sweep_id}: watch it {at}", highlight=False, soft_wrap=True)
+    waiting: dict[str, Any] | None = None
     while True:
         for event in watch.look():
             for line in _lines_of(event, watch):
                 console.print(line, highlight=False, soft_wrap=True)
+        if watch.sweep["waiting"] and watch.sweep["waiting"] != waiting:  # no event tells that nobody works on it
+            console.print(f"the sweep {watch.sweep['waiting']['reason']}", highlight=False, soft_wrap=True)
+        waiting = watch.sweep["waiting"]
         if watch.is_over:
             return watch.sweep
         time.sleep(_POLL_S)

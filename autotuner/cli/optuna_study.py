@@ -21,7 +21,7 @@ from autotuner.errors import Conflict
 __all__ = ["write_study"]
 
 _STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
-_UNFINISHED = ("queued", "running")
+_UNFINISHED = ("queued", "running", "waiting")
 
 
 def write_study(file: Path, sweep: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> int:

@@ -18,7 +18,15 @@ from autotuner.domain.jobs.cluster import Cluster
 from autotuner.errors import AutotunerError, InvalidInput
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 
-__all__ = ["detect_cluster", "forget_cluster", "gpu_names", "num_usable_cores", "visible_gpus"]
+__all__ = [
+    "detect_cluster",
+    "forget_cluster",
+    "gpu_names",
+    "has_to_measure",
+    "num_usable_cores",
+    "unmeasured_cluster",
+    "visible_gpus",
+]
 
 _LOCAL = "local"
 _DRIVER_TIMEOUT_S = 10.0
@@ -53,6 +61,18 @@ def detect_cluster() -> Cluster:
         return _detected()
 
 
+def has_to_measure() -> bool:
+    """Return whether ``detect_cluster`` would measure this machine's cores, or wait until somebody else has."""
+    return _detected.cache_info().currsize == 0 and not visible_gpus()
+
+
+def unmeasured_cluster() -> Cluster:
+    """Return this machine as ``detect_cluster`` does, at once: its cores have the catalog's peaks."""
+    num_cores = num_usable_cores()
+    core = replace(load_accelerator("cpu"), memory_bytes=psutil.virtual_memory().total // num_cores)
+    return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
+
+
 def forget_cluster() -> None:
     """Ask again when it is next detected."""
     with _measuring:
@@ -74,20 +94,19 @@ def _gpus(names: list[str], num_gpus: int) -> Cluster:
 
 
 def _cores() -> Cluster:
-    num_cores = num_usable_cores()
+    unmeasured = unmeasured_cluster()
     try:
         fp32_flop_per_s, bf16_flop_per_s = gemm_flop_per_s()
     except AutotunerError as error:
         raise InvalidInput("cluster", _LOCAL, f"cannot measure this machine's cores: {error}") from error
     core = replace(
-        load_accelerator("cpu"),
-        memory_bytes=psutil.virtual_memory().total // num_cores,
+        unmeasured.accelerator,
         fp32_flop_per_s=fp32_flop_per_s,
         bf16_flop_per_s=bf16_flop_per_s,
-        peak_source=f"measured GEMM rate of {num_cores} busy cores",
+        peak_source=f"measured GEMM rate of {unmeasured.world_size} busy cores",
         peak_is_measured=True,
     )
-    return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
+    return replace(unmeasured, accelerator=core)
 
 
 def num_usable_cores() -> int:

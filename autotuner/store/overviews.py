@@ -50,10 +50,12 @@ _SAID_ONCE = (
     "budget",
     "engine",
     "created_by",
+    "lease_until",
 )
 
 OVERVIEWS: AnySelect = select(
     *(sweeps.c[name] for name in _SAID_ONCE),
+    sweeps.c.owner.is_not(None).label("has_worker"),
     sweeps.c.model_name.label("model"),
     sweeps.c.cluster_name.label("cluster"),
     sweeps.c.trial_cluster_name.label("trial_cluster"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -12,6 +13,8 @@ from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.sweep import Budget
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.wire import to_dict
+from autotuner.launch import detect
+from autotuner.launch.detect import forget_cluster
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
 from tests.api.service import NOW, StoreDriver, app_on, loss_gate_result, serve
@@ -38,6 +41,46 @@ LARGE: dict[str, Any] = {
     "cluster": "h100:64",
     "workload": {"seq_len": 8192, "global_batch_size": 64},
 }
+
+
+@pytest.fixture
+def measurings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Grows each time that this machine's cores are measured, which costs nothing here."""
+    asked: list[str] = []
+
+    def measure() -> tuple[float, float]:
+        asked.append("cores")
+        return 1e11, 2e11
+
+    monkeypatch.setattr(detect, "gemm_flop_per_s", measure)
+    monkeypatch.setattr(detect, "visible_gpus", tuple)
+    forget_cluster()
+    yield asked
+    forget_cluster()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [
+        ({"space": {"tensor_parallel_degree": [3]}}, 422),
+        ({"space": {"tensor_parallel_degree": ["many"]}}, 422),
+        ({"trial_cluster": "nowhere"}, 404),
+        ({"budget": {"num_trials": 0}}, 422),
+    ],
+)
+def test_a_sweep_on_this_machine_is_refused_before_the_machine_is_measured(
+    client: httpx.Client, measurings: list[str], wrong: dict[str, Any], status: int
+) -> None:
+    assert client.post("/sweeps", json=BODY | {"cluster": "local"} | wrong).status_code == status
+    assert measurings == []
+
+
+def test_a_sweep_on_this_machine_has_its_measured_peaks(client: httpx.Client, measurings: list[str]) -> None:
+    created = client.post("/sweeps", json=BODY | {"cluster": "local"})
+    assert created.status_code == 201
+    accelerator = created.json()["request"]["job"]["cluster"]["accelerator"]
+    assert (accelerator["fp32_flop_per_s"], accelerator["peak_is_measured"]) == (1e11, True)
+    assert measurings == ["cores"]
 
 
 def test_a_created_sweep_is_queued_and_found_where_the_location_header_says(client: httpx.Client, address: str) -> None:

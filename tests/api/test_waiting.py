@@ -6,7 +6,9 @@ import httpx
 import pytest
 
 from autotuner.domain.runs.trial import Trial
+from autotuner.ports import Store
 from tests.api.service import NOW, StoreDriver
+from tests.builders import sweep_request
 
 REASON = "waits until trials that run on this machine have ended (process 17 has them)"
 
@@ -26,6 +28,17 @@ def test_a_trial_that_waits_says_why_and_takes_no_accelerator_hours(client: http
     sweep = client.get(f"/sweeps/{waiting.sweep_id}").json()
     assert (sweep["trials"]["waiting"], sweep["trials"]["running"]) == (1, 0)
     assert sweep["progress"]["accelerator_hours"] == 0.0
+
+
+def test_a_sweep_whose_worker_died_says_that_it_waits_for_one(client: httpx.Client, address: str, store: Store) -> None:
+    sweep, _ = store.create_sweep(sweep_request(), now=NOW - 100)
+    store.claim_sweep(owner="dead", now=NOW - 50, lease_s=15.0)
+    reason = "waits for a worker: its worker gives no sign of life, and the next one takes it over"
+    shown = client.get(f"/sweeps/{sweep.id}").json()
+    assert (shown["state"], shown["waiting"]) == ("running", {"reason": reason, "since": NOW - 35})
+    assert client.get("/sweeps").json()["items"][0]["waiting"] == shown["waiting"]
+    page = httpx.get(f"{address}/sweeps/{sweep.id}", headers={"Accept": "text/html"}, timeout=60).text
+    assert f"{reason}, 35 s" in page
 
 
 @pytest.mark.parametrize("path", ["/sweeps/{0.sweep_id}", "/trials/{0.id}"])

@@ -11,7 +11,7 @@ from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.sweep import Budget, Sweep, SweepState
-from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.domain.runs.trial import Stopped, TrialState, Waiting
 from autotuner.errors import NotFound
 from autotuner.ports import Page, Store, SweepFilter
 from autotuner.store.engine import make_engine
@@ -64,6 +64,20 @@ def test_an_overview_counts_the_trials_of_each_state(store: Store) -> None:
         TrialState.RUNNING: 1,
         TrialState.QUEUED: 1,
     }
+
+
+def test_a_sweep_whose_lease_has_run_out_waits_for_a_worker(store: Store) -> None:
+    sweep = held_sweep(store)  # at 10 for 30 s
+    assert store.overview(sweep.id, now=39.0).waiting(39.0) is None
+    reason = "waits for a worker: its worker gives no sign of life, and the next one takes it over"
+    assert store.overview(sweep.id, now=45.0).waiting(45.0) == Waiting(reason=reason, since=40.0)
+    store.release_sweep(sweep.id, owner=OWNER, now=50.0)
+    given_back = store.overview(sweep.id, now=51.0).waiting(51.0)
+    assert given_back is not None
+    assert "given it back" in given_back.reason
+    claim(store, now=60.0)
+    finish(store, sweep, now=70.0)
+    assert store.overview(sweep.id, now=500.0).waiting(500.0) is None
 
 
 def test_an_overview_sums_the_accelerator_hours_of_its_trials(store: Store) -> None:

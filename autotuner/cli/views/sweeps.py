@@ -77,12 +77,14 @@ def _headline(sweep: dict[str, Any]) -> Text:
     trainer = f", trained by {sweep['trainer']}" if sweep["trainer"] else ""
     by = f", by {sweep['created_by']}" if sweep["created_by"] else ""
     job = f" {model_in_words(sweep['model_size'])} {_where(sweep)}{trainer}{by}: "
-    text = Text.assemble((sweep["id"], "bold"), job, (sweep["state"], "bold"))
+    text = Text.assemble((sweep["id"], "bold"), job, ("waiting" if sweep["waiting"] else sweep["state"], "bold"))
     text.append(f", {states or 'no trials yet'}")
     if sweep["stop_reason"] == StopReason.COMPARED:  # what was compared has lines of its own
         text.append(f"; {sweep['stop_reason']}")
     elif sweep["stop_detail"]:
         text.append(f"; {sweep['stop_reason']}: {sweep['stop_detail']}")
+    elif sweep["waiting"]:
+        text.append(f"; {waiting_in_words(from_dict(Waiting, sweep['waiting']), (), time.time())}")
     elif sweep["pause_requested"]:
         text.append("; it pauses as soon as its trial has stopped")
     elif sweep["state"] == "paused":

@@ -22,7 +22,7 @@ from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep_state import StopReason, SweepEnd, SweepState
 from autotuner.domain.runs.told import require_told
 from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import TrialState
+from autotuner.domain.runs.trial import TrialState, Waiting
 from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.errors import InvalidInput
 
@@ -309,6 +309,8 @@ class SweepOverview:
         created_by: Name of the caller who asked for it; empty where the service asks nobody.
         pause_requested: Its worker is to give it back.
         interventions: What people changed of it since they asked for it.
+        has_worker: Whether a worker holds it, alive or not.
+        lease_until: Until when that worker promised a sign of life; of a sweep that was given back, when that was.
     """
 
     id: str
@@ -338,6 +340,18 @@ class SweepOverview:
     created_by: str = ""
     pause_requested: bool = False
     interventions: Interventions = field(default_factory=Interventions)
+    has_worker: bool = False
+    lease_until: float | None = None
+
+    def waiting(self, now: float) -> Waiting | None:
+        """Return why nobody works on the sweep though it runs, and since when; None where somebody does.
+
+        Only a hint for people: it compares two clocks. Workers take a sweep over by their own (``LeaseWatch``).
+        """
+        if self.state is not SweepState.RUNNING or self.lease_until is None or now < self.lease_until:
+            return None
+        given_up = "its worker gives no sign of life" if self.has_worker else "its worker has given it back"
+        return Waiting(reason=f"waits for a worker: {given_up}, and the next one takes it over", since=self.lease_until)
 
     @property
     def num_ran(self) -> int:
@@ -358,8 +372,9 @@ class Event:
         sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
         kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.paused``, ``sweep.queued`` (again, after
             a pause or an end), ``sweep.changed`` (its budget, or trials to be run again), ``sweep.finished``,
-            ``trial.started``, ``trial.step``, ``trial.link_event``, ``trial.note``, ``trial.job``, ``trial.finished``,
-            ``trial.gated``, ``trial.interrupted`` or ``sweep.estimated``.
+            ``trial.started``, ``trial.step``, ``trial.link_event``, ``trial.note``, ``trial.waiting``,
+            ``trial.resumed``, ``trial.job``, ``trial.finished``, ``trial.gated``, ``trial.interrupted`` or
+            ``sweep.estimated``.
         data: Facts for a reader that does not want to ask again: ids, states, numbers.
     """
 

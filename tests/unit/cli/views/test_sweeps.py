@@ -81,6 +81,14 @@ def test_a_trial_that_waits_for_devices_says_why_and_for_how_long() -> None:
     )
 
 
+def test_a_sweep_that_waits_for_a_worker_says_so_and_for_how_long() -> None:
+    waiting = {"reason": "waits for a worker: its worker gives no sign of life", "since": time.time() - 600.5}
+    sweep = to_dict(sweep_detail()) | {"state": "running", "stop_reason": None, "stop_detail": "", "waiting": waiting}
+    text = printed(sweep_view(sweep, [], []), 200)
+    assert ": waiting, " in text
+    assert "; waits for a worker: its worker gives no sign of life, 10 min" in text
+
+
 def test_what_a_sweep_compares_is_said_and_its_repeats_are_not_listed_as_trials_without_a_rank() -> None:
     said = "dp2 reached 41.0 % MFU in 4 runs"
     sweep = to_dict(sweep_detail()) | {"said": [said], "stop_reason": "compared", "stop_detail": said}
