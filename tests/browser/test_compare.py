@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.api.service import StoreDriver
-from tests.builders import cpu_layout, measurement, sweep_request
+from tests.builders import cpu_layout, measurement, sweep_request, tiny_job, tiny_model
 
 
 @pytest.fixture
@@ -46,6 +46,17 @@ def test_what_cannot_be_compared_is_said_and_the_rest_stays(page: Page, trials: 
     expect(page.get_by_role("alert")).to_contain_text("tp3<b>")
     expect(page.get_by_role("heading", level=1)).to_have_text("A is 100.0 % faster than B")
     assert page.locator("main b b").count() == 0
+
+
+def test_only_sweeps_of_one_model_are_chosen_beforehand(page: Page, driver: StoreDriver) -> None:
+    other = sweep_request(name="other", job=tiny_job(model=tiny_model(name="another")))
+    for request in (sweep_request(name="first"), other, sweep_request(name="third")):
+        sweep = driver.sweep(request)
+        driver.ended(sweep, 0, measurement())
+        driver.finish(sweep)
+    page.goto("/compare")
+    for name, is_chosen in (("first", True), ("other", False), ("third", True)):
+        expect(page.get_by_role("checkbox", name=name)).to_be_checked(checked=is_chosen)
 
 
 def test_without_anything_the_page_offers_the_best_of_sweeps(page: Page, driver: StoreDriver) -> None:

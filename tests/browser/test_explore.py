@@ -54,6 +54,22 @@ def test_a_value_that_cannot_be_says_why_and_leads_to_one_that_can(page: Page) -
     expect(page.locator("#verdict")).to_contain_text("cannot run")
 
 
+def test_back_leads_to_the_choice_before_and_letters_of_one_input_are_one_step(page: Page) -> None:
+    page.goto(TP8)
+    page.locator("label", has=page.locator("#micro_batch_size-2")).click()
+    expect(page).to_have_url(re.compile("mb2"))
+    sequence = page.locator("#seq_len")
+    sequence.fill("2048")
+    expect(page).to_have_url(re.compile("seq_len=2048"))
+    sequence.fill("4096")
+    expect(page).to_have_url(re.compile("seq_len=4096"))
+    page.go_back()
+    expect(page.locator("#micro_batch_size-2")).to_be_checked()
+    expect(page).not_to_have_url(re.compile("seq_len=2048"))
+    page.go_back()
+    expect(page.locator("#micro_batch_size-1")).to_be_checked()
+
+
 def test_what_is_typed_is_kept_while_the_answer_comes(page: Page) -> None:
     page.goto(TP8)
     sequence = page.locator("#seq_len")

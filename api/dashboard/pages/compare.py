@@ -54,6 +54,7 @@ def _page(request: Request, app: App, of: Sequence[str], flags: str = "") -> Res
     compared = (
         side_by_side([one.contender for one in asked]) if len(asked) > 1 else None
     )  # of four at most: milliseconds
+    sweeps = [] if asked else _sweeps(app)
     return page(
         request,
         "compare/compare.html",
@@ -62,7 +63,8 @@ def _page(request: Request, app: App, of: Sequence[str], flags: str = "") -> Res
         flags=flags,
         comparison=None if compared is None else Comparison.of(asked, compared),
         has_room=len(asked) < len(LETTERS),
-        sweeps=[] if asked else _sweeps(app),
+        sweeps=sweeps,
+        preselected=_of_one_model(sweeps),
         trials=_trials(app, asked[0]) if len(asked) == 1 else [],
     )
 
@@ -71,6 +73,15 @@ def _sweeps(app: App) -> list[SweepOverview]:
     """The newest that measured something."""
     found, _ = app.store.list_overviews(now=app.clock.now(), page=Page(limit=3 * _NUM_OFFERED))
     return [sweep for sweep in found if sweep.best_trial_id][:_NUM_OFFERED]
+
+
+def _of_one_model(sweeps: Sequence[SweepOverview]) -> tuple[str, ...]:
+    """Return the ids of the newest two sweeps of one model; empty where no two share theirs."""
+    for newer in sweeps:
+        for older in sweeps:
+            if older is not newer and older.model == newer.model:
+                return newer.id, older.id
+    return ()
 
 
 def _trials(app: App, asked: Asked) -> list[TrialView]:

@@ -8,6 +8,8 @@ const box = document.getElementById("explore");
 const said = document.getElementById("said");
 let asking = null;
 let typing = 0;
+let typedIn = ""; // the input that somebody types in: its letters make one step to go back by
+let isStep = false; // what is asked makes a step, whichever question is answered first
 
 /** What a person has in hand, by id: the answer replaces the elements, not what was done to them. */
 function inHand() {
@@ -49,7 +51,7 @@ async function part(address, name, signal) {
 }
 
 /** Asks about an address, for both parts at once; a newer question takes the place of one that is under way. */
-async function ask(address, remember) {
+async function ask(address) {
   asking?.abort();
   const own = (asking = new AbortController());
   const slow = setTimeout(() => box.setAttribute("aria-busy", "true"), SLOW_MS);
@@ -62,7 +64,9 @@ async function ask(address, remember) {
     if (place) place.innerHTML = before; // stands in for the one that comes, so that nothing jumps
     if (section("bandwidth")) section("bandwidth").innerHTML = curve;
     const head = box.querySelector("[data-permalink]");
-    history[remember](null, "", head.dataset.permalink);
+    if (isStep && new URL(head.dataset.permalink, location).href !== location.href) history.pushState(null, "", head.dataset.permalink);
+    else history.replaceState(null, "", head.dataset.permalink);
+    isStep = false;
     said.textContent = head.dataset.said;
     if (place) place.outerHTML = await timeline;
     if (section("bandwidth")) section("bandwidth").outerHTML = await part(address, "bandwidth", own.signal);
@@ -74,9 +78,12 @@ async function ask(address, remember) {
   }
 }
 
-function askForm() {
+/** Asks what the form asks; every choice makes a step to go back by, and so does typing in another input. */
+function askForm(typed = "") {
+  if (!typed || typed !== typedIn) isStep = true;
+  typedIn = typed;
   const form = document.getElementById("ask");
-  ask(`${form.action}?${new URLSearchParams(new FormData(form))}`, "replaceState");
+  ask(`${form.action}?${new URLSearchParams(new FormData(form))}`);
 }
 
 async function copy(link) {
@@ -92,7 +99,7 @@ async function copy(link) {
 
 box.addEventListener("input", (event) => {
   clearTimeout(typing);
-  if (event.target.type === "text") typing = setTimeout(askForm, TYPING_MS);
+  if (event.target.type === "text") typing = setTimeout(() => askForm(event.target.id), TYPING_MS);
   else askForm();
 });
 
@@ -106,7 +113,11 @@ box.addEventListener("click", (event) => {
   if (!link || "zoom" in link.dataset || event.ctrlKey || event.metaKey || event.shiftKey || new URL(link.href).pathname !== location.pathname) return;
   event.preventDefault();
   if (link.id === "permalink") copy(link);
-  else ask(link.href, "pushState");
+  else {
+    isStep = true;
+    typedIn = "";
+    ask(link.href);
+  }
 });
 
 addEventListener("popstate", () => location.reload());
