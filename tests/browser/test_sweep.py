@@ -46,7 +46,7 @@ def test_the_answer_stands_first_what_how_fast_how_sure_and_what_it_beats(page: 
     sweep = ranked(driver, 0.2, 0.4)
     page.goto(f"/sweeps/{sweep.id}")
     card = page.locator("section.answer")
-    expect(card.get_by_role("heading", level=2)).to_have_text("Best so far")
+    expect(card.get_by_role("heading", level=2)).to_have_text("Best layout so far")
     expect(card.locator(".layout")).to_contain_text("mb2")
     expect(card.locator(".figure.first dd")).to_contain_text("40.0 %")
     expect(card).to_contain_text("likely the best")
