@@ -25,7 +25,14 @@ from autotuner.search.text.jobs import job_in_words as job
 from autotuner.search.text.jobs import waiting_in_words as waiting
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.measured import has_own_peak as differs
-from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, listed, size_in_words
+from autotuner.search.text.sentences import (
+    expected_mfu,
+    expected_seconds,
+    fit_in_words,
+    listed,
+    seconds_interval,
+    size_in_words,
+)
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
 from autotuner.units import format_bytes, format_rate, format_seconds
@@ -67,6 +74,7 @@ __all__ = [
     "predicted_seconds",
     "rounded",
     "seconds",
+    "seconds_interval",
     "sentence",
     "short",
     "size",

@@ -15,6 +15,7 @@ from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.stage_memory import StageBar, stage_memory
 from api.dashboard.charts.step_bars import StepBar, step_rows
 from api.dashboard.charts.waterfall import Fall, waterfall
+from api.dashboard.views.figures import POINTS
 from api.dashboard.views.layouts import chips, degrees
 from api.dashboard.words import short
 from autotuner.domain.jobs.job import Job
@@ -188,14 +189,13 @@ def _column(number: int, asked: Sequence[Asked], found: SideBySide, axis: RangeA
     one, figures, beside = asked[number], found.figures[number], found.beside[number]
     is_predicted = figures.source == "predicted"
     predicted_bytes = one.contender.prediction.memory.total_bytes
-    half = 100 * figures.mfu * (figures.relative_error or 0.0)
     return Column(
         letter=LETTERS[number],
         asked=one,
         is_fastest=number == found.fastest,
         source=str(figures.source),
         mfu=f"{100 * figures.mfu:.1f}",
-        spread="" if figures.relative_error is None else f"± {half:.1f}",
+        spread="" if (error := figures.relative_error) is None else POINTS.spread(figures.mfu, figures.mfu * error),
         beside="" if beside is None else _beside(beside),
         step=format_seconds(figures.step_time_s),
         tokens_per_s=short(figures.tokens_per_s),

@@ -63,7 +63,7 @@ class Verdict:
             mfu=mfu,
             mfu_spread=_points(predicted),
             step=step,
-            step_spread="" if predicted.relative_error is None else f"± {words.rounded(predicted.relative_error)}",
+            step_spread=words.seconds_interval(predicted.step_time_s, predicted.relative_error),
             tokens=words.token_rate(prediction.tokens_per_s),
             peak=words.num_bytes(predicted.peak_bytes),
             limit=words.num_bytes(limit),

@@ -9,7 +9,7 @@ from typing import Self
 
 from autotuner.search.table.column import Unit
 
-__all__ = ["Scaled"]
+__all__ = ["POINTS", "Scaled"]
 
 _DIGITS = 3
 
@@ -49,9 +49,22 @@ class Scaled:
             return "–"
         return f"{value / self.factor:,.{self.decimals}f}".replace("-", "−")
 
+    def spread(self, value: float | None, half: float | None) -> str:
+        """Return the interval of a value: ``± 0.4``, or its ends, ``11.4 to 68.4``, where half of it exceeds the value.
+
+        Empty where either is not known. The ends are the value divided and multiplied by the same factor.
+        """
+        if value is None or half is None or not half > value > 0:
+            return "" if value is None else self.half(half)
+        return f"{self(value * value / (value + half))} to {self(value + half)}"
+
     def half(self, value: float | None) -> str:
         """Half the width of an interval: ``± 0.4``; empty where it is not known."""
         return "" if value is None or not math.isfinite(value) else f"± {self(value)}"
+
+
+POINTS = Scaled(factor=0.01, unit="%", decimals=1)
+"""Shares in points, with a tenth of one."""
 
 
 def _decimals(most: float) -> int:

@@ -208,7 +208,7 @@ def _cell(column: Column, row: TableRow, scaled: Scaled | None, *, is_wide: bool
             kind=_kind(column, row),
             label=f"{column.label}, {scaled.unit}" if scaled.unit and not is_rate else column.label,
             text=f"{scaled(_number(value))} {scaled.unit}".rstrip() if is_rate else scaled(_number(value)),
-            spread=scaled.half(error) if value is not None else "",
+            spread=scaled.spread(_number(value), error),
             is_wide=is_wide,
         )
     text = "–" if value is None else str(value)

@@ -62,7 +62,7 @@ def figures_of_prediction(row: TableRow, limit_bytes: float) -> tuple[Figure, ..
 def _figure(name: str, unit: Unit, value: float, half: float | None, kind: str) -> Figure:
     scaled = Scaled.of(unit, [value])
     with_unit = f"{scaled(value)} {scaled.unit}".strip()
-    return Figure(name=name, value=with_unit, spread=scaled.half(half) if half else "", kind=kind)
+    return Figure(name=name, value=with_unit, spread=scaled.spread(value, half) if half else "", kind=kind)
 
 
 def _memory(peak_bytes: float | None, limit_bytes: float, kind: str) -> tuple[Figure, ...]:

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from api.dashboard.charts.sparkline import sparkline
+from api.dashboard.views.figures import POINTS
 from api.dashboard.words import hours
 from api.schemas import SweepPage, SweepSummary
 from autotuner.domain.runs.sweep import SweepState
@@ -138,7 +139,7 @@ class SweepRow:
         kind, mfu = _best(sweep)
         when, at = _when(sweep, now)
         known = mfu is not None and sweep.best_relative_error is not None and kind != "estimated"
-        spread = f"± {100 * (mfu or 0.0) * (sweep.best_relative_error or 0.0):.1f}" if known else ""
+        spread = POINTS.spread(mfu, (mfu or 0.0) * (sweep.best_relative_error or 0.0)) if known else ""
         picture = _picture(sweep)
         return cls(
             sweep=sweep, kind=kind, mfu=mfu, spread=spread, picture=picture, spent=_spent(sweep), when=when, at=at

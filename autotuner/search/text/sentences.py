@@ -21,6 +21,7 @@ __all__ = [
     "listed",
     "percent",
     "ranges",
+    "seconds_interval",
     "signed",
     "size_in_words",
     "value_in_words",
@@ -99,14 +100,30 @@ def ranges(numbers: Iterable[int]) -> str:
 
 def expected_seconds(seconds: float, relative_error: float | None) -> str:
     """A predicted time with the half-width of its 80 % interval: ``1.23 s ± 11 %``; without, where it is unknown."""
-    error = "" if relative_error is None else f" ± {percent(relative_error)}"
-    return f"{format_seconds(seconds)}{error}"
+    interval = seconds_interval(seconds, relative_error)
+    between = "" if not interval else " " if interval.startswith("±") else ", "
+    return f"{format_seconds(seconds)}{between}{interval}"
+
+
+def seconds_interval(seconds: float, relative_error: float | None) -> str:
+    """Return the 80 % interval that stands behind a predicted time: ``± 11 %``, or nothing where it is unknown.
+
+    One that is wider than the time itself is given by its ends, ``33 s to 289 s``: no time lies below zero.
+    """
+    if relative_error is None:
+        return ""
+    if relative_error <= 1:
+        return f"± {percent(relative_error)}"
+    return f"{format_seconds(seconds / (1 + relative_error))} to {format_seconds(seconds * (1 + relative_error))}"
 
 
 def expected_rate(per_s: float, relative_error: float | None) -> str:
     """A predicted token rate with the half-width of its 80 % interval: ``104 ktoken/s ± 11 %``."""
-    error = "" if relative_error is None else f" ± {percent(relative_error)}"
-    return f"{format_rate(per_s, 'token/s')}{error}"
+    rate = format_rate(per_s, "token/s")
+    if relative_error is None or relative_error <= 1:
+        return rate if relative_error is None else f"{rate} ± {percent(relative_error)}"
+    low, high = (format_rate(end, "token/s") for end in (per_s / (1 + relative_error), per_s * (1 + relative_error)))
+    return f"{rate}, {low} to {high}"
 
 
 def is_wide(relative_error: float | None) -> bool:

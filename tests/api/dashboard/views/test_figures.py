@@ -34,3 +34,10 @@ def test_what_is_not_known_is_a_dash_and_a_loss_has_a_true_minus() -> None:
     assert [scaled(None), scaled(math.nan), scaled(-0.1)] == ["–", "–", "−10.0"]
     assert (scaled.half(0.004), scaled.half(None)) == ("± 0.4", "")
     assert Scaled.of("s", [])(None) == "–"
+
+
+def test_an_interval_that_would_reach_below_zero_is_given_by_its_ends() -> None:
+    scaled = Scaled.of("share", [0.279])
+    assert scaled.spread(0.279, 0.003) == "± 0.3"
+    assert scaled.spread(0.279, 0.405) == "11.4 to 68.4"  # a factor of 2.45 to either side
+    assert (scaled.spread(None, 0.1), scaled.spread(0.279, None)) == ("", "")

@@ -36,6 +36,8 @@ def test_replicas_that_are_only_sharded_otherwise_are_said_by_their_sharding() -
 def test_a_prediction_is_said_with_the_half_width_of_its_interval() -> None:
     assert expected_seconds(1.234, 0.11) == "1.23 s ± 11 %"
     assert expected_seconds(1.234, None) == "1.23 s"
+    assert expected_seconds(97.5, 1.96) == "97.5 s, 32.9 s to 289 s"
+    assert expected_rate(104e3, 1.5) == "104 ktoken/s, 41.6 ktoken/s to 260 ktoken/s"
     assert expected_mfu(0.41, 0.11) == "41.0 ± 4.5 %"
     assert expected_mfu(0.41, None) == "41.0 %"
     assert expected_rate(104_000, 0.11) == "104 ktoken/s ± 11 %"
