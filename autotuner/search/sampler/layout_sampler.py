@@ -38,7 +38,7 @@ from autotuner.search.sampler.observations import (
     EvidenceReader,
     params_of,
 )
-from autotuner.search.sampler.propose import Beliefs, Proposal, propose
+from autotuner.search.sampler.propose import Beliefs, MemoryBelief, Proposal, memory_belief, propose
 from autotuner.search.sampler.stand_ins import OtherJobs, ScaleDown
 from autotuner.search.sampler.time_prior import time_prior
 
@@ -224,6 +224,10 @@ class LayoutSampler(BaseSampler):
     def propose_among(self, rows: Integers, trials: Iterable[FrozenTrial]) -> Proposal | None:
         """What to try of some rows after these trials; None when each of them was tried or is not likely to fit."""
         return self._proposal(self._reader.read(trials), rows)
+
+    def memory(self, trials: Iterable[FrozenTrial]) -> MemoryBelief:
+        """What is believed of the peaks of the untried layouts after these trials."""
+        return memory_belief(self._beliefs, self._reader.read(trials))
 
     def _proposal(self, evidence: Evidence, among: Integers | None = None) -> Proposal | None:
         tie_breaker = np.random.default_rng([self._seed, len(evidence.tried)])

@@ -24,6 +24,7 @@ class RunTrial:
         scaled: What runs in its place, where trials have fewer ranks than their job.
         repeats: Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout.
         prospects: What the search expected when it chose the layout; None where it did not.
+        note: What who follows should know of the choice; empty where there is nothing special.
     """
 
     number: int
@@ -33,6 +34,7 @@ class RunTrial:
     scaled: ScaledTrial | None = None
     repeats: int | None = None
     prospects: Prospects | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,10 +21,13 @@ from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.sweep import Demand, StopReason, SweepRequest, SweepState
 from autotuner.domain.runs.trial import Stopped, Trial, TrialState
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.fronts.of_trials import on_front
+from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps.candidates import Candidates
 from autotuner.search.sweeps.instructions import Finish, Instruction, Repeat, RunTrial, Wait
 from autotuner.search.sweeps.loss_gates import LossGates
+from autotuner.search.sweeps.memory_notes import long_shot_in_words, memory_in_words
 from autotuner.search.sweeps.phases import Phases
 from autotuner.search.sweeps.reruns import is_rerun, next_rerun
 from autotuner.search.sweeps.stopping import Spending, finish, no_improvement, nothing_runs, percent, spent
@@ -75,14 +78,30 @@ class SweepPlan:
             return self._order(*self._study.again())
         match wanted := self._wanted(now):
             case None:
-                prospects = self.prospects  # from the same proposal that said to go on
-                return replace(self._order(*self._study.ask(self._step_from_incumbent())), prospects=prospects)
+                return self._searched()
             case _ if self._study.running or self._gates:
                 return Wait()
             case Finish():
                 return wanted
             case Repeat(layout=layout, repeats=repeats):
                 return replace(self._order(*self._study.ask(layout)), repeats=repeats)
+
+    def _searched(self) -> RunTrial:
+        """A trial of the layout to try next, with a note where that will hardly fit in memory."""
+        prospects, step = self.prospects, self._step_from_incumbent()  # the same proposal that said to go on
+        proposal = step or self._study.propose()
+        shot = None if proposal is None else proposal.long_shot
+        return replace(
+            self._order(*self._study.ask(step and self._study.proposed(step))),
+            prospects=prospects,
+            note="" if shot is None else long_shot_in_words(shot, self._raised),
+        )
+
+    @property
+    def _raised(self) -> str:
+        """What a gain raises."""
+        objective = self._request.objective
+        return "hypervolume of the front" if objective.front else f"best {objective.noun}"
 
     @property
     def prospects(self) -> Prospects:
@@ -121,7 +140,7 @@ class SweepPlan:
         detail = f"{ended.detail}; a trial that ran again was measured since"
         return Finish(state=SweepState.COMPLETE, reason=ended.reason, detail=detail)
 
-    def _step_from_incumbent(self) -> Layout | None:
+    def _step_from_incumbent(self) -> Proposal | None:
         """What to try of the layouts around the incumbent: every other trial is one of them, while they promise enough.
 
         Between them the sampler is free, since what the model favours may lie far from what is in use.
@@ -219,6 +238,12 @@ class SweepPlan:
         self._trials[trial.number] = trial
         self._study.tell(trial)
 
+    def learnt_of_memory(self, trial: Trial) -> str:
+        """What the search believes of memory now that a trial ran out of it; empty of a trial that ended otherwise."""
+        if trial.failure is None or trial.failure.kind is not FailureKind.OOM:
+            return ""
+        return memory_in_words(self._study.memory())
+
     def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
         """What is estimated at full size of every trial that was measured, by its id; nothing where all run whole.
 
@@ -313,8 +338,7 @@ class SweepPlan:
         if proposal.expected_gain >= min_gain:
             return None
         gain = f"{percent(proposal.expected_gain)} of it, less than the {percent(min_gain)} asked for"
-        raised = "hypervolume of the front" if self._request.objective.front else f"best {self._request.objective.noun}"
-        return StopReason.NOTHING_TO_GAIN, f"{tried}; another is expected to raise the {raised} by {gain}"
+        return StopReason.NOTHING_TO_GAIN, f"{tried}; another is expected to raise the {self._raised} by {gain}"
 
     def _does_not_fit(self, num_ended: int) -> str:
         """Why nothing more is proposed, with what is missing where nothing at all was tried."""

@@ -22,7 +22,7 @@ from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.wire import from_dict
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
-from autotuner.search.sampler.propose import Proposal
+from autotuner.search.sampler.propose import MemoryBelief, Proposal
 from autotuner.search.sweeps.candidates import Candidates, rows_beside_incumbent
 from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
 from autotuner.search.sweeps.verdicts import rejected_rows
@@ -94,7 +94,15 @@ class SweepStudy:
         """What ``ask`` would try next, which the sampler remembers; None where nothing is left."""
         return self._sampler.propose(self._study.get_trials(deepcopy=False))
 
-    def beside_incumbent(self) -> Layout | None:
+    def memory(self) -> MemoryBelief:
+        """What is believed of the peaks of the untried layouts."""
+        return self._sampler.memory(self._study.get_trials(deepcopy=False))
+
+    def proposed(self, proposal: Proposal) -> Layout:
+        """The layout of a proposal."""
+        return self._layouts.row(proposal.row)
+
+    def beside_incumbent(self) -> Proposal | None:
         """The layout one step away from the incumbent that is most worth trying; None where none promises enough."""
         if not self._beside_incumbent.size:
             return None
@@ -102,7 +110,7 @@ class SweepStudy:
         proposal = self._sampler.propose_among(self._beside_incumbent, trials)
         if proposal is None or proposal.expected_gain < self._request.budget.min_gain:
             return None
-        return self._layouts.row(proposal.row)
+        return proposal
 
     def _order(self, asked: optuna.Trial) -> tuple[int, Layout]:
         self._asked[asked.number] = asked

@@ -152,6 +152,8 @@ class SweepRun:
     # ------------------------------------------------------------------ on a trial's thread
     def _try(self, order: RunTrial) -> None:
         queued = order.stored or self._added(order)
+        if order.note:
+            self._lease.add_note(queued, order.note)
         with working_on("trial.run", trial_id=queued.id) as span:
             ended = self._tried(queued)
             span.set_attribute("autotuner.state", ended.state.value)
@@ -160,6 +162,9 @@ class SweepRun:
                     self._plan.finished(self._estimated(ended))
                 else:
                     self._plan.given_back(ended)
+                learnt = self._plan.learnt_of_memory(ended)
+            if learnt:
+                self._lease.add_note(ended, learnt)
 
     def _tried(self, queued: Trial) -> Trial:
         """The trial as it ended, stored."""

@@ -27,6 +27,7 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.standings import standings
+from autotuner.search.sweeps.candidates import Candidates
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
 from tests.builders import failure, step_report, sweep_request
@@ -95,6 +96,33 @@ def test_a_failed_trial_makes_room_for_the_next() -> None:
     store, ended = swept(sweep_request(budget=budget, max_parallel_trials=4), launcher)
     states = [trial.state for trial in store.list_trials(ended.id)[0]]
     assert (states.count(TrialState.FAILED), states.count(TrialState.COMPLETE)) == (4, 4)
+
+
+def notes_of(store: Store, sweep: Sweep) -> list[tuple[object, object]]:
+    return [
+        (event.data["number"], event.data["note"]) for event in store.events(sweep.id) if event.kind == "trial.note"
+    ]
+
+
+def test_after_a_trial_that_ran_out_of_memory_its_note_says_what_is_believed_of_the_others() -> None:
+    deaths = iter([failure(FailureKind.OOM)])
+    launcher = FakeLauncher(lambda spec: next(deaths, None) or plain_measurement(spec))
+    store, ended = swept(sweep_request(budget=Budget(num_trials=3, min_gain=0, prune_below=0)), launcher)
+    [(number, note)] = notes_of(store, ended)
+    assert number == 0
+    assert str(note).startswith("peaks are now believed to be ")
+    assert str(note).endswith("untried layouts have at least an even chance to fit")
+
+
+def test_a_trial_that_will_hardly_fit_says_why_it_is_tried() -> None:
+    request = sweep_request(budget=Budget(num_trials=1, min_gain=0))
+    fewest = Candidates.of(request).least_bytes
+    cluster = request.job.cluster
+    tight = replace(cluster, accelerator=replace(cluster.accelerator, memory_bytes=int(0.95 * fewest)))
+    store, ended = swept(replace(request, job=replace(request.job, cluster=tight)), FakeLauncher(plain_measurement))
+    [(number, note)] = notes_of(store, ended)
+    assert number == 0
+    assert str(note).endswith("likely to fit in memory, and tried since no untried layout has an even chance")
 
 
 def test_a_pruned_trial_makes_room_and_says_what_it_lost_to() -> None:
