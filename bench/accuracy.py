@@ -175,6 +175,17 @@ def _search_table(reports: Mapping[str, Report]) -> Iterator[str]:
             f"brackets the 90th percentile over seeds) | {np.median(medians):g}, {np.quantile(medians, 0.9):g}, "
             f"{medians.max():g} ({np.median(tails):g}, {np.quantile(tails, 0.9):g}, {tails.max():g}) | {targets} |"
         )
+    yield from ("", *_lost_table(reports))
+
+
+def _lost_table(reports: Mapping[str, Report]) -> Iterator[str]:
+    """Share of trials that ran out of memory, of the tables that have such runs."""
+    yield "| trials that ran out of memory, on the way to within 2 % | ours | TPE | random |"
+    yield "| --- | --- | --- | --- |"
+    for name, report in reports.items():
+        if report.all.lost_to_memory["random"]:
+            shares = " | ".join(_share(report.all.lost_to_memory[proposer]) for proposer in ("ours", "tpe", "random"))
+            yield f"| `{name}` | {shares} |"
 
 
 def main() -> None:

@@ -80,12 +80,16 @@ class Search:
         best_refused: The best layout is predicted not to fit.
         trials: By proposer: trials, also those that ran out of memory, up to and with the first within 2 % of the
             sheet's best step time; the number of layouts for a search that gives up before.
+        num_run: By proposer: trials that the search ran, all of them counted that it ran before it gave up.
+        num_lost: Those of them that ran out of memory.
     """
 
     spearman: float | None
     regret: Floats
     best_refused: bool
     trials: Mapping[str, Integers]
+    num_run: Mapping[str, Integers]
+    num_lost: Mapping[str, Integers]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -147,6 +151,8 @@ def _judge(sheet: Sheet, replay: Replay, seeds: range) -> tuple[Rows, Search | N
         regret=np.array([_regret(replay, walk) for walk in walks["ours"]]),
         best_refused=not believed.fits[replay.best],
         trials={name: np.array([_num_trials(replay, walk) for walk in found]) for name, found in walks.items()},
+        num_run={name: np.array([len(walk) for walk in found]) for name, found in walks.items()},
+        num_lost={name: np.array([sum(map(replay.ran_out, walk)) for walk in found]) for name, found in walks.items()},
     )
 
 

@@ -47,6 +47,8 @@ class Score:
             proposer (``ours``, ``tpe``, ``random``); of all: over all sheets and seeds, equally many per sheet.
         interval_coverage: Share of the measured runs that lie in the 80 % interval of their prediction.
         best_refused: 1 where the best layout is predicted not to fit, else 0; of all: share of sheets.
+        lost_to_memory: Share of the trials of these searches that ran out of memory, by proposer; of all: of all
+            trials.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Score:
     trials_to_2pct: Mapping[str, TrialCount]
     interval_coverage: float | None
     best_refused: float | None
+    lost_to_memory: Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +116,12 @@ def _sheet_score(judgement: Judgement) -> Score:
         regret=mean(_joined([search.regret for search in searches])),
         trials_to_2pct=_trials(searches),
         best_refused=mean(_known(float(search.best_refused) for search in searches)),
+        lost_to_memory=_lost(searches),
     )
 
 
 def _total(judgements: Sequence[Judgement], sheets: Sequence[Score], left_out: Mapping[str, int]) -> Score:
+    searches = [search for judgement in judgements for search in judgement.searches]
     lost = sum((Counter(score.rows_left_out) for score in sheets), Counter(left_out))
     return Score(
         name="all",
@@ -125,8 +130,9 @@ def _total(judgements: Sequence[Judgement], sheets: Sequence[Score], left_out: M
         **_row_figures(Rows.joined([judgement.rows for judgement in judgements])),
         spearman=quantile(_known(score.spearman for score in sheets), 0.5),
         regret=quantile(_known(score.regret for score in sheets), 0.5),
-        trials_to_2pct=_trials([search for judgement in judgements for search in judgement.searches]),
+        trials_to_2pct=_trials(searches),
         best_refused=mean(_known(score.best_refused for score in sheets)),
+        lost_to_memory=_lost(searches),
     )
 
 
@@ -148,6 +154,12 @@ def _row_figures(rows: Rows) -> dict[str, float | None]:
 def _trials(searches: Sequence[Search]) -> dict[str, TrialCount]:
     counts = {name: _joined([search.trials[name] for search in searches]) for name in PROPOSERS}
     return {name: TrialCount(median=quantile(c, 0.5), p90=quantile(c, 0.9)) for name, c in counts.items()}
+
+
+def _lost(searches: Sequence[Search]) -> dict[str, float | None]:
+    lost = {name: _joined([search.num_lost[name] for search in searches]).sum() for name in PROPOSERS}
+    run = {name: _joined([search.num_run[name] for search in searches]).sum() for name in PROPOSERS}
+    return {name: float(lost[name] / run[name]) if run[name] else None for name in PROPOSERS}
 
 
 def _known(figures: Iterable[float | None]) -> Floats:

@@ -80,6 +80,7 @@ def backtest_view(report: Report) -> RenderableType:
     lines = [
         *legend,
         *hidden,
+        *_lost(report.all.lost_to_memory),
         *_left_out(report.all.rows_left_out, report.left_out_examples),
         Text(_NOTES, style="dim"),
     ]
@@ -92,6 +93,12 @@ def _shown(scores: Sequence[Score]) -> tuple[Sequence[Score], list[Text]]:
     if (others := len(scores) - len(ranked)) <= _MAX_SMALL:
         return scores, []
     return ranked, [Text(f"{others} sheets of fewer than 8 measured runs are part of all; --json has each of them")]
+
+
+def _lost(shares: Mapping[str, float | None]) -> list[Text]:
+    """Which part of each search's trials ran out of memory; nothing where there was no search."""
+    said = [f"{name} {share:.1%}" for name, share in shares.items() if share is not None]
+    return [Text(f"trials that ran out of memory: {', '.join(said)}")] if said else []
 
 
 def _source(score: Score) -> str:

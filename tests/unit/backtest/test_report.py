@@ -76,6 +76,21 @@ def test_trials_of_all_are_counted_over_sheets_and_seeds() -> None:
     assert report.all.trials_to_2pct["ours"].p90 == pytest.approx(counts[2].p90)
 
 
+def test_trials_that_ran_out_of_memory_are_counted_by_proposer() -> None:
+    """All layouts but the best run out of memory, which ours finds at once and chance does not."""
+    only_best = np.where(PREDICTED_S.min() == PREDICTED_S, PREDICTED_S, np.nan)
+    only_best[np.argsort(PREDICTED_S)[-8:]] = PREDICTED_S.max()  # enough that a search is judged
+    report = backtest(table(sheet(only_best), sheet()), num_seeds=4)
+    lost = report.sheets[0].lost_to_memory
+    assert list(lost) == ["ours", "tpe", "random"]
+    assert lost["ours"] == 0.0
+    assert lost["random"] is not None
+    assert 0 < lost["random"] < 1
+    assert report.sheets[1].lost_to_memory == {"ours": 0.0, "tpe": 0.0, "random": 0.0}
+    assert report.all.lost_to_memory["random"] is not None
+    assert 0 < report.all.lost_to_memory["random"] < lost["random"]  # half of the sheets lose nothing
+
+
 def test_memory_verdicts_are_counted_apart_for_runs_that_ended_and_runs_that_did_not() -> None:
     """Everything is predicted to fit, so all runs out of memory are let through and none that ended is refused."""
     score = backtest(table(sheet(with_values(PREDICTED_S, {1: np.nan}))), num_seeds=1).all
