@@ -21,7 +21,8 @@ from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
-from autotuner.costmodel.uncertainty import fit_probability, relative_error
+from autotuner.costmodel.uncertainty import fit_probability, is_narrow, relative_error
+from autotuner.domain.jobs.calibration import NARROW_PARTS
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
@@ -144,6 +145,8 @@ def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumn
         step.step_time.bubble_s.take(which),
         _factor(job, "optimizer_s") * _update_s(x, job, window),
     )
+    if job.calibration is not None:
+        step_s = step_s * _beyond_peak(x, job, step_s)
     return TotalColumns(
         mfu=model_flop_per_step(job) / _reference_flop(job, step_s),
         peak_bytes=peak_bytes(x, job, [_taken(memory, which) for memory in memories]),
@@ -154,13 +157,25 @@ def _by_step(few: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, 
     """What depends on ``STEP_FIELDS`` alone, for each combination of them."""
     ranks = ranks_looked_at(few, job)
     step = RankStep.of(few, job, ranks.critical, works)
-    parts = {f.name: _factor(job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTimeColumns)}
+    parts = {f.name: _row_factor(few, job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTimeColumns)}
     return replace(step, step_time=StepTimeColumns(**parts)), rank_memories(few, job, step.keeping(ranks.fullest))
 
 
 def _taken(table: Table, which: Integers) -> Table:
     taken: Table = mapped(lambda column: column.take(which), table)
     return taken
+
+
+def _beyond_peak(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
+    """Return how many times as fast as the accelerators' peak each learnt step is, 1 where it is slower.
+
+    The peak is that of the layout's precision, or the reference peak where that is higher or the other is not known.
+    """
+    accelerator = job.cluster.accelerator
+    peaks = np.array([max(accelerator.peak_flop_per_s(p), accelerator.reference_flop_per_s) for p in Precision])
+    least_s = model_flop_per_step(job) / (peaks[x.precision] * job.cluster.world_size)
+    beyond: Floats = np.maximum(least_s / step_s, 1.0)
+    return beyond
 
 
 def _reference_flop(job: Job, step_s: Floats) -> Floats:
@@ -173,7 +188,11 @@ def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
     step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
     step_time = _step_time(x, job, _taken(step, which))
     sizes = fullest_rank(x, job, [_taken(memory, which) for memory in memories])
-    step_s, needed_bytes = step_time.total_s, sizes.total_bytes
+    step_s = step_time.total_s
+    if job.calibration is not None:
+        beyond = _beyond_peak(x, job, step_s)
+        step_time, step_s = _longer(step_time, beyond), step_s * beyond
+    needed_bytes = sizes.total_bytes
     accelerator = job.cluster.accelerator
     reference_flop = _reference_flop(job, step_s)
     peaks = np.array([accelerator.peak_flop_per_s(p) or np.inf for p in Precision])
@@ -196,6 +215,10 @@ def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
     )
 
 
+def _longer(step_time: StepTimeColumns, factor: Floats) -> StepTimeColumns:
+    return StepTimeColumns(**{f.name: factor * getattr(step_time, f.name) for f in fields(StepTimeColumns)})
+
+
 def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:
     return replace(
         rank.step_time,
@@ -207,6 +230,14 @@ def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:
 def _update_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
     """The optimizer's step, and rounding the new weights where that is done once."""
     return optimizer_s(x, job, owned_elements(x, job, window.held)) + window.weight_casts_s
+
+
+def _row_factor(x: LayoutColumns, job: Job, part: str) -> float | Floats:
+    """How much longer a part of each row takes than on a typical cluster, as far as measured runs told."""
+    if job.calibration is None or part not in NARROW_PARTS or job.calibration.narrow == 1.0:
+        return _factor(job, part)
+    factors: Floats = _factor(job, part) * np.where(is_narrow(x, job), job.calibration.narrow, 1.0)
+    return factors
 
 
 def _factor(job: Job, part: str) -> float:

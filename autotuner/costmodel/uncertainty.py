@@ -15,10 +15,10 @@ from functools import reduce
 import numpy as np
 
 from autotuner.catalog.compared import BITS_8, BITS_16
-from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
+from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.comparison import Familiarity, Where
 from autotuner.costmodel.step.step_time import StepTimeColumns
-from autotuner.domain.jobs.calibration import Calibration
+from autotuner.domain.jobs.calibration import NARROW, NARROW_PARTS, Calibration
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import NARROW_PRECISIONS
 
@@ -35,6 +35,7 @@ __all__ = [
     "cluster_deviation",
     "fit_probability",
     "interval_error",
+    "is_narrow",
     "log_variance",
     "part_deviations",
     "part_shares",
@@ -69,12 +70,19 @@ class LayoutErrors:
     Attributes:
         covariance: Of the logarithms of what runs told of the parts and, last, of the whole step; then ``parts`` is
             what a layout's own options leave open beyond that, and ``common`` is 0. None: each is known by itself.
+        narrow: Layouts that the factor of narrow products moves; it stands before that of the whole step. None: none.
     """
 
     parts: Mapping[str, float | Floats]
     residual: Floats
     common: float
     covariance: Floats | None = None
+    narrow: Booleans | None = None
+
+    def moved_by(self, shares: Floats) -> Floats:
+        """Return what each factor of the covariance moves in each layout, from the shares of the parts."""
+        rows = np.zeros(len(shares)) if self.narrow is None else self.narrow * (shares @ _NARROWED)
+        return np.column_stack([shares, rows, np.ones(len(shares))])
 
 
 PARTS: Mapping[str, float] = {
@@ -97,6 +105,8 @@ PARTS: Mapping[str, float] = {
 Products, memory traffic, host, data-parallel communication and optimizer: how far the fitted constants of the stacks in
 catalog/stacks.toml lie apart. Attention: kernels' versions. The others are assumptions.
 """
+
+_NARROWED = np.array([name in NARROW_PARTS for name in PARTS], dtype=np.float64)
 
 RESIDUAL = 0.08
 """Standard deviation of what no part explains and a layout has for itself; replays choose it (docs/sampler.md). For the
@@ -148,7 +158,15 @@ def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
         residual=scale * residual,
         common=0.0,
         covariance=scale**2 * _covariance(job.calibration),
+        narrow=is_narrow(x, job),
     )
+
+
+def is_narrow(x: LayoutColumns, job: Job) -> Booleans:
+    """Return the layouts on cores whose products are not of the reference precision; see ``NARROW``."""
+    accelerator = job.cluster.accelerator
+    narrow: Booleans = (x.precision != accelerator.reference_precision) & (accelerator.kind == "cpu")
+    return narrow
 
 
 def part_deviations(job: Job) -> Mapping[str, float]:
@@ -166,12 +184,15 @@ def _beyond(deviation: float | Floats, known: float) -> Floats:
 
 
 def _covariance(known: Calibration) -> Floats:
-    """Of the logarithms of the factors, by the order of ``PARTS``, that of the whole step last."""
+    """Of the logarithms of the factors, by the order of ``PARTS``, then of narrow products and of the whole step."""
     names = (*(one.part for one in known.parts), "")
     deviations = np.array([*(one.deviation for one in known.parts), known.deviation])
     covariance = np.array(known.correlations) * np.outer(deviations, deviations)
-    order = [names.index(name) for name in (*PARTS, "")]
-    return covariance[np.ix_(order, order)]
+    every = (*PARTS, NARROW, "")
+    places = [every.index(name) for name in names]
+    found = np.zeros((len(every), len(every)))
+    found[np.ix_(places, places)] = covariance
+    return found
 
 
 def _parts(x: LayoutColumns, familiarity: Familiarity) -> Mapping[str, float | Floats]:
@@ -227,14 +248,19 @@ def log_variance(step_time: StepTimeColumns, error: TimeError | LayoutErrors) ->
     squares = (np.square(deviation * getattr(step_time, name)) for name, deviation in error.parts.items())
     variance: Floats = reduce(np.add, squares) / np.square(step_time.total_s) + error.residual**2 + error.common**2
     if isinstance(error, LayoutErrors) and error.covariance is not None:
-        variance += _shared_variance(step_time, error.covariance)
+        variance += _shared_variance(step_time, error)
     return variance
 
 
-def _shared_variance(step_time: StepTimeColumns, covariance: Floats) -> Floats:
+def _shared_variance(step_time: StepTimeColumns, error: LayoutErrors) -> Floats:
     """What the errors of the factors, which are not independent of each other, make of each step."""
-    total_s, variance = step_time.total_s, np.full(step_time.total_s.shape, covariance[-1, -1])
+    assert error.covariance is not None, "only then do layouts share errors of factors"
+    covariance, total_s = error.covariance, step_time.total_s
+    variance = np.full(total_s.shape, covariance[-1, -1])
     shares = {i: getattr(step_time, name) / total_s for i, name in enumerate(PARTS)}
+    if error.narrow is not None and error.narrow.any():
+        narrowed = np.add.reduce([shares[i] for i, name in enumerate(PARTS) if name in NARROW_PARTS])
+        shares[len(PARTS)] = error.narrow * narrowed
     present = [number for number, share in shares.items() if share.any()]  # most layouts have no use for half of them
     for number in present:
         row = 2 * covariance[number, -1] + sum(covariance[number, other] * shares[other] for other in present)

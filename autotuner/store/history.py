@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Select, Text, func, or
 from autotuner.domain import wire
 from autotuner.domain.jobs.cluster import SIMULATED
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.domain.runs.sweep import SweepRequest
@@ -37,6 +38,9 @@ class _Measured:
     peak_bytes: tuple[int, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     is_simulated: bool = False
+    breakdown: Breakdown | None = None
+    phases: PhaseTimes | None = None
+    foreign_cpu_share: float = 0.0
 
 
 class SqlHistory:
@@ -142,6 +146,8 @@ def _past_trial(row: AnyRow, request: SweepRequest, timed: Sequence[float]) -> P
             "step_time_s": row.measured.step_time_s,
             "peak_bytes": _peak_bytes(row.measured, request),
             "environment": row.measured.environment,
+            "parts": row.measured.breakdown or row.measured.phases,
+            "foreign_share": _foreign_share(row.measured, request),
         }
     return PastTrial(
         job=_job(request, row.scaled),
@@ -158,6 +164,11 @@ def _job(request: SweepRequest, scaled: ScaledTrial | None) -> Job:
     if scaled is None or request.small_cluster is None:
         return request.trial_job
     return scaled.job(request.job, request.small_cluster)
+
+
+def _foreign_share(measured: _Measured, request: SweepRequest) -> float:
+    """Return what others took of the processors that the trial computed on; on GPUs it computed elsewhere."""
+    return measured.foreign_cpu_share if request.runs_on.accelerator.kind == "cpu" else 0.0
 
 
 def _peak_bytes(measured: _Measured, request: SweepRequest) -> float | None:

@@ -7,12 +7,14 @@ from typing import Any
 
 from autotuner.domain.jobs.stack import Stack
 from autotuner.domain.runs.job_key import job_key
+from autotuner.domain.runs.measurement import PhaseTimes
 from autotuner.domain.runs.sweep import Sweep
 from autotuner.domain.runs.trial import Stopped
 from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.ports import Store
 from tests.builders import (
+    breakdown,
     cpu_cluster,
     cpu_layout,
     failure,
@@ -55,6 +57,16 @@ def test_a_measured_trial_is_told_with_its_job(store: Store) -> None:
     assert (past.job, past.layout, past.step_time_s, past.peak_bytes) == (tiny_job(), PAIR, 0.5, 10_000_000)
     assert (past.sweep_id, past.trainer, past.finished_at) == (sweep.id, None, 12.0)
     assert past.environment == {"torch": "2.13.0"}
+
+
+def test_a_past_trial_says_where_its_step_went_and_how_much_others_used(store: Store) -> None:
+    sweep, profiled = history_sweep(store), breakdown(forward_s=0.2, backward_s=0.3)
+    phases = PhaseTimes(forward_backward_s=0.4, gradient_sync_s=0.05, optimizer_s=0.05)
+    measured(store, sweep, 0, 0.5, phases=phases, foreign_cpu_share=0.25)
+    measured(store, sweep, 1, 0.5, phases=phases, breakdown=profiled)
+    later, earlier = store.history.measured("cpu", before=EVER)
+    assert (earlier.parts, earlier.foreign_share) == (phases, 0.25)
+    assert later.parts == profiled
 
 
 def test_the_newest_sweep_comes_first_and_of_a_sweep_the_last_trial(store: Store) -> None:

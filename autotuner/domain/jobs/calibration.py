@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from autotuner.domain import check
 from autotuner.errors import InvalidInput
 
-__all__ = ["Calibration", "PartFactor"]
+__all__ = ["NARROW", "NARROW_PARTS", "Calibration", "PartFactor"]
+
+NARROW = "narrow_products"
+"""Part name of the factor for layouts whose products have another precision than the reference one. It multiplies the
+factors of ``NARROW_PARTS``. Only cores have it: some compute bf16 in units of their own, others emulate it."""
+
+NARROW_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
+"""Fields of ``StepTime`` that take longer where products do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +22,7 @@ class PartFactor:
     """How much longer one part of a step takes here than predicted.
 
     Attributes:
-        part: A field of ``StepTime``.
+        part: A field of ``StepTime``, or ``NARROW``.
         factor: Its time here over that predicted, beside the factor of the whole step.
         deviation: Standard deviation of the factor's logarithm that is left.
     """
@@ -70,4 +77,12 @@ class Calibration:
 
     def of(self, part: str) -> float:
         """What a part of a step takes here over what is predicted of it, by its own factor and by that of the whole."""
-        return self.factor * next((one.factor for one in self.parts if one.part == part), 1.0)
+        return self.factor * self._beside(part)
+
+    @property
+    def narrow(self) -> float:
+        """How many times as long ``NARROW_PARTS`` take in another precision than the reference one, beside that."""
+        return self._beside(NARROW)
+
+    def _beside(self, part: str) -> float:
+        return next((one.factor for one in self.parts if one.part == part), 1.0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from autotuner.domain import check
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
 from autotuner.errors import InvalidInput
 
 __all__ = ["PastTrial"]
@@ -27,6 +28,8 @@ class PastTrial:
         trainer: Name of the registered trainer that ran it; None: our own decoder.
         finished_at: Epoch seconds.
         environment: As it recorded its own; empty where it recorded none.
+        parts: Where its step went, as measured; None where nobody divided it.
+        foreign_share: Share of the processors that it ran on which other processes used meanwhile, 0..1.
     """
 
     job: Job
@@ -37,10 +40,13 @@ class PastTrial:
     peak_bytes: float | None = None
     trainer: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    parts: Breakdown | PhaseTimes | None = None
+    foreign_share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.step_time_s is not None:
             check.positive(self, "step_time_s")
+        check.fraction(self, "foreign_share")
         if self.peak_bytes is not None:
             check.positive(self, "peak_bytes")
         if self.layout.world_size != self.job.cluster.world_size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from autotuner.domain.jobs.calibration import NARROW
 from autotuner.domain.jobs.crossings import Spread, pipeline_crosses, replicate_spreads
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
@@ -40,6 +41,7 @@ PART_WORDS: Mapping[str, str] = {
     "data_communication_s": "data communication",
     "bubble_s": "pipeline bubble",
     "optimizer_s": "optimizer",
+    NARROW: "products of narrow precision",
     "parameters_bytes": "parameters",
     "gradients_bytes": "gradients",
     "optimizer_bytes": "optimizer states",
@@ -48,7 +50,7 @@ PART_WORDS: Mapping[str, str] = {
     "buffers_bytes": "buffers",
     "allowance_bytes": "allowance",
 }
-"""What a sentence calls each part of ``StepTime`` and ``Memory``."""
+"""What a sentence calls each part of ``StepTime`` and ``Memory``, and what a calibration has a factor for."""
 
 
 def limit_of(part: str, layout: Layout, job: Job) -> str:

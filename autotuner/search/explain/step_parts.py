@@ -21,7 +21,7 @@ from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.text.sentences import likely, listed, percent
 from autotuner.units import format_seconds
 
-__all__ = ["PartKind", "StepPart", "StepParts", "step_parts"]
+__all__ = ["PartKind", "StepPart", "StepParts", "measured_fields", "step_parts"]
 
 PartKind = Literal["forward", "backward", "weight", "recompute", "communication", "idle", "optimizer", "other"]
 """What a part is, for who paints or sums them up."""
@@ -71,6 +71,9 @@ _WORTH_SAYING = 0.01
 
 _PASSES: frozenset[_Atom] = frozenset(("forward", "backward", "weight", "recompute"))
 _COMPUTED = ("matrix_s", "attention_s", "pointwise_s", "host_s")
+_IN_PASSES = (*_COMPUTED, "recompute_s", "offload_s")
+"""Fields of ``StepTime`` that forward and backward passes are made of."""
+
 _LIMITS: Mapping[_Atom, str] = {
     "recompute": "recompute_s",
     "tensor": "tensor_communication_s",
@@ -188,6 +191,22 @@ def _seconds(part: StepPart, *, measured: bool) -> float:
 def _anything_else(seconds: float) -> StepPart:
     limit = "measured alone: no law of the model explains it"
     return StepPart(name="anything else", kind="other", predicted_s=None, measured_s=seconds, limit=limit)
+
+
+def measured_fields(layout: Layout, measured: Breakdown | PhaseTimes) -> Mapping[tuple[str, ...], float]:
+    """Return the measured seconds of each set of ``StepTime`` fields that the measurement tells apart.
+
+    All that the passes compute is one set, and it holds the time that no law explains. The sets have no field in
+    common, and their seconds sum to the measured step.
+    """
+    measured_s = _fields(measured)
+    claims = {name: _measured_as(name, layout, measured) for name in measured_s}
+    found: dict[tuple[str, ...], float] = {}
+    for atoms in _merged([_PASSES, *filter(None, claims.values())]):
+        own = [_LIMITS[atom] for atom in _KINDS if atom in atoms - _PASSES]
+        together = (*_IN_PASSES, *own) if atoms & _PASSES else tuple(own)
+        found[together] = sum(seconds for name, seconds in measured_s.items() if (claims[name] or _PASSES) & atoms)
+    return found
 
 
 # ---------------------------------------------------------------- the predicted side

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
 
 from autotuner.costmodel.columns import Floats
-from autotuner.costmodel.uncertainty import PARTS
 from autotuner.domain.jobs.calibration import Calibration, PartFactor
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.search.learning.factors import Factors, TimedRuns, factor_deviations
+from autotuner.search.learning.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.learning.platform import Platform
-from autotuner.search.learning.spread import interval_scale
+from autotuner.search.learning.spread import interval_scale, needed_scale
 from autotuner.search.sampler.kinship import TIME_REACH, kinship
-from autotuner.search.sampler.time_prior import TIME_FACTORS
 
 __all__ = ["MAX_KNOWN", "MAX_TRIALS", "Learnt", "Lesson"]
 
 MAX_TRIALS = 96
-"""Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. In
+"""Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. A trial
+whose parts were measured counts once for each of them. In
 replays of published tables twice as many teach hardly more (docs/learning.md). Equations of 100 and more OpenBLAS
 solves on all cores, whose threads wait for each other for seconds where trials keep these busy (its gesv.c)."""
 
@@ -129,6 +130,7 @@ class Learnt:
         timed = (trial for trial in self.past if trial.step_time_s is not None)
         if not (trials := self._likest(timed, (job, trainer))):
             return None
+        trials = _that_fit(trials)
         factors = _factors((job, trainer), trials)
         mean, covariance = _beside_the_whole(factors, factor_deviations(job))
         left = np.sqrt(np.maximum(np.diag(covariance), 1e-12))  # a part that is all of every step is the whole
@@ -138,23 +140,43 @@ class Learnt:
             num_runs=len(trials),
             num_trials=len(trials),
             num_sweeps=len({trial.sweep_id for trial in trials}),
-            parts=tuple(_part(*one) for one in zip(PARTS, mean.tolist(), left.tolist(), strict=False)),
+            parts=tuple(_part(*one) for one in zip(FACTORS[:-1], mean.tolist(), left.tolist(), strict=False)),
             correlations=_rows(covariance / np.outer(left, left)),
-            interval_scale=interval_scale(factors.left_out_errors, factors.left_out_deviations, factors.jobs),
+            interval_scale=_interval_scale(factors, [t.layout for t in trials if (t.job, t.trainer) == (job, trainer)]),
         )
+
+
+def _interval_scale(factors: Factors, layouts: Sequence[Layout]) -> float:
+    """Return what errors of other jobs' runs ask for, and at least what holds the job's own runs.
+
+    Args:
+        factors: After all runs.
+        layouts: Those of the job's own runs; each counts once, however often it ran.
+    """
+    scale = interval_scale(factors.left_out_errors, factors.left_out_deviations, factors.jobs)
+    if not layouts:
+        return scale
+    weights = np.array([1 / layouts.count(layout) for layout in layouts])
+    return max(scale, needed_scale(factors.fitted_errors, factors.fitted_deviations, weights))
 
 
 def _beside_the_whole(factors: Factors, deviations: Floats) -> tuple[Floats, Floats]:
     """Mean and covariance of the logarithms, that of the whole step as the runs had it last, of parts beside that.
 
-    What all parts share and what is common to all steps cannot be told apart, and need not be: shares sum to 1.
+    What all parts share and what is common to all steps cannot be told apart, and need not be: shares sum to 1. The
+    whole step is one in the reference precision.
     """
-    whole = np.append(factors.shares, 1.0)
-    turned = np.eye(len(whole)) - whole * np.append(np.ones(len(factors.shares)), 0.0)[:, None]
-    turned[:-1, -1] = 0.0
-    turned[-1] = whole
+    mean, num_parts = deviations * factors.mean, factors.parts_s.shape[1]
+    learnt_s = factors.parts_s * np.exp(mean[:num_parts])
+    by_parts = float(np.log(learnt_s.sum(axis=1) / factors.parts_s.sum(axis=1)).mean())
+    mean[:num_parts] -= by_parts
+    mean[-1] += by_parts
+    turned = np.eye(len(mean))
+    whole = (learnt_s / learnt_s.sum(axis=1, keepdims=True)).mean(axis=0)
+    turned[:num_parts, :num_parts] -= whole
+    turned[-1, :num_parts] = whole
     turned = turned * deviations
-    return turned @ factors.mean, turned @ factors.covariance @ turned.T
+    return mean, turned @ factors.covariance @ turned.T
 
 
 def _part(name: str, mean: float, deviation: float) -> PartFactor:
@@ -166,15 +188,25 @@ def _rows(square: Floats) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in square.tolist())
 
 
-def _factors(target: _Ran, trials: Iterable[PastTrial]) -> Factors:
+def _factors(target: _Ran, trials: Sequence[PastTrial]) -> Factors:
     """The factors of a job after these trials, which all have step times."""
     by_job = _by_job(trials)
     rans = list(dict.fromkeys([target, *by_job]))
     return Factors.after(
-        [TimedRuns.of(job, [t.layout for t in some], _seconds(some)) for (job, _), some in by_job.items()],
+        [TimedRuns.of(job, some) for (job, _), some in by_job.items()],
         [rans.index(ran) for ran in by_job],
-        kinship([job for job, _ in rans], TIME_FACTORS, TIME_REACH, [trainer for _, trainer in rans]),
+        kinship([job for job, _ in rans], FACTORS, TIME_REACH, [trainer for _, trainer in rans]),
     )
+
+
+def _that_fit(trials: Sequence[PastTrial]) -> Sequence[PastTrial]:
+    """Return the first of these trials, so that they are at most ``MAX_TRIALS`` observations."""
+    num_observations: dict[int, int] = {}
+    for (job, _), some in _by_job(trials).items():
+        counts = np.bincount(TimedRuns.of(job, some).runs)
+        num_observations |= {id(trial): int(count) for trial, count in zip(some, counts, strict=True)}
+    reached = accumulate(num_observations[id(trial)] for trial in trials)
+    return trials[: max(1, sum(count <= MAX_TRIALS for count in reached))]
 
 
 def _by_job(trials: Iterable[PastTrial]) -> Mapping[_Ran, list[PastTrial]]:
@@ -184,13 +216,9 @@ def _by_job(trials: Iterable[PastTrial]) -> Mapping[_Ran, list[PastTrial]]:
     return by_job
 
 
-def _seconds(trials: Iterable[PastTrial]) -> list[float]:
-    return [trial.step_time_s for trial in trials if trial.step_time_s is not None]
-
-
 def _errors_of(trials: Iterable[PastTrial]) -> tuple[float | None, float | None]:
     """Median error of the trials of one platform as predicted, and from the trials of its other jobs."""
-    timed = [trial for trial in trials if trial.step_time_s is not None][:MAX_TRIALS]
+    timed = _that_fit([trial for trial in trials if trial.step_time_s is not None][:MAX_TRIALS])
     if not timed:
         return None, None
     factors = _factors((timed[0].job, timed[0].trainer), timed)

@@ -7,7 +7,7 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, Integers
 from autotuner.costmodel.uncertainty import Z80
 
-__all__ = ["interval_scale"]
+__all__ = ["interval_scale", "needed_scale"]
 
 _CLAIM = 4.0
 """Jobs that the intervals' own claim is worth: with fewer, the team's trials say less of the width than it does."""
@@ -27,9 +27,13 @@ def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
         jobs: Number of each run's job.
     """
     _, which, counts = np.unique(jobs, return_inverse=True, return_counts=True)
-    distance, weight = np.abs(errors) / deviations, counts[which] ** -0.5
-    order = np.argsort(distance)
-    reached = np.cumsum(weight[order]) >= 0.8 * weight.sum()
-    needed = float(distance[order][np.argmax(reached)]) / Z80
-    jobs_told = len(counts)
+    needed, jobs_told = needed_scale(errors, deviations, counts[which] ** -0.5), len(counts)
     return float(max(needed, _LEAST) ** (jobs_told / (jobs_told + _CLAIM)))
+
+
+def needed_scale(errors: Floats, deviations: Floats, weights: Floats) -> float:
+    """Return what to multiply deviations by, so that 80 % of the errors by weight are within their 80 % interval."""
+    distance = np.abs(errors) / deviations
+    order = np.argsort(distance)
+    reached = np.cumsum(weights[order]) >= 0.8 * weights.sum()
+    return float(distance[order][np.argmax(reached)]) / Z80

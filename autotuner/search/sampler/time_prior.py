@@ -71,7 +71,7 @@ def time_prior(
 def _moved(shares: Floats, error: LayoutErrors) -> Floats:
     """What one standard deviation of each factor moves in each row."""
     if error.covariance is not None:
-        moved: Floats = shares @ _root(error.covariance)
+        moved: Floats = error.moved_by(shares[:, :-1]) @ _root(error.covariance)
         return moved
     return shares * _by_row(error, len(shares))
 

@@ -166,6 +166,15 @@ def test_a_calibration_scales_every_part_and_narrows_the_interval() -> None:
     assert totals.mfu.tolist() == [slower.mfu]
 
 
+def test_no_learnt_step_is_shorter_than_the_peak_of_its_precision_allows() -> None:
+    job = replace(big_job(), calibration=Calibration(factor=0.01, deviation=0.05, num_runs=5))
+    layouts = LayoutColumns.from_layouts([GOOD, replace(GOOD, precision=Precision.FP8)])
+    found = predict(layouts, job)
+    assert found.precision_utilization == pytest.approx([1.0, 1.0], rel=1e-12)  # order of a product
+    assert found.step_time.total_s == pytest.approx(job.workload.tokens_per_step / found.tokens_per_s, rel=1e-12)
+    assert predict_totals(layouts, job).mfu.tolist() == found.mfu.tolist()
+
+
 def on(job: Job, **stack: Any) -> Job:
     return replace(job, stack=replace(job.stack, **stack))
 

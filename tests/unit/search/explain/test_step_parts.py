@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -10,7 +10,8 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.domain.layouts.choice import ContextExchange, PipelineSchedule, Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
-from autotuner.search.explain.step_parts import StepPart, StepParts, step_parts
+from autotuner.domain.runs.prediction import StepTime
+from autotuner.search.explain.step_parts import StepPart, StepParts, measured_fields, step_parts
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, breakdown, cpu_layout, tiny_job
 
@@ -58,6 +59,16 @@ def test_both_sides_sum_to_their_steps_whatever_the_layout() -> None:
             if measured is not None:
                 measured_s = sum(part.measured_s or 0.0 for part in found.parts)
                 assert measured_s == pytest.approx(found.measured_s)  # the same sum in another order
+
+
+def test_measured_fields_hold_each_field_once_and_sum_to_the_measured_step() -> None:
+    layouts = legal_layouts(big_job())
+    for row in range(0, len(layouts), len(layouts) // 60):
+        for measured in (MEASURED, PHASES):
+            found = measured_fields(layouts.row(row), measured)
+            assert sorted(name for names in found for name in names) == sorted(f.name for f in fields(StepTime))
+            step_s = sum(getattr(measured, f.name) for f in fields(measured) if f.name.endswith("_s"))
+            assert sum(found.values()) == pytest.approx(step_s)  # the same sum in another order
 
 
 def test_a_prediction_alone_tells_recomputation_and_every_group_apart() -> None:

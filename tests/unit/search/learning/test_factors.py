@@ -13,10 +13,10 @@ from autotuner.costmodel.uncertainty import PARTS
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.domain.runs.prediction import StepTime
-from autotuner.search.learning.factors import Factors, TimedRuns, factor_deviations
+from autotuner.search.learning.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.sampler.kinship import TIME_REACH, kinship
-from autotuner.search.sampler.time_prior import TIME_FACTORS
 from tests.builders import big_job
 
 JOB = big_job()
@@ -36,13 +36,21 @@ TENSOR = list(PARTS).index("tensor_communication_s")
 
 
 def runs(job: Job, takes: Callable[[StepTime], float], layouts: Sequence[Layout] = tuple(LAYOUTS)) -> TimedRuns:
-    return TimedRuns.of(job, layouts, [takes(predict_one(layout, job).step_time) for layout in layouts])
+    return timed(job, layouts, [takes(predict_one(layout, job).step_time) for layout in layouts])
+
+
+def timed(job: Job, layouts: Sequence[Layout], step_time_s: Sequence[float]) -> TimedRuns:
+    """Runs of which only the step times are known."""
+    pairs = zip(layouts, step_time_s, strict=True)
+    return TimedRuns.of(
+        job, [PastTrial(job=job, layout=one, step_time_s=s, sweep_id="s", finished_at=0.0) for one, s in pairs]
+    )
 
 
 def after(told: Sequence[tuple[Job, TimedRuns]], job: Job = JOB) -> Factors:
     jobs = list(dict.fromkeys([job, *(one for one, _ in told)]))
     numbers = [jobs.index(one) for one, _ in told]
-    return Factors.after([some for _, some in told], numbers, kinship(jobs, TIME_FACTORS, TIME_REACH))
+    return Factors.after([some for _, some in told], numbers, kinship(jobs, FACTORS, TIME_REACH))
 
 
 def slow_tensor(step_time: StepTime) -> float:
@@ -69,7 +77,7 @@ def test_half_of_the_runs_of_one_job_may_go_wrong_without_moving_what_others_say
         seconds = predict_one(layout, OTHERS[0]).step_time.total_s
         return seconds * (4.0 if layout.recompute is Recompute.FULL else 1.0)
 
-    broken = TimedRuns.of(OTHERS[0], LAYOUTS, [sometimes(layout) for layout in LAYOUTS])
+    broken = timed(OTHERS[0], LAYOUTS, [sometimes(layout) for layout in LAYOUTS])
     healthy = [(job, runs(job, lambda step_time: step_time.total_s)) for job in OTHERS[1:]]
     found = after([(OTHERS[0], broken), *healthy])
     assert np.abs(found.mean * factor_deviations(JOB)).max() < 0.1

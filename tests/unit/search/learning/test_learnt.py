@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from autotuner.catalog.load import load_stack
+import pytest
+
+from autotuner.catalog.load import load_cluster, load_model, load_stack
 from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.jobs.job import Job
+from autotuner.domain.jobs.workload import Workload
+from autotuner.domain.layouts.choice import Precision, ShardLevel
 from autotuner.domain.layouts.layout import Layout
+from autotuner.domain.runs.measurement import PhaseTimes
 from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.search.learning.learnt import Learnt
 from tests.builders import big_job
@@ -88,3 +94,76 @@ def test_a_calibration_says_from_how_many_trials_and_sweeps_it_is() -> None:
     known = Learnt.of([*trials, past(1.2, sweep="c", trainer="theirs")]).calibrated(JOB).calibration
     assert known is not None
     assert (known.num_runs, known.num_trials, known.num_sweeps) == (4, 4, 3)
+
+
+# ---------------------------------------------------------------- trials whose parts were measured
+CORES = Job(
+    model=load_model("llama-demo"),
+    cluster=load_cluster("cpu:1x2"),
+    workload=Workload(seq_len=128, global_batch_size=16),
+)
+WHOLE = Layout(data_parallel_replicate_degree=2, micro_batch_size=8, precision=Precision.FP32)
+SHARDED = Layout(
+    data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER, micro_batch_size=4, precision=Precision.FP32
+)
+NARROW = replace(WHOLE, precision=Precision.BF16)
+NARROW_SHARDED = replace(SHARDED, precision=Precision.BF16)
+
+
+def run(layout: Layout, passes_s: float, sync_s: float, optimizer_s: float, *, foreign: float = 0.0) -> PastTrial:
+    """A trial on two cores whose phases were timed."""
+    return PastTrial(
+        job=CORES,
+        layout=layout,
+        step_time_s=passes_s + sync_s + optimizer_s,
+        sweep_id="s",
+        finished_at=0.0,
+        parts=PhaseTimes(forward_backward_s=passes_s, gradient_sync_s=sync_s, optimizer_s=optimizer_s),
+        foreign_share=foreign,
+    )
+
+
+RECORDED = [
+    run(WHOLE, 0.322, 0.022, 0.0084),
+    run(replace(WHOLE, micro_batch_size=4), 0.319, 0.023, 0.0083),
+    run(SHARDED, 0.341, 0.027, 0.0068),
+    run(replace(WHOLE, micro_batch_size=2), 0.352, 0.024, 0.0084),
+    *[run(NARROW, 7.71, 0.18, 0.0104), run(NARROW_SHARDED, 7.93, 0.09, 0.0093)] * 5,
+]
+"""Four trials in fp32 and ten runs of a retune in bf16, which these two cores emulate: rounded records."""
+
+
+def test_trials_already_measured_lie_in_the_intervals_that_they_teach() -> None:
+    job = Learnt.of(RECORDED).calibrated(CORES)
+    for trial in RECORDED:
+        said = predict_one(trial.layout, job)
+        assert said.relative_error is not None
+        assert trial.step_time_s is not None
+        assert abs(math.log(trial.step_time_s / said.step_time.total_s)) < math.log1p(said.relative_error), trial.layout
+
+
+def test_no_part_is_blamed_for_what_was_measured_of_another() -> None:
+    accelerator = replace(CORES.cluster.accelerator, name="unknown")
+    job = replace(CORES, cluster=replace(CORES.cluster, accelerator=accelerator))
+    trials = [run(WHOLE, 1.3, 0.022, 0.0084), run(SHARDED, 1.4, 0.027, 0.0068)]
+    by_parts, by_totals = (
+        predict_one(WHOLE, Learnt.of([replace(one, job=job, **unknown) for one in trials]).calibrated(job)).step_time
+        for unknown in ({}, {"parts": None})
+    )
+    assert by_totals.optimizer_s > 2 * 0.0084  # a total tells no part from another
+    assert by_parts.optimizer_s == pytest.approx(0.0084, rel=0.3)  # two runs of a part of 1 %
+    assert by_parts.total_s > 1.0  # 0.4 before
+
+
+def test_a_trial_that_others_disturbed_hardly_moves_what_is_learnt() -> None:
+    disturbed = [run(SHARDED, 0.51, 0.04, 0.0102, foreign=0.74), run(WHOLE, 0.48, 0.033, 0.0126, foreign=0.74)]
+    weighed = known(Learnt.of(disturbed))
+    believed = known(Learnt.of([replace(trial, foreign_share=0.0) for trial in disturbed]))
+    assert weighed.factor < 1.1 < believed.factor
+    assert weighed.deviation > 2 * believed.deviation
+
+
+def known(learnt: Learnt) -> Calibration:
+    calibration = learnt.calibrated(CORES).calibration
+    assert calibration is not None
+    return calibration
