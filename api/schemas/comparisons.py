@@ -67,7 +67,7 @@ class LayoutComparison:
         is_one_job: All are of one model, workload and cluster: then rates are tokens per second, else MFU.
         differing: Fields of a layout in which they differ; ``data_parallel_degree`` for both of its parts.
         parts_are: What the parts are: ``measured``, ``simulated`` or ``predicted``.
-        shifts: From the predicted step of the slowest to that of the fastest, the largest first.
+        shifts: From the parts of the slowest to those of the fastest, the largest first.
     """
 
     heading: str

@@ -295,7 +295,7 @@ def _bars(found: SideBySide) -> list[StepBar]:
 def _shifts(found: SideBySide) -> Markup | None:
     if found.slowest is None or not found.is_one_job or not any(one.seconds for one in found.shifts):
         return None
-    before, after = found.predicted_s[found.slowest], found.predicted_s[found.fastest]
+    before, after = found.steps_s[found.slowest], found.steps_s[found.fastest]
     shown = [one for one in found.shifts if abs(one.seconds) >= _WORTH_DRAWING * before][:_MOST_FALLS]
     rest = after - before - sum(one.seconds for one in shown)
     falls = [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from autotuner.costmodel.predict import predict_one
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import OPTIONS, Layout
 from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.measurement import Breakdown
+from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import Memory, Prediction
 from autotuner.domain.runs.trial import Trial
@@ -19,7 +20,19 @@ from autotuner.search.results.reached import source_of
 from autotuner.search.standings import Standing
 from autotuner.units import format_seconds
 
-__all__ = ["LETTERS", "Beside", "Contender", "Figures", "Part", "Shift", "SideBySide", "side_by_side"]
+__all__ = [
+    "LETTERS",
+    "Beside",
+    "Contender",
+    "Figures",
+    "Part",
+    "Shift",
+    "SideBySide",
+    "measured_parts",
+    "shifts_between",
+    "shifts_in_words",
+    "side_by_side",
+]
 
 LETTERS = "ABCD"
 
@@ -41,6 +54,13 @@ _MEASURED_PARTS: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
 }
 """Parts that measured steps of all layouts have alike, with the fields of a ``Breakdown`` that each sums: a profiler
 tells kinds of collectives apart, not the groups of ranks that call them, and which group calls which differs."""
+
+_MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
+    "forward and backward": ("forward", ("forward_backward_s",)),
+    "waiting for gradients": ("communication", ("gradient_sync_s",)),
+    "optimizer": ("optimizer", ("optimizer_s",)),
+}
+"""The same of timed steps that nobody profiled, with fields of ``PhaseTimes``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +149,7 @@ class SideBySide:
         parts: The step of each, every part in one order; those of no time too.
         parts_are: Whether the parts were measured, in kinds that all have, or are predicted by group of ranks.
         slowest: Index of the one that the shifts begin at; None where all are equally fast.
-        shifts: From the step of the slowest to that of the fastest as predicted, the largest first.
+        shifts: From the parts of the slowest to those of the fastest, the largest first.
         predicted_s: The predicted step of each.
         memory: Predicted, of the fullest pipeline rank of each.
         limit_bytes: What a rank of each may allocate.
@@ -147,6 +167,11 @@ class SideBySide:
     predicted_s: tuple[float, ...]
     memory: tuple[Memory, ...]
     limit_bytes: tuple[float, ...]
+
+    @property
+    def steps_s(self) -> tuple[float, ...]:
+        """The step of each that its parts sum to."""
+        return tuple(sum(part.seconds for part in parts) for parts in self.parts)
 
     @property
     def heading(self) -> str:
@@ -177,7 +202,7 @@ class SideBySide:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """Whether differences exceed noise, and what the predicted steps say of why: sentences without full stops."""
+        """Whether differences exceed noise, and which parts of the steps make them: sentences without full stops."""
         return tuple(sentence for sentence in (self._noise, self._why) if sentence)
 
     def _is_found(self, other: int) -> bool:
@@ -199,14 +224,10 @@ class SideBySide:
     def _why(self) -> str:
         if self.slowest is None or not self.is_one_job:
             return ""
-        least_s = _WORTH_SAYING * self.figures[self.slowest].step_time_s
-        shorter = [one for one in self.shifts if one.seconds < -least_s][:2]
-        longer = [one for one in self.shifts if one.seconds > least_s][:1]
-        less = " and ".join(f"{format_seconds(-one.seconds)} less in {one.name}" for one in shorter)
-        more = "".join(f"{format_seconds(one.seconds)} more in {one.name}" for one in longer)
-        moved = ", but ".join(filter(None, (less, more)))
+        moved = shifts_in_words(self.shifts, _WORTH_SAYING * self.steps_s[self.slowest])
         pair = f"{LETTERS[self.fastest]} against {LETTERS[self.slowest]}"
-        return f"{pair}, a step is predicted to take {moved}" if moved else ""
+        takes = "is predicted to take" if self.parts_are == "predicted" else f"took, as {self.parts_are},"
+        return f"{pair}, a step {takes} {moved}" if moved else ""
 
 
 def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
@@ -216,8 +237,7 @@ def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
     rates = [_rate(*pair, is_one_job) for pair in zip(contenders, figures, strict=True)]
     fastest = max(range(len(rates)), key=rates.__getitem__)
     slowest = min(range(len(rates)), key=rates.__getitem__)
-    steps = [_predicted_parts(one) for one in contenders]
-    measured, parts = _parts(contenders, steps)
+    parts_are, parts = _parts(contenders)
     return SideBySide(
         figures=figures,
         fastest=fastest,
@@ -225,9 +245,9 @@ def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
         beside=tuple(None if i == fastest else _beside(figures, rates, fastest, i) for i in range(len(rates))),
         options=_options([one.layout for one in contenders]),
         parts=parts,
-        parts_are=measured,
+        parts_are=parts_are,
         slowest=None if slowest == fastest else slowest,
-        shifts=_shifts(steps[slowest], steps[fastest]) if slowest != fastest else (),
+        shifts=shifts_between(parts[slowest], parts[fastest]) if slowest != fastest else (),
         predicted_s=tuple(one.prediction.step_time.total_s for one in contenders),
         memory=tuple(one.prediction.memory for one in contenders),
         limit_bytes=tuple(float(one.job.cluster.accelerator.memory_bytes) for one in contenders),
@@ -304,35 +324,60 @@ def _options(layouts: Sequence[Layout]) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- where the time goes
-def _parts(
-    contenders: Sequence[Contender], steps: Sequence[dict[str, Part]]
-) -> tuple[str, tuple[tuple[Part, ...], ...]]:
-    """Measured where a step of every layout was profiled, else predicted."""
-    profiled = [_profiled(one) for one in contenders]
-    if all(profiled):
-        source = "simulated" if any(one.trial and _is_simulated(one.trial) for one in contenders) else "measured"
-        return source, tuple(_by_kind(found) for found in profiled if found)
+def _parts(contenders: Sequence[Contender]) -> tuple[str, tuple[tuple[Part, ...], ...]]:
+    """Measured where a step of every layout was divided, else predicted."""
+    trials = [one.trial for one in contenders if one.trial is not None]
+    if len(trials) == len(contenders) and (measured := measured_parts(trials)):
+        return measured
+    steps = [_predicted_parts(one) for one in _in_one_state(contenders)]
     names = list(dict.fromkeys(name for step in steps for name in step))
     kinds = {name: part.kind for step in steps for name, part in step.items()}
     empty = {name: Part(name=name, kind=kinds[name], seconds=0.0) for name in names}
     return "predicted", tuple(tuple(step.get(name, empty[name]) for name in names) for step in steps)
 
 
-def _profiled(one: Contender) -> Breakdown | None:
-    if one.trial is None or one.trial.scaled is not None or one.trial.measurement is None:
+def measured_parts(trials: Sequence[Trial]) -> tuple[str, tuple[tuple[Part, ...], ...]] | None:
+    """Return the measured parts of every trial in one order, and whether they were ``measured`` or ``simulated``.
+
+    Parts of profiled steps where each trial has one, else the phases of the timed steps; None where some trial has
+    neither, or stands for another layout.
+    """
+    measured = [one.measurement for one in trials if one.measurement and one.scaled is None]
+    if len(measured) < len(trials):
         return None
-    return one.trial.measurement.breakdown
+    source = "simulated" if any(one.is_simulated for one in measured) else "measured"
+    profiled = [one.breakdown for one in measured if one.breakdown]
+    if len(profiled) == len(measured):
+        return source, tuple(_by_kind(found, _MEASURED_PARTS) for found in profiled)
+    phases = [one.phases for one in measured if one.phases]
+    if len(phases) == len(measured):
+        return source, tuple(_by_kind(found, _MEASURED_PHASES) for found in phases)
+    return None
 
 
-def _is_simulated(trial: Trial) -> bool:
-    return trial.measurement is not None and trial.measurement.is_simulated
-
-
-def _by_kind(measured: Breakdown) -> tuple[Part, ...]:
+def _by_kind(
+    measured: Breakdown | PhaseTimes, kinds: Mapping[str, tuple[PartKind, tuple[str, ...]]]
+) -> tuple[Part, ...]:
     return tuple(
         Part(name=name, kind=kind, seconds=float(sum(getattr(measured, field) for field in summed)))
-        for name, (kind, summed) in _MEASURED_PARTS.items()
+        for name, (kind, summed) in kinds.items()
     )
+
+
+def _in_one_state(contenders: Sequence[Contender]) -> Sequence[Contender]:
+    """Return the layouts as predicted after the same trials, those of the one that most are known of.
+
+    Each trial was predicted before it ran: of two sweeps the later knew more.
+    """
+    calibrations = [one.job.calibration for one in contenders]
+    if all(one == calibrations[0] for one in calibrations):
+        return contenders
+    most = max(calibrations, key=lambda one: one.num_runs if one else 0)
+    jobs = [replace(one.job, calibration=most) for one in contenders]
+    return [
+        replace(one, job=job, prediction=predict_one(one.layout, job))
+        for one, job in zip(contenders, jobs, strict=True)
+    ]
 
 
 def _predicted_parts(one: Contender) -> dict[str, Part]:
@@ -344,10 +389,17 @@ def _predicted_parts(one: Contender) -> dict[str, Part]:
     }
 
 
-def _shifts(old: Mapping[str, Part], new: Mapping[str, Part]) -> tuple[Shift, ...]:
-    nothing = Part(name="", kind="other", seconds=0.0)
-    shifts = (
-        Shift(name=name, seconds=new.get(name, nothing).seconds - old.get(name, nothing).seconds)
-        for name in dict.fromkeys((*old, *new))
-    )
+def shifts_between(old: Sequence[Part], new: Sequence[Part]) -> tuple[Shift, ...]:
+    """Return how much longer each part is in the new step, the largest change first; both have the same parts."""
+    pairs = zip(old, new, strict=True)
+    shifts = (Shift(name=after.name, seconds=after.seconds - before.seconds) for before, after in pairs)
     return tuple(sorted(shifts, key=lambda shift: -abs(shift.seconds)))
+
+
+def shifts_in_words(shifts: Sequence[Shift], least_s: float) -> str:
+    """Return the two largest savings and the largest cost; empty where all shifts are smaller than ``least_s``."""
+    shorter = [one for one in shifts if one.seconds < -least_s][:2]
+    longer = [one for one in shifts if one.seconds > least_s][:1]
+    less = " and ".join(f"{format_seconds(-one.seconds)} less in {one.name}" for one in shorter)
+    more = "".join(f"{format_seconds(one.seconds)} more in {one.name}" for one in longer)
+    return ", but ".join(filter(None, (less, more)))

@@ -1,4 +1,4 @@
-"""Why one layout is faster than another, by the parts of their predicted steps, beside what was measured."""
+"""Why one layout is faster than another, by the parts of their steps: measured where both were, else predicted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prediction import StepTime
 from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from autotuner.search.results.side_by_side import measured_parts, shifts_between, shifts_in_words
 from autotuner.search.text.sentences import signed
 from autotuner.units import format_seconds
 
@@ -26,7 +27,9 @@ _APART = 0.03
 
 
 def why_faster(best: Trial, other: Trial, job: Job, gain: float, than: str, *, objective: Objective) -> tuple[str, ...]:
-    """One to four sentences without full stops; parts are predicted, and it is said where they do not tell the gain.
+    """One to four sentences without full stops; they say whether parts are measured or predicted.
+
+    Where the predictions do not tell the gain, a sentence says so.
 
     Args:
         best: The faster one.
@@ -52,12 +55,24 @@ def _under_faults(mine_s: float, theirs_s: float, than: str) -> Iterator[str]:
 
 
 def _parts(best: Trial, other: Trial, job: Job, than: str, *, is_healthy: bool) -> Iterator[str]:
+    where = "on healthy links " if is_healthy else ""
+    if (measured := measured_parts([best, other])) is None:
+        yield from _predicted_parts(best, other, job, than, where)
+        return
+    source, (mine, theirs) = measured
+    least_s = _WORTHWHILE * sum(part.seconds for part in theirs)
+    if moved := shifts_in_words(shifts_between(theirs, mine), least_s):
+        yield f"{where}a step took, as {source}, {moved}"
+    else:
+        yield f"{where}no {source} part of the step differs by 1 % of it"
+
+
+def _predicted_parts(best: Trial, other: Trial, job: Job, than: str, where: str) -> Iterator[str]:
     mine, theirs = best.prediction.step_time, other.prediction.step_time
     shifts = {f.name: getattr(mine, f.name) - getattr(theirs, f.name) for f in fields(StepTime)}
     moved = {part: shift for part, shift in shifts.items() if abs(shift) >= _WORTHWHILE * theirs.total_s}
     saved = sorted((part for part in moved if moved[part] < 0), key=moved.__getitem__)[:_NUM_PARTS]
     added = sorted((part for part in moved if moved[part] > 0), key=moved.__getitem__, reverse=True)[:_NUM_PARTS]
-    where = "on healthy links " if is_healthy else ""
     if saved or added:
         yield f"{where}a step is predicted to take {_lists(saved, added, shifts)}"
     else:

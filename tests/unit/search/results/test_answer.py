@@ -7,6 +7,7 @@ import pytest
 from autotuner.domain.layouts.choice import Precision, Recompute
 from autotuner.domain.runs.challenge import Challenge
 from autotuner.domain.runs.loss_gate import GateOutcome
+from autotuner.domain.runs.measurement import PhaseTimes
 from autotuner.domain.runs.metric import Metric
 from autotuner.domain.runs.objective import Objective
 from autotuner.domain.runs.prospects import Prospects
@@ -136,6 +137,19 @@ def test_the_parts_of_the_predicted_steps_say_why() -> None:
         "a step is predicted to take 400 ms less in recomputation",
         "recomputation of rank 2: recompute full: the forward pass runs again in the backward pass, to save memory",
     )
+
+
+def test_measured_parts_say_why_where_both_trials_have_some() -> None:
+    slow = prediction(step_time=replace(step_time(), optimizer_s=0.5))
+    fast_phases, slow_phases = (
+        PhaseTimes(forward_backward_s=passes_s, gradient_sync_s=0.02, optimizer_s=0.008) for passes_s in (0.97, 1.27)
+    )
+    found = of(
+        ran(0, BASE, 1.0, measured={"phases": fast_phases}),
+        ran(1, FULL, 1.3, measured={"phases": slow_phases}, prediction=slow),
+    )
+    assert found.why is not None
+    assert found.why.sentences[0] == "a step took, as measured, 300 ms less in forward and backward"
 
 
 def test_predictions_that_do_not_tell_the_gain_are_said_to() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from autotuner.costmodel.predict import predict_one
+from autotuner.domain.jobs.calibration import Calibration
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.search.results.side_by_side import Contender, side_by_side
@@ -119,6 +120,28 @@ def test_measured_parts_are_compared_in_kinds_that_all_profilers_tell() -> None:
     found = side_by_side([ran(breakdown=breakdown()), ran(breakdown=breakdown())])
     assert found.parts_are == "measured"
     assert sum(part.seconds for part in found.parts[0]) == pytest.approx(breakdown().step_s)
+
+
+def test_shifts_are_of_measured_parts_whatever_the_predictions_say() -> None:
+    slow, fast = ran(1.1, breakdown=breakdown(optimizer_s=0.2)), ran(1.0, breakdown=breakdown(optimizer_s=0.1))
+    blamed = prediction(step_time=replace(prediction().step_time, matrix_s=50.0))
+    found = side_by_side([slow, replace(fast, prediction=blamed)])
+    assert found.said[1] == "B against A, a step took, as measured, 100 ms less in optimizer"
+    assert found.shifts[0].name == "optimizer"
+
+
+def test_phases_are_compared_where_not_every_step_was_profiled() -> None:
+    found = side_by_side([ran(breakdown=breakdown()), ran()])
+    assert [part.name for part in found.parts[0]] == ["forward and backward", "waiting for gradients", "optimizer"]
+    assert found.parts_are == "measured"
+
+
+def test_predicted_parts_are_of_one_state_of_learning() -> None:
+    learnt = replace(JOB, calibration=Calibration(factor=3.0, deviation=0.1, num_runs=4))
+    layout = cpu_layout(tensor_parallel_degree=2)
+    before, after = (Contender(layout=layout, job=job, prediction=predict_one(layout, job)) for job in (JOB, learnt))
+    found = side_by_side([before, after])
+    assert found.steps_s[0] == found.steps_s[1] == pytest.approx(after.prediction.step_time.total_s)  # another order
 
 
 def test_layouts_of_different_jobs_are_compared_by_mfu() -> None:
