@@ -32,6 +32,7 @@ from autotuner.search.text.sentences import (
     listed,
     seconds_interval,
     size_in_words,
+    with_interval,
 )
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
@@ -49,6 +50,8 @@ __all__ = [
     "estimated_fit",
     "estimated_mfu",
     "exact_rate",
+    "expected_factor",
+    "expected_seconds",
     "facts",
     "fit",
     "gain",
@@ -189,6 +192,11 @@ def sentence(text: str) -> str:
     first, *_ = text.split(" ")
     begins_with_layout = any(character.isdigit() for character in first)
     return f"{text if begins_with_layout else text[:1].upper() + text[1:]}."
+
+
+def expected_factor(factor: float, relative_error: float) -> str:
+    """How many times as long something takes, with its interval: ``1.23 × ± 11 %``, or the ends of a wide one."""
+    return with_interval(factor, relative_error, "{:.2f} ×".format)
 
 
 def predicted_seconds(predicted: Predicted | Estimated) -> str:

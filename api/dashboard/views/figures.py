@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from autotuner.search.table.column import Unit
+from autotuner.search.text.sentences import is_wide
 
 __all__ = ["POINTS", "Scaled"]
 
@@ -49,18 +50,21 @@ class Scaled:
             return "–"
         return f"{value / self.factor:,.{self.decimals}f}".replace("-", "−")
 
-    def spread(self, value: float | None, half: float | None) -> str:
-        """Return the interval of a value: ``± 0.4``, or its ends, ``11.4 to 68.4``, where half of it exceeds the value.
-
-        Empty where either is not known. The ends are the value divided and multiplied by the same factor.
-        """
-        if value is None or half is None or not half > value > 0:
-            return "" if value is None else self.half(half)
-        return f"{self(value * value / (value + half))} to {self(value + half)}"
-
     def half(self, value: float | None) -> str:
         """Half the width of an interval: ``± 0.4``; empty where it is not known."""
         return "" if value is None or not math.isfinite(value) else f"± {self(value)}"
+
+    def spread(self, value: float | None, half: float | None) -> str:
+        """Return the interval of a value: ``± 0.4``, or its ends, ``11.4 to 68.4``, where its sides differ too much.
+
+        Empty where either is not known. The ends are the value divided and multiplied by the same factor.
+        """
+        if value is None:
+            return ""
+        if half is None or not value > 0 or not is_wide(half / value):
+            return self.half(half)
+        ratio = 1 + half / value
+        return f"{self(value / ratio)} to {self(value * ratio)}"
 
 
 POINTS = Scaled(factor=0.01, unit="%", decimals=1)

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.text.sentences import with_interval
 
 __all__ = ["calibration_table"]
 
@@ -54,7 +55,7 @@ def _parts(item: dict[str, Any]) -> Iterator[str]:
 
 
 def _factor(learnt: dict[str, float]) -> str:
-    return f"{learnt['factor']:.2f} ± {100 * learnt['relative_error']:.0f} %"
+    return with_interval(learnt["factor"], learnt["relative_error"], "{:.2f}".format)
 
 
 def _percent(share: float | None) -> str:

@@ -12,8 +12,8 @@ from rich.text import Text
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.cli.views.rankings import in_sentences
-from autotuner.search.text.sentences import percent
-from autotuner.units import format_duration, format_long_duration, format_seconds
+from autotuner.search.text.sentences import expected_seconds, percent
+from autotuner.units import format_duration, format_long_duration
 
 __all__ = ["phases_view"]
 
@@ -37,7 +37,7 @@ def _phases(answer: Mapping[str, Any]) -> LayoutTable:
 def _phase(choice: Mapping[str, Any]) -> LayoutRow:
     cells = (
         f"{choice['num_steps']:,.0f}",
-        f"{format_seconds(choice['step_s'])} ± {percent(choice['relative_error'])}",
+        expected_seconds(choice["step_s"], choice["relative_error"]),
         format_long_duration(choice["expected_s"]),
         format_duration(choice["switch_s"]) if choice["switch_s"] else "stays",
     )

@@ -17,6 +17,7 @@ from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import AttentionKernel, GradientClip, GradientSync, P2PTransport, Precision
 from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.sentences import with_interval
 
 __all__ = ["approximations", "calibrated_on", "caveats"]
 
@@ -165,7 +166,8 @@ def calibrated_on(job: Job) -> Iterator[str]:
     known = job.calibration
     if known is not None:
         half_width = math.expm1(Z80 * known.deviation)
-        yield f"calibrated on {' and '.join(_told_by(known))}: factor {known.factor:.2f} ± {100 * half_width:.0f} %"
+        factor = with_interval(known.factor, half_width, "{:.2f}".format)
+        yield f"calibrated on {' and '.join(_told_by(known))}: factor {factor}"
 
 
 def _told_by(known: Calibration) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
 from autotuner.domain.runs.loss_gate import GateOutcome
@@ -25,6 +25,7 @@ __all__ = [
     "signed",
     "size_in_words",
     "value_in_words",
+    "with_interval",
 ]
 
 EMULATED = "emulated, not ranked"
@@ -99,31 +100,39 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def expected_seconds(seconds: float, relative_error: float | None) -> str:
-    """A predicted time with the half-width of its 80 % interval: ``1.23 s ± 11 %``; without, where it is unknown."""
-    interval = seconds_interval(seconds, relative_error)
-    between = "" if not interval else " " if interval.startswith("±") else ", "
-    return f"{format_seconds(seconds)}{between}{interval}"
+    """A predicted time with its 80 % interval: ``1.23 s ± 11 %``; see ``with_interval``."""
+    return with_interval(seconds, relative_error, format_seconds)
 
 
 def seconds_interval(seconds: float, relative_error: float | None) -> str:
-    """Return the 80 % interval that stands behind a predicted time: ``± 11 %``, or nothing where it is unknown.
-
-    One that is wider than the time itself is given by its ends, ``33 s to 289 s``: no time lies below zero.
-    """
-    if relative_error is None:
-        return ""
-    if relative_error <= 1:
-        return f"± {percent(relative_error)}"
-    return f"{format_seconds(seconds / (1 + relative_error))} to {format_seconds(seconds * (1 + relative_error))}"
+    """Return the 80 % interval that stands behind a predicted time: ``± 11 %``, or nothing where it is unknown."""
+    return _interval(seconds, relative_error, format_seconds)
 
 
 def expected_rate(per_s: float, relative_error: float | None) -> str:
-    """A predicted token rate with the half-width of its 80 % interval: ``104 ktoken/s ± 11 %``."""
-    rate = format_rate(per_s, "token/s")
-    if relative_error is None or relative_error <= 1:
-        return rate if relative_error is None else f"{rate} ± {percent(relative_error)}"
-    low, high = (format_rate(end, "token/s") for end in (per_s / (1 + relative_error), per_s * (1 + relative_error)))
-    return f"{rate}, {low} to {high}"
+    """A predicted token rate with its 80 % interval: ``104 ktoken/s ± 11 %``; see ``with_interval``."""
+    return with_interval(per_s, relative_error, lambda rate: format_rate(rate, "token/s"))
+
+
+def with_interval(value: float, relative_error: float | None, text_of: Callable[[float], str]) -> str:
+    """Return a value with its interval: ``1.23 s ± 11 %``, or ``97.5 s, 32.9 s to 289 s`` where it is wide.
+
+    Args:
+        value: What is expected.
+        relative_error: Half-width e of an interval from value / (1 + e) to value x (1 + e); None where it is unknown.
+        text_of: How the value and the ends are written.
+    """
+    interval = _interval(value, relative_error, text_of)
+    between = "" if not interval else " " if interval.startswith("±") else ", "
+    return f"{text_of(value)}{between}{interval}"
+
+
+def _interval(value: float, relative_error: float | None, text_of: Callable[[float], str]) -> str:
+    if relative_error is None:
+        return ""
+    if is_wide(relative_error):
+        return f"{text_of(value / (1 + relative_error))} to {text_of(value * (1 + relative_error))}"
+    return f"± {percent(relative_error)}"
 
 
 def is_wide(relative_error: float | None) -> bool:
