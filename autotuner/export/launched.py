@@ -10,7 +10,7 @@ from math import prod
 
 from autotuner.errors import InvalidInput
 from autotuner.export.flags import Flags, flags_of
-from autotuner.export.shell.script import Script, read_script
+from autotuner.export.shell.script import Command, Script, read_script
 
 __all__ = ["Launched", "launched"]
 
@@ -87,23 +87,27 @@ def launched(text: str) -> Launched:
             [word for word in text.strip("\0\n").split("\0") if word], Script(commands=(), variables={}, arrays={})
         )
     script = read_script(text)
-    command = max(script.commands, key=_num_flags, default=())
+    nothing = Command(words=(), variables=script.variables)
+    certain = [command for command in script.commands if command.is_certain]
+    command = max(certain, key=_num_flags, default=nothing)
     if _num_flags(command) == 0:
-        command = tuple(_loose_words(script))
+        command = max(script.commands, key=_num_flags, default=nothing)
+    if _num_flags(command) == 0:
+        command = Command(words=tuple(_loose_words(script)), variables=script.variables)
     if _num_flags(command) == 0:
         raise InvalidInput("config", text[:60], "has no command with --flags")
-    return _of_words(command, script)
+    return _of_words(command.words, script, command)
 
 
-def _num_flags(command: Sequence[str]) -> int:
-    return sum(word.startswith("--") for word in command)
+def _num_flags(command: Command) -> int:
+    return sum(word.startswith("--") for word in command.words)
 
 
 def _loose_words(script: Script) -> Iterator[str]:
     """Arguments that variables hold and no command takes: a script's fragment."""
     for elements in script.arrays.values():
         words = [word for element in elements for word in _split(element)]
-        if _num_flags(words):
+        if any(word.startswith("--") for word in words):
             yield from words
 
 
@@ -114,15 +118,23 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _of_words(words: Sequence[str], script: Script) -> Launched:
+def _of_words(words: Sequence[str], script: Script, command: Command | None = None) -> Launched:
     at = _program_at(words)
     return Launched(
         launcher=flags_of(words[:at]) if at is not None else Flags(),
         program=words[at] if at is not None else "",
         arguments=flags_of(words if at is None else words[at + 1 :]),
-        variables=script.variables,
-        notes=(*script.notes, *_unresolved(words, script)),
+        variables=script.variables if command is None else {**script.variables, **command.variables},
+        notes=(*script.notes, *_unresolved(words, script), *(_undecided(command) if command else ())),
     )
+
+
+def _undecided(command: Command) -> Iterator[str]:
+    """Yield what of a command depends on a condition that only a run decides."""
+    if not command.is_certain:
+        yield "the command runs only under a condition that only a run decides"
+    for words in dict.fromkeys(command.left_out):
+        yield f"{words[:80]} depends on a condition that only a run decides, and was left out"
 
 
 def _unresolved(words: Sequence[str], script: Script) -> Iterator[str]:

@@ -1,16 +1,23 @@
-"""Expansion of a shell's words: variables, arrays, defaults and arithmetic; never a command."""
+"""Expansion of a shell's words: variables, arrays, defaults and arithmetic; never a command.
+
+A text may hold *marks*. A part between two NULs, such as ``$(hostname)``, is one that only a run would tell, as it is
+written. A part between two SOHs, such as ``--load x``, may or may not be there: a condition that only a run decides
+adds it.
+Every test and every calculation on a text with a mark has no known result.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from autotuner.errors import InvalidInput
-from autotuner.export.shell.arithmetic import arithmetic
-from autotuner.export.shell.tokens import end_of_quote
+from autotuner.export.shell.arithmetic import binary, whole_number
+from autotuner.export.shell.syntax import Node
 
-__all__ = ["Scope", "is_resolved"]
+__all__ = ["Elements", "Scope", "assigned_names", "is_known", "merged", "nodes", "plain", "unknown"]
 
 _DEEPEST = 20
 """Defaults inside defaults (``${A:-${B:-1}}``)."""
@@ -19,213 +26,483 @@ _MOST_CHARACTERS = 200_000
 _MOST_ELEMENTS = 10_000
 """What a word or an array may expand to: a script that doubles a variable in every line would fill the memory."""
 
-_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_ALL = re.compile(r'"(?:\$\{\w+\[@\]\}")|(?<=\[@\]\})"')
-_PARAMETER = re.compile(r"(#?)([A-Za-z_]\w*|[0-9@*#])(\[[^\]]*\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
+_MAYBE = re.compile("\1[^\1]*\1")
+_REPEATED = re.compile(r"(\x01[^\x01]*\x01)(?:\s*\x01[^\x01]*\x01)+")
+_BRACES = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+_RANGE = re.compile(r"\{(\d{1,5})\.\.(\d{1,5})\}")
+_GLOB = re.compile(r"[*?\[\\]")
+
+Elements = list[str]
 
 
-def is_resolved(text: str) -> bool:
-    """Whether an expanded text holds nothing that only a shell would know."""
-    return "$" not in text and "`" not in text
+def unknown(written: str) -> str:
+    """Return a text that only a run would tell."""
+    return f"\0{plain(written)}\0"
+
+
+def _maybe(text: str) -> str:
+    """Return a text that may or may not be there."""
+    return "\1" + plain(text).replace("\1", "") + "\1"
+
+
+def is_known(text: str) -> bool:
+    """Return whether a text has no marks."""
+    return "\0" not in text and "\1" not in text
+
+
+def plain(text: str) -> str:
+    """Return a text as a person would write it: without marks, and without the parts that may not be there."""
+    return _MAYBE.sub("", text).replace("\0", "")
+
+
+def merged(name: str, values: Sequence[Elements | None]) -> Elements | None:
+    """Return the value of a variable after a condition that only a run decides, one value for each way."""
+    first = values[0]
+    if all(value == first for value in values):
+        return first
+    ways = [value or [] for value in values]
+    if all(len(way) <= 1 for way in ways):
+        return [_merged_text(name, ["".join(way) for way in ways])]
+    shortest = min(ways, key=len)
+    if all(way[: len(shortest)] == shortest for way in ways):
+        rest = " ".join(plain(word) for way in ways for word in way[len(shortest) :])
+        return [*_without_last_maybe(shortest), _maybe(rest)]
+    return [unknown(f"${{{name}[@]}}")]
+
+
+def _without_last_maybe(elements: Elements) -> Elements:
+    return elements[:-1] if elements and _MAYBE.fullmatch(elements[-1]) else elements
+
+
+def _merged_text(name: str, texts: Sequence[str]) -> str:
+    shortest = min(texts, key=len)
+    rests = [text[len(shortest) :] for text in texts if text.startswith(shortest)]
+    if len(rests) == len(texts) and all(_adds_words(shortest, rest) for rest in rests):
+        return _REPEATED.sub(r"\1", shortest + _maybe(" ".join(rest.strip() for rest in rests if rest)))
+    return unknown(f"${name}")
+
+
+def _adds_words(before: str, rest: str) -> bool:
+    """Return whether a text grows by whole flags."""
+    return not rest or (rest.lstrip().startswith(("-", "\1")) and (not before or rest[0].isspace() or rest[0] == "\1"))
+
+
+class _Words:
+    """The arguments that a word expands to, built piece by piece."""
+
+    def __init__(self, splits: bool) -> None:
+        self._splits = splits
+        self._done: list[str] = []
+        self._open: str | None = None
+
+    def add(self, text: str) -> None:
+        """Append text to the open argument; an empty quote opens one."""
+        self._open = (self._open or "") + text
+        if len(self._open) > _MOST_CHARACTERS:
+            raise InvalidInput("config", plain(text)[:60], f"expands past {_MOST_CHARACTERS} characters")
+
+    def extend(self, elements: Elements, *, quoted: bool) -> None:
+        """Append a variable's elements, each of which begins a new argument."""
+        for number, element in enumerate(elements):
+            if number:
+                self.end()
+            if quoted or not self._splits:
+                self.add(element)
+                continue
+            for part in re.split(r"(\x01[^\x01]*\x01|\x00[^\x00]*\x00|[ \t\n]+)", element):
+                if part.isspace():
+                    self.end()
+                elif part:
+                    self.add(part)
+
+    def end(self) -> None:
+        """Close the open argument."""
+        if self._open is not None:
+            self._done.append(self._open)
+        self._open = None
+
+    def all(self) -> list[str]:
+        """Return every argument."""
+        self.end()
+        return self._done
 
 
 @dataclass(slots=True)
 class Scope:
-    """What variables hold while a script is read.
-
-    A variable that nothing sets, a command's output, or an expansion that is not known stays as it is written.
+    """The variables of a script while it is read.
 
     Attributes:
-        values: Of a variable; the elements of an array. A plain one has one.
+        values: Elements of a variable; a plain one has one.
+        arguments: Of the function that is read; None: those of the script, which nobody knows.
         unset: Names that were asked for and that nothing sets.
-        unknown: What stayed as it is written.
+        unknowns: Expansions that only a run would tell, as they are written.
+        source: The text that is read, in UTF-8: nodes name its bytes.
     """
 
-    values: dict[str, list[str]] = field(default_factory=dict)
+    values: dict[str, Elements] = field(default_factory=dict)
+    arguments: list[str] | None = None
     unset: dict[str, None] = field(default_factory=dict)
-    unknown: dict[str, None] = field(default_factory=dict)
+    unknowns: dict[str, None] = field(default_factory=dict)
+    source: bytes = b""
 
-    def assign(self, name: str, elements: list[str], *, append: bool = False, array: bool = False) -> None:
-        """Set a variable, or add to it."""
+    def assign(self, name: str, elements: Elements, *, append: bool = False, array: bool = False) -> None:
+        """Set a variable; ``append`` adds elements to an array and text to a plain variable."""
         old = self.values.get(name, []) if append else []
         new = [*old, *elements] if array else ["".join([*old[:1], *elements]), *old[1:]]
         if len(new) > _MOST_ELEMENTS or sum(map(len, new)) > _MOST_CHARACTERS:
             raise InvalidInput("config", name, f"is a variable that grows past {_MOST_CHARACTERS} characters")
         self.values[name] = new
 
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Plain ones; an array's elements with blanks between."""
-        return {name: " ".join(elements) for name, elements in self.values.items()}
+    def written(self, node: Node) -> str:
+        """Return a node as the script has it."""
+        return self.source[node["Pos"]["Offset"] : node["End"]["Offset"]].decode("utf-8", "replace")
 
-    def text(self, word: str, *, unset_is_empty: bool = False) -> str:
-        """A word as one text: what an assignment gives its variable, and what conditions compare."""
-        return " ".join(self._expanded(word, splits=False, unset_is_empty=unset_is_empty))
+    def unknown(self, node: Node) -> str:
+        """Return the mark of a node that only a run would tell."""
+        written = self.written(node)
+        self.unknowns[written] = None
+        return unknown(written)
 
-    def fields(self, word: str) -> list[str]:
-        """A word as the arguments that a command would get of it."""
-        return self._expanded(word, splits=True)
+    # ---------------------------------------------------------------- words
+    def fields(self, word: Node) -> list[str]:
+        """Return the arguments that a word gives a command."""
+        words = _Words(splits=True)
+        for one in self._braces(word):
+            self._parts(one["Parts"], words, _How())
+            words.end()
+        return words.all()
 
-    def _expanded(self, word: str, *, splits: bool, unset_is_empty: bool = False, depth: int = 0) -> list[str]:
-        if depth > _DEEPEST:
-            raise InvalidInput("config", word, f"has expansions more than {_DEEPEST} deep")
-        made = _Fields(splits)
-        at, quoted = 0, False
-        while at < len(word):
-            char = word[at]
-            if char == '"':
-                quoted = not quoted
-                if not _ALL.match(word, at):  # an empty array is no argument, an empty quote is one
-                    made.add("")
-                at += 1
-            elif char == "'" and not quoted:
-                end = end_of_quote(word, at)
-                made.add(word[at + 1 : end - 1])
-                at = end
-            elif word.startswith("\\\n", at):  # a line that goes on
-                at += 2
-            elif char == "\\" and (not quoted or word[at + 1 : at + 2] in tuple('"$`\\')):
-                made.add(word[at + 1 : at + 2])
-                at += 2
-            elif char in "$`":
-                at = self._expand(word, at, made, _How(quoted, unset_is_empty, depth))
+    def text(self, word: Node | None, *, unset_is_empty: bool = False, depth: int = 0) -> str:
+        """Return a word as one text, as an assignment takes it."""
+        if word is None:
+            return ""
+        words = _Words(splits=False)
+        self._parts(word["Parts"], words, _How(unset_is_empty=unset_is_empty, depth=depth))
+        return " ".join(words.all())
+
+    def document(self, word: Node) -> str:
+        """Return the text of a here-document."""
+        words = _Words(splits=False)
+        self._parts(word["Parts"], words, _How(quoted=True))
+        return " ".join(words.all())
+
+    def pattern(self, word: Node) -> str | None:
+        """Return a pattern as fnmatch has it; None: only a run would tell it, or it is none that is known here."""
+        made = ""
+        for part in word["Parts"]:
+            if part["Type"] == "Lit":
+                text = part["Value"]
+                if re.search(r"[\\\[]", text):
+                    return None
+                made += text
+            elif part["Type"] in ("SglQuoted", "DblQuoted", "ParamExp", "ArithmExp"):
+                text = self.text({"Parts": [part]}, unset_is_empty=True)
+                if not is_known(text) or (part["Type"] == "ParamExp" and _GLOB.search(text)):
+                    return None
+                made += re.sub(r"([*?\[])", r"[\1]", text)
             else:
-                made.add(char)
-                at += 1
-        return made.done()
-
-    def _expand(self, word: str, at: int, made: _Fields, how: _How) -> int:
-        """Add what starts with a dollar or a backtick there; where it ends."""
-        if word.startswith("${", at):
-            end = end_of_quote(word, at)
-            elements = self._parameter(word[at + 2 : end - 1], how)
-        elif word.startswith("$((", at):
-            end = end_of_quote(word, at)
-            elements = self._arithmetic(word[at + 3 : end - 2], how)
-        elif word.startswith(("$(", "`"), at):
-            end, elements = end_of_quote(word, at), None
-        else:
-            name = _NAME.match(word, at + 1)
-            end = name.end() if name else at + 1
-            elements = self._variable(name[0], how) if name else ["$"]
-        if elements is None:
-            if not self._names_unset(word[at:end]):
-                self.unknown[word[at:end]] = None
-            made.add(word[at:end])
-        else:
-            made.extend(elements, quoted=how.quoted)
-        return end
-
-    def _names_unset(self, expansion: str) -> bool:
-        """Whether it is a plain variable that nothing sets, of which ``unset`` tells."""
-        return expansion.strip("${}") in self.unset
-
-    def _variable(self, name: str, how: _How) -> list[str] | None:
-        if name in self.values:
-            return self.values[name][:1] or [""]
-        if not name[0].isalpha() and name[0] != "_":
-            return None
-        self.unset[name] = None
-        return [""] if how.unset_is_empty else None
-
-    def _parameter(self, inside: str, how: _How) -> list[str] | None:
-        """What stands between ``${`` and ``}``."""
-        found = _PARAMETER.fullmatch(inside)
-        if found is None:
-            return None
-        length, name, index, operator, default = found.groups()
-        elements = self._elements(name, index)
-        if length:
-            return [str(len(elements or []) if index else len("".join(elements or [])))]
-        if not operator or operator.endswith("?"):
-            if elements is None and not index:
-                return self._variable(name, how)
-            return elements
-        return self._or_default(name, elements, operator, default, how)
-
-    def _elements(self, name: str, index: str | None) -> list[str] | None:
-        """Of an array, all or one; of a plain variable, it. None: nothing sets it."""
-        values = self.values.get(name)
-        if values is None or index in ("[@]", "[*]"):
-            return values if index != "[*]" or values is None else [" ".join(values)]
-        wanted = index[1:-1] if index else "0"
-        return [values[int(wanted)]] if wanted.isdecimal() and int(wanted) < len(values) else [""]
-
-    def _or_default(
-        self, name: str, elements: list[str] | None, operator: str, default: str, how: _How
-    ) -> list[str] | None:
-        is_set = elements is not None and (":" not in operator or any(elements))
-        if operator.endswith("+"):
-            return self._default(default, how) if is_set else []
-        if is_set:
-            return elements
-        made = self._default(default, how)
-        if operator.endswith("="):
-            self.assign(name, made)
+                return None
         return made
 
-    def _default(self, text: str, how: _How) -> list[str]:
-        made = self._expanded(text, splits=not how.quoted, unset_is_empty=how.unset_is_empty, depth=how.depth + 1)
-        return made or [""]
+    def _braces(self, word: Node) -> list[Node]:
+        """Return the words of ``{1..4}`` or ``a{b,c}``."""
+        parts = word["Parts"]
+        if not any(part["Type"] == "Lit" and _BRACES.search(part["Value"]) for part in parts):
+            return [word]
+        text = parts[0]["Value"]
+        found = _BRACES.search(text)
+        if len(parts) != 1 or found is None or text.count("{") != 1 or "\\" in text:
+            self.unknowns[self.written(word)] = None
+            return [{"Parts": [{"Type": "Known", "Value": self.unknown(word)}]}]
+        counted = _RANGE.fullmatch(found[0])
+        if counted is None and ".." in found[0]:
+            return [{"Parts": [{"Type": "Known", "Value": self.unknown(word)}]}]
+        if counted is None:
+            inside = found[0][1:-1].split(",")
+        else:
+            first, last = int(counted[1]), int(counted[2])
+            if counted[1] != str(first) or counted[2] != str(last) or abs(last - first) >= _MOST_ELEMENTS:
+                return [{"Parts": [{"Type": "Known", "Value": self.unknown(word)}]}]
+            step = 1 if last >= first else -1
+            inside = [str(number) for number in range(first, last + step, step)]
+        texts = [text[: found.start()] + one + text[found.end() :] for one in inside]
+        return [{"Parts": [{"Type": "Lit", "Value": text}]} for text in texts if text]
 
-    def _arithmetic(self, inside: str, how: _How) -> list[str] | None:
-        """A whole number; names count with or without their dollar."""
-        plain = " ".join(self._expanded(inside, splits=False, depth=how.depth + 1))
-        named = re.sub(r"[A-Za-z_]\w*", lambda name: (self.values.get(name[0]) or [name[0]])[0], plain)
-        value = arithmetic(named)
-        return None if value is None else [str(value)]
+    def _parts(self, parts: Iterable[Node], words: _Words, how: _How) -> None:
+        if how.depth > _DEEPEST:
+            raise InvalidInput("config", "${...}", f"has expansions more than {_DEEPEST} deep")
+        for part in parts:
+            self._part(part, words, how)
+
+    def _part(self, part: Node, words: _Words, how: _How) -> None:
+        match part["Type"]:
+            case "Lit":
+                words.add(_unescaped(part["Value"], quoted=how.quoted))
+            case "Known":
+                words.add(part["Value"])
+            case "SglQuoted":
+                escapes = part.get("Dollar") and "\\" in part.get("Value", "")
+                words.add(self.unknown(part) if escapes else part.get("Value", ""))
+            case "DblQuoted":
+                inside = part.get("Parts", [])
+                if not (len(inside) == 1 and _all_elements(inside[0])):  # an empty array is no argument
+                    words.add("")
+                self._parts(inside, words, _How(quoted=True, unset_is_empty=how.unset_is_empty, depth=how.depth))
+            case "ParamExp":
+                elements = self._parameter(part, how)
+                if not how.quoted and "IFS" in self.values and elements and words._splits:
+                    elements = None
+                if elements is None:
+                    written = self.written(part)
+                    if written.strip("${}") not in self.unset:
+                        self.unknowns[written] = None
+                    elements = [unknown(written)]
+                words.extend(elements, quoted=how.quoted)
+            case "ArithmExp":
+                value = self.arithmetic(part["X"])
+                words.add(self.unknown(part) if value is None else str(value))
+            case _:
+                words.add(self.unknown(part))
+
+    # ---------------------------------------------------------------- parameters
+    def _parameter(self, node: Node, how: _How) -> Elements | None:
+        """Return what ``${...}`` expands to; None: only a run would tell."""
+        name = node["Param"]["Value"]
+        if node.get("Excl"):
+            target = " ".join(self.values.get(name, []))
+            if not target.isidentifier() or any(key in node for key in ("Index", "Slice", "Repl", "Exp", "Length")):
+                return None
+            name = target
+        index = self._index(node.get("Index"))
+        is_all = index in ("@", "*") or name in ("@", "*")
+        elements = self._elements(name, index)
+        if name == "#" or (node.get("Length") and is_all):
+            return None if elements is None or not all(map(is_known, elements)) else [str(len(elements))]
+        if node.get("Length"):
+            return [str(len(elements[0]))] if elements and is_known(elements[0]) else None
+        if "Slice" in node:
+            return self._slice(node["Slice"], elements, is_all)
+        if "Repl" in node:
+            return self._replaced(node["Repl"], elements)
+        if "Exp" in node:
+            return self._by_operator(name, node["Exp"], elements, how)
+        if elements is None:
+            return self._never_set(name, index, how)
+        if how.quoted and "*" in (index, name):
+            return None if "IFS" in self.values else [" ".join(elements)]
+        return elements
+
+    def _never_set(self, name: str, index: str, how: _How) -> Elements | None:
+        if not name.isidentifier():
+            return None
+        self.unset[name] = None
+        return [""] if how.unset_is_empty and not index else None
+
+    def _index(self, index: Node | None) -> str:
+        """Return ``@``, ``*`` or a number of an element; empty: there is none; ``?``: it is not known."""
+        if index is None:
+            return ""
+        if index["Type"] == "Word" and self.written(index) in ("@", "*"):
+            return self.written(index)
+        value = self.arithmetic(index)
+        return "?" if value is None else str(value)
+
+    def _elements(self, name: str, index: str) -> Elements | None:
+        """Return one element or all of a variable; None: nothing sets it, or it is not known."""
+        if name in ("@", "*", "#"):
+            return self.arguments
+        if name.isdecimal():
+            at = int(name[:4])
+            return None if self.arguments is None or at == 0 else self.arguments[at - 1 : at] or [""]
+        values = self.values.get(name)
+        if values is None or index in ("@", "*"):
+            return values
+        if not index:
+            return values[:1] or [""]
+        if index == "?" or any("\1" in value or re.match(r"\0\$\{\w+\[@\]\}", value) for value in values):
+            return None
+        at = int(index)
+        return [values[at]] if -len(values) <= at < len(values) else [""] if at >= 0 else None
+
+    def _slice(self, cut: Node, elements: Elements | None, is_all: bool) -> Elements | None:
+        start = self.arithmetic(cut["Offset"]) if cut.get("Offset") else 0
+        length = self.arithmetic(cut["Length"]) if cut.get("Length") else 10**9
+        if elements is None or is_all or start is None or length is None or length < 0:
+            return None
+        text = elements[0]
+        if not is_known(text) or abs(start) > len(text):
+            return None
+        start = start if start >= 0 else len(text) + start
+        return [text[start : start + length]]
+
+    def _replaced(self, change: Node, elements: Elements | None) -> Elements | None:
+        old = self.pattern(change["Orig"]) if change.get("Orig") else None
+        new = self.text(change.get("With"))
+        if (
+            elements is None
+            or not old
+            or _GLOB.search(old)
+            or old[0] in "#%"
+            or not all(map(is_known, [*elements, new]))
+        ):
+            return None
+        if "&" in new or "\\" in new:
+            return None
+        return [element.replace(old, new, -1 if change.get("All") else 1) for element in elements]
+
+    def _by_operator(self, name: str, exp: Node, elements: Elements | None, how: _How) -> Elements | None:
+        sign, word = exp["Op"], exp.get("Word")
+        if sign in ("#", "##", "%", "%%"):
+            pattern = self.pattern(word) if word else None
+            if elements is None or pattern is None or not all(map(is_known, elements)):
+                return None
+            return [_stripped(element, pattern, sign) for element in elements]
+        if sign in ("?", ":?"):
+            return self._never_set(name, "", how) if elements is None else elements
+        if sign not in ("-", ":-", "=", ":=", "+", ":+"):
+            return None
+        if elements is not None and ":" in sign and not all(map(is_known, elements)):
+            return None if not any(map(plain, elements)) or sign == ":+" else elements
+        is_set = elements is not None and (any(elements) if ":" in sign else bool(elements))
+        if is_set != sign.endswith("+"):
+            return elements if is_set else []
+        made = self._default(word, how)
+        if sign.endswith("="):
+            self.assign(name, [" ".join(made)])
+        return made
+
+    def _default(self, word: Node | None, how: _How) -> Elements:
+        if word is None:
+            return [""] if how.quoted else []
+        words = _Words(splits=not how.quoted)
+        deeper = _How(quoted=how.quoted, unset_is_empty=how.unset_is_empty, depth=how.depth + 1)
+        self._parts(word["Parts"], words, deeper)
+        return words.all() or ([""] if how.quoted else [])
+
+    # ---------------------------------------------------------------- arithmetic
+    def arithmetic(self, node: Node) -> int | None:
+        """Return the value of an expression, and do its assignments; None: only a run would tell."""
+        match node["Type"]:
+            case "Word":
+                return self._number(node)
+            case "ParenArithm":
+                return self.arithmetic(node["X"])
+            case "UnaryArithm" if node["Op"] in ("++", "--"):
+                return self._counted(node)
+            case "UnaryArithm":
+                value = self.arithmetic(node["X"])
+                signs: Mapping[str, Callable[[int], int]] = {"-": lambda n: -n, "+": lambda n: n, "!": lambda n: not n}
+                return None if value is None or node["Op"] not in signs else int(signs[node["Op"]](value))
+            case "BinaryArithm":
+                return self._binary(node)
+            case _:
+                return None
+
+    def _number(self, word: Node) -> int | None:
+        written = "".join(part.get("Value", "$") for part in word["Parts"] if part["Type"] == "Lit")
+        if len(word["Parts"]) == 1 and written.isidentifier():
+            value = self.values.get(written)
+            text = None if value is None else "".join(value[:1]) or "0"
+            if text is None:
+                self.unset[written] = None
+            return None if text is None else whole_number(text)
+        return whole_number(self.text(word))
+
+    def _target(self, node: Node) -> str | None:
+        name = node["X"]["Parts"][0].get("Value", "") if node["X"]["Type"] == "Word" else ""
+        return name if name.isidentifier() and len(node["X"]["Parts"]) == 1 else None
+
+    def _set(self, name: str, value: int | None) -> None:
+        self.values[name] = [unknown(f"${name}") if value is None else str(value)]
+
+    def _counted(self, node: Node) -> int | None:
+        name, old = self._target(node), self.arithmetic(node["X"])
+        if name is None:
+            return None
+        new = None if old is None else old + (1 if node["Op"] == "++" else -1)
+        self._set(name, new)
+        return old if node.get("Post") else new
+
+    def _binary(self, node: Node) -> int | None:
+        sign = node["Op"]
+        if sign.endswith("=") and sign not in ("==", "!=", "<=", ">="):
+            name = self._target(node)
+            value = self.arithmetic(node["Y"])
+            if name is None:
+                return None
+            if sign != "=":
+                old = self.arithmetic(node["X"])
+                value = None if old is None or value is None else binary(old, sign[:-1], value)
+            self._set(name, value)
+            return value
+        left = self.arithmetic(node["X"])
+        if sign in ("&&", "||", "?") and left is None:
+            for name in assigned_names(node["Y"]):
+                self._set(name, None)
+            return None
+        if sign == "?":
+            return self.arithmetic(node["Y"]["X" if left else "Y"])
+        if sign in ("&&", "||") and bool(left) == (sign == "||"):
+            return int(sign == "||")
+        right = self.arithmetic(node["Y"])
+        return None if left is None or right is None else binary(left, sign, right)
 
 
 @dataclass(frozen=True, slots=True)
 class _How:
     """Where an expansion stands."""
 
-    quoted: bool
-    unset_is_empty: bool
-    depth: int
+    quoted: bool = False
+    unset_is_empty: bool = False
+    depth: int = 0
 
 
-class _Fields:
-    """Arguments in the making."""
+def _all_elements(part: Node) -> bool:
+    """Return whether a part is ``${NAME[@]}`` or ``$@``."""
+    if part["Type"] != "ParamExp" or any(key in part for key in ("Exp", "Length", "Slice", "Repl")):
+        return False
+    index = part.get("Index", {}).get("Parts", [{}])[0].get("Value")
+    return index == "@" or part["Param"]["Value"] == "@"
 
-    def __init__(self, splits: bool) -> None:
-        self._splits = splits
-        self._done: list[str] = []
-        self._open: list[str] | None = None
-        self._size = 0
 
-    def add(self, text: str) -> None:
-        """Go on with the argument that is open; an empty quote opens one."""
-        self._size += len(text)
-        if self._size > _MOST_CHARACTERS:
-            raise InvalidInput("config", text[:60], f"is part of what expands past {_MOST_CHARACTERS} characters")
-        if self._open is None:
-            self._open = []
-        self._open.append(text)
+def _unescaped(text: str, *, quoted: bool) -> str:
+    """Return text without the backslashes that quote a character."""
+    pattern = r'\\(\n|["$`\\])' if quoted else r"\\(\n|.)"
+    return re.sub(pattern, lambda found: found[1].strip("\n"), text, flags=re.DOTALL)
 
-    def extend(self, elements: list[str], *, quoted: bool) -> None:
-        """Add what a variable holds: blanks end an argument outside quotes, elements of an array everywhere."""
-        for number, element in enumerate(elements):
-            if number:
-                self._end()
-            if quoted or not self._splits:
-                self.add(element)
-            else:
-                self._split(element)
 
-    def _split(self, text: str) -> None:
-        for part in re.split(r"(\s+)", text):
-            if part.isspace():
-                self._end()
-            elif part:
-                self.add(part)
+def _stripped(text: str, pattern: str, sign: str) -> str:
+    """Return a text without the shortest or longest part at its start or end that fits a pattern."""
+    lengths = range(len(text) + 1) if len(sign) == 1 else range(len(text), -1, -1)
+    for length in lengths if len(text) <= 4096 else ():
+        part = text[:length] if sign[0] == "#" else text[len(text) - length :]
+        if fnmatchcase(part, pattern):
+            return text[length:] if sign[0] == "#" else text[: len(text) - length]
+    return text
 
-    def _end(self) -> None:
-        if self._open is not None:
-            self._done.append("".join(self._open))
-        self._open = None
 
-    def done(self) -> list[str]:
-        """All arguments."""
-        self._end()
-        return self._done
+def assigned_names(node: Node) -> Iterator[str]:
+    """Yield the variables that a part of a script may set."""
+    for one in nodes(node):
+        if ("Name" in one and ("Value" in one or "Array" in one or "Index" in one or one.get("Naked"))) or one.get(
+            "Type"
+        ) == "WordIter":
+            yield one["Name"]["Value"]
+        elif one.get("Type") in ("BinaryArithm", "UnaryArithm") and one["X"].get("Type") == "Word":
+            name = one["X"]["Parts"][0].get("Value", "")
+            if name.isidentifier() and (one["Op"].endswith("=") or one["Op"] in ("++", "--")):
+                yield name
+        elif one.get("Type") == "ParamExp" and one.get("Exp", {}).get("Op") in ("=", ":="):
+            yield one["Param"]["Value"]
+
+
+def nodes(node: object) -> Iterator[Node]:
+    """Yield a node and every node under it."""
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)

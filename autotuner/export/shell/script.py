@@ -1,29 +1,36 @@
-"""Script: the commands that a shell script would run, found without running it."""
+"""The commands that a shell script would run, found without running it.
+
+``_Reader`` walks the script's tree in order and keeps the values of its variables. A condition that only a run decides
+is followed both ways, and what the ways do not agree on is marked as not known (``expand``).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from autotuner.errors import InvalidInput
-from autotuner.export.shell.conditions import holds
-from autotuner.export.shell.expand import Scope
-from autotuner.export.shell.tokens import Token, TokenKind, tokens
+from autotuner.export.shell.conditions import holds, holds_in_brackets, negated
+from autotuner.export.shell.expand import Elements, Scope, assigned_names, is_known, merged, nodes, plain, unknown
+from autotuner.export.shell.syntax import Node, parse_script
 
-__all__ = ["Script", "read_script"]
-
-_LARGEST = 200_000
-"""Characters of a script that is read: long ones have 30,000."""
+__all__ = ["Command", "Script", "read_script"]
 
 _DEEPEST = 3
 """Scripts inside scripts (``bash -c "..."``, ``sbatch <<EOF``)."""
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-_DECLARING = ("export", "declare", "local", "readonly", "typeset")
+_DEEPEST_CALL = 20
+_MOST_ROUNDS = 100
+_MOST_STATEMENTS = 20_000
+_MOST_COMMANDS = 2_000
+
 _SHELLS = ("bash", "sh", "sbatch", "zsh", "ssh")
-_SILENT = ("echo", "printf", "set", "shift", "exit", "return", "cd", "mkdir", "trap", "ulimit", ":", "true", "false")
+_SILENT = ("echo", "printf", "cd", "mkdir", "trap", "ulimit", ":", "true", "false", "pwd", "sleep", "pushd", "popd")
+_PROBES = ("which", "command", "type", "hash", "grep", "pgrep", "diff", "cmp", "read", "timeout", "wait", "kill")
+"""Commands that scripts call to see how they end; any other is taken to succeed."""
+
 _SBATCH = re.compile(r"^#SBATCH\s+(--?[\w-]+)[=\s]+([^\s#]+)", re.MULTILINE)
 _SLURM = {  # sbatch(1), Slurm 25.05: options, and the variables that a job then finds
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -36,19 +43,38 @@ _SLURM = {  # sbatch(1), Slurm 25.05: options, and the variables that a job then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """What a script comes to.
+class Command:
+    """A command of a script.
 
     Attributes:
-        commands: Every command with arguments, its variables expanded, in order.
-        variables: What they hold at the end, an array's elements with blanks between them.
-        arrays: Elements of every variable.
-        unset: Names that a command or an assignment asked for and nothing sets.
-        unknown: Expansions that only a run would tell, as they are written.
-        notes: What could not be followed; sentences without full stops.
+        words: The command and its arguments, expanded; what only a run would tell stays as it is written.
+        variables: Values when it runs, an array's elements with blanks between them, and those set for it alone.
+        left_out: Arguments that it has only if a condition holds that only a run decides.
+        is_known: Every word is what bash passes.
+        is_certain: It runs whatever a run decides.
     """
 
-    commands: tuple[tuple[str, ...], ...]
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+    left_out: tuple[str, ...] = ()
+    is_known: bool = True
+    is_certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The commands and variables of a script.
+
+    Attributes:
+        commands: Every command with arguments, in order.
+        variables: Final values, an array's elements with blanks between them.
+        arrays: Final elements of every variable.
+        unset: Names that a command or an assignment asked for and nothing sets.
+        unknown: Expansions that only a run would tell, as they are written.
+        notes: Parts that were not followed; sentences without full stops.
+    """
+
+    commands: tuple[Command, ...]
     variables: Mapping[str, str]
     arrays: Mapping[str, tuple[str, ...]]
     unset: tuple[str, ...] = ()
@@ -57,295 +83,681 @@ class Script:
 
 
 def read_script(text: str) -> Script:
-    """The commands of a shell script.
-
-    Assignments, arrays, ``${NAME:-default}``, sums, conditions that the text decides, and the first round of a ``for``
-    are followed. What files, commands or arguments of the script would say stays as it is written, and nothing is run.
+    """Return the commands of a shell script; nothing is run.
 
     Raises:
-        InvalidInput: The text is longer than scripts are, or its variables grow without end.
+        InvalidInput: The text is no shell script, is longer than scripts are, or its variables grow without end.
     """
-    if len(text) > _LARGEST:
-        raise InvalidInput("config", text[:60], f"has {len(text):,} characters, and {_LARGEST:,} are read at most")
     reader = _Reader(Scope())
-    reader.read(text)
+    try:
+        reader.read(text)
+        reader.read_uncalled()
+    except RecursionError as error:
+        raise InvalidInput("config", text[:60], "is nested too deep") from error
     return reader.script()
 
 
+class _Jump(Exception):
+    """Raised where a script leaves a loop, a function or itself."""
+
+    def __init__(self, kind: str, levels: int = 1) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.levels = levels
+
+
 @dataclass(slots=True)
-class _Block:
-    """An ``if``, ``for``, ``while`` or ``case`` that is open.
+class _Frame:
+    """A loop or a function that is open.
 
     Attributes:
-        active: Its commands would run now.
-        taken: One of its branches has run; None: that is not known.
-        condition: What stands between ``if`` and ``then`` comes to, so far; with the operator before the next part.
-        subject: Of a ``case``.
-        in_patterns: Of a ``case``: patterns are read, not commands.
+        kinds: Jumps that end here.
+        left: Variables of each way that left it early, after a condition that only a run decides.
+        locals: Of a function: values before ``local``.
     """
 
-    kind: str
-    outer: bool
-    active: bool
-    taken: bool | None = False
-    condition: bool | None = None
-    joined_by: str = ""
-    in_condition: bool = False
-    subject: str = ""
-    in_patterns: bool = False
+    kinds: tuple[str, ...]
+    left: list[dict[str, Elements]] = field(default_factory=list)
+    locals: dict[str, Elements | None] = field(default_factory=dict)
 
 
 class _Reader:
-    """Goes through the commands of a script in order, with the blocks that are open."""
+    """Walks the tree of a script in order."""
 
-    def __init__(self, scope: Scope, depth: int = 0) -> None:
+    def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._depth = depth
-        self._blocks: list[_Block] = []
-        self._commands: list[tuple[str, ...]] = []
+        self._depth = 0
+        self._num_statements = 0
+        self._undecided = 0
+        self._in_condition = 0
+        self._commands: list[Command] = []
         self._notes: dict[str, None] = {}
+        self._functions: dict[str, tuple[Node, bytes]] = {}
+        self._called: set[str] = set()
+        self._frames: list[_Frame] = []
+        self._assigned_for_command: dict[str, str] = {}
 
     def read(self, text: str) -> None:
+        """Follow every statement of a script."""
         for option, value in _SBATCH.findall(text):
             for name in _SLURM.get(option, ()):
                 self._scope.assign(name, [value.rpartition(":")[2]])
-        for command, ended_by in _simple_commands(tokens(text)):
-            self._command(command, ended_by)
+        tree, source = parse_script(text)
+        before, self._scope.source = self._scope.source, source
+        try:
+            self._run_all(tree.get("Stmts", []))
+        except _Jump:
+            pass
+        finally:
+            self._scope.source = before
+
+    def read_uncalled(self) -> None:
+        """Follow functions that nothing calls: a fragment of a script may hold nothing else."""
+        if not any(any(word.startswith("--") for word in command.words) for command in self._commands):
+            for name in [name for name in self._functions if name not in self._called]:
+                self._call(name, [])
 
     def script(self) -> Script:
+        """Return what was found."""
         values = self._scope.values
         return Script(
             commands=tuple(self._commands),
-            variables=self._scope.variables,
-            arrays={name: tuple(elements) for name, elements in values.items()},
+            variables=_plain_values(values) | self._assigned_for_command,
+            arrays={name: tuple(filter(None, map(plain, elements))) for name, elements in values.items()},
             unset=tuple(self._scope.unset),
-            unknown=tuple(self._scope.unknown),
+            unknown=tuple(self._scope.unknowns),
             notes=tuple(self._notes),
         )
 
-    # ---------------------------------------------------------------- blocks
-    @property
-    def _active(self) -> bool:
-        return self._blocks[-1].active if self._blocks else True
+    # ---------------------------------------------------------------- statements
+    def _run_all(self, statements: Iterable[Node]) -> bool | None:
+        truth: bool | None = True
+        for statement in statements:
+            truth = self._run(statement)
+        return truth
 
-    def _command(self, command: list[Token], ended_by: str) -> None:
-        """Follow keywords in front of a command, then the command."""
-        if self._blocks and self._blocks[-1].in_patterns and self._patterns(command, ended_by):
-            return
-        while command and command[0].kind is TokenKind.WORD and command[0].text in _KEYWORDS:
-            command = _KEYWORDS[command[0].text](self, command[1:])
-        block = self._blocks[-1] if self._blocks else None
-        if block and block.in_condition:
-            self._condition(block, [token.text for token in command], ended_by)
-        elif command and self._active:
-            self._run(command)
-        elif command and block and block.taken is None and block.outer and _matters(command):
-            self._notes["what depends on a condition that only a run decides was left out"] = None
-        if block and block.kind == "case" and ended_by == ";;":
-            block.in_patterns = True
+    def _run(self, statement: Node) -> bool | None:
+        """Follow a statement; return whether it succeeds, None: only a run would tell."""
+        self._num_statements += 1
+        if self._num_statements > _MOST_STATEMENTS:
+            raise InvalidInput("config", self._line(statement), f"runs more than {_MOST_STATEMENTS:,} statements")
+        command = statement.get("Cmd")
+        if command is None:
+            return True
+        if statement.get("Background"):
+            with_stdin = {key: value for key, value in statement.items() if key != "Background"}
+            self._in_copy(lambda: self._run(with_stdin))
+            return True
+        truth = self._run_command(command, statement.get("Redirs", []))
+        return negated(truth) if statement.get("Negated") else truth
 
-    def _open(self, kind: str, **how: bool | str) -> None:
-        self._blocks.append(_Block(kind, outer=self._active, active=self._active, **how))  # type: ignore[arg-type]
+    def _run_command(self, node: Node, redirections: Sequence[Node]) -> bool | None:  # noqa: PLR0912  # a case per type
+        match node["Type"]:
+            case "CallExpr":
+                return self._run_call(node, redirections)
+            case "BinaryCmd" if node["Op"] in ("&&", "||"):
+                return self._run_list(node)
+            case "BinaryCmd":  # a pipeline, each part of which has its own copy of the variables
+                self._in_copy(lambda: self._run(node["X"]))
+                return self._in_copy(lambda: self._run(node["Y"]))
+            case "Block":
+                return self._run_all(node.get("Stmts", []))
+            case "Subshell":
+                return self._in_copy(lambda: self._run_all(node.get("Stmts", [])))
+            case "IfClause":
+                return self._run_if(node)
+            case "CaseClause":
+                return self._run_case(node)
+            case "ForClause" if not node.get("Select"):
+                return self._run_for(node)
+            case "WhileClause":
+                return self._run_while(node)
+            case "FuncDecl":
+                self._functions[node["Name"]["Value"]] = (node["Body"], self._scope.source)
+                return True
+            case "DeclClause":
+                return self._declare(node)
+            case "TestClause":
+                return holds_in_brackets(self._scope, node["X"])
+            case "ArithmCmd":
+                value = self._scope.arithmetic(node["X"])
+                return None if value is None else bool(value)
+            case "LetClause":
+                return self._run_let(node)
+            case "TimeClause":
+                return self._run(node["Stmt"]) if node.get("Stmt") else True
+            case _:
+                self._forget(node)
+                self._note(node, "is not followed")
+                return None
 
-    def _if(self, rest: list[Token]) -> list[Token]:
-        self._open("if", in_condition=True)
-        return rest
+    def _run_let(self, node: Node) -> bool | None:
+        value: int | None = None
+        for expression in node["Exprs"]:
+            value = self._scope.arithmetic(self._unquoted(expression))
+        return None if value is None else bool(value)
 
-    def _then(self, rest: list[Token]) -> list[Token]:
-        block = self._of_kind("if")
-        if block:
-            value, block.condition, block.joined_by = block.condition, None, ""
-            block.in_condition = False
-            block.active = block.outer and block.taken is False and value is True
-            block.taken = None if value is None and block.taken is False else bool(value) or block.taken
-        return rest
+    def _unquoted(self, expression: Node) -> Node:
+        """Return ``"A=1"`` as the assignment that it is."""
+        parts = expression.get("Parts", [])
+        if len(parts) != 1 or parts[0]["Type"] not in ("DblQuoted", "SglQuoted"):
+            return expression
+        text = self._scope.text(expression)
+        if not is_known(text):
+            self._forget(expression)
+            for name in re.findall(r"([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)", text):
+                self._scope.values[name] = [unknown(f"${name}")]
+            return expression
+        tree, source = parse_script(f"(({text}))")
+        self._scope.source, before = source, self._scope.source
+        value = self._scope.arithmetic(tree["Stmts"][0]["Cmd"]["X"])
+        self._scope.source = before
+        return {"Type": "Word", "Parts": [{"Type": "Known", "Value": "?" if value is None else str(value)}]}
 
-    def _elif(self, rest: list[Token]) -> list[Token]:
-        block = self._of_kind("if")
-        if block:
-            block.active, block.in_condition = False, True
-        return rest
+    def _in_copy(self, follow: Callable[[], bool | None]) -> bool | None:
+        """Follow statements whose assignments are lost behind them."""
+        before, frames, functions = dict(self._scope.values), self._frames, dict(self._functions)
+        arguments, self._frames = self._scope.arguments, []
+        try:
+            return follow()
+        except _Jump:
+            return None
+        finally:
+            self._scope.values, self._frames, self._functions = before, frames, functions
+            self._scope.arguments = arguments
 
-    def _else(self, rest: list[Token]) -> list[Token]:
-        block = self._of_kind("if")
-        if block:
-            block.active = block.outer and block.taken is False
-        return rest
+    # ---------------------------------------------------------------- branches
+    def _ways(self, *ways: Callable[[], object]) -> None:
+        """Follow each way from here, and keep what they agree on."""
+        before, arguments, ends = self._scope.values, self._scope.arguments, list[dict[str, Elements]]()
+        jumps: list[_Jump] = []
+        self._undecided += 1
+        for way in ways:
+            self._scope.values = dict(before)
+            try:
+                way()
+                ends.append(self._scope.values)
+            except _Jump as jump:
+                jumps.append(jump)
+                self._leave(jump)
+            if self._scope.arguments != arguments:
+                arguments = None
+            self._scope.arguments = arguments
+        self._undecided -= 1
+        if not ends:
+            self._scope.values = before
+            raise jumps[-1]
+        self._scope.values = _merged_values(ends)
 
-    def _close(self, rest: list[Token]) -> list[Token]:
-        if self._blocks:
-            self._blocks.pop()
-        return rest
+    def _leave(self, jump: _Jump) -> None:
+        """Keep the variables of a way that leaves a loop or a function; one that ends the script has no successor."""
+        levels = jump.levels
+        for frame in reversed(self._frames):
+            if jump.kind in frame.kinds:
+                levels -= 1
+                if levels == 0:
+                    frame.left.append(self._scope.values)
+                    return
+            if "return" in frame.kinds:
+                return
 
-    def _for(self, rest: list[Token]) -> list[Token]:
-        words = [token.text for token in rest]
-        self._open("loop")
-        if len(words) > 2 and words[1] == "in" and words[0].isidentifier() and self._active:
-            rounds = [field for word in words[2:] for field in self._scope.fields(word)]
-            self._scope.assign(words[0], rounds[:1])
-            if len(rounds) > 1:
-                self._notes[f"of the loop over {words[0]} the first round is read"] = None
-        return []
+    def _run_list(self, node: Node) -> bool | None:
+        is_and = node["Op"] == "&&"
+        left = self._run(node["X"])
+        if left is None and not self._in_condition and _is_ordinary(node["X"]):
+            if not is_and and _matters(node["Y"]):
+                self._note(node["Y"], "runs only if a command fails, and was left out")
+            left = True
+        if left is not None:
+            return self._run(node["Y"]) if left == is_and else left
+        right: list[bool | None] = []
+        self._ways(lambda: right.append(self._run(node["Y"])), lambda: None)
+        found = right[0] if right else None
+        return found if found is not None and found != is_and else None
 
-    def _while(self) -> list[Token]:
-        """Leave a loop out: only a run would tell whether it has a round."""
-        self._open("loop")
-        self._blocks[-1].active = False
-        return []
+    def _condition(self, statements: Sequence[Node]) -> bool | None:
+        self._in_condition += 1
+        try:
+            return self._run_all(statements)
+        finally:
+            self._in_condition -= 1
 
-    def _case(self, rest: list[Token]) -> list[Token]:
-        subject = self._scope.text(rest[0].text) if rest else ""
-        self._open("case", subject=subject)
-        block = self._blocks[-1]
-        block.active, block.in_patterns = False, True
-        return rest[2:]
+    def _run_if(self, node: Node) -> bool | None:
+        if "Cond" not in node:
+            return self._run_all(node.get("Then", []))
+        truth = self._condition(node["Cond"])
+        following = node.get("Else")
+        if truth is True:
+            return self._run_all(node.get("Then", []))
+        if truth is False:
+            return self._run_if(following) if following else True
+        self._ways(
+            lambda: self._run_all(node.get("Then", [])),
+            lambda: self._run_if(following) if following else None,
+        )
+        return None
 
-    def _patterns(self, command: list[Token], ended_by: str) -> bool:
-        """Whether these are patterns of a ``case``, and not its end."""
-        block = self._blocks[-1]
-        words = [token.text for token in command]
-        if words[:1] == ["esac"]:
-            return False
-        texts = [self._scope.text(word) for word in words if word != "("]
-        if block.outer and block.taken is False and any(fnmatchcase(block.subject, text) for text in texts):
-            block.condition = True
-        if ended_by == ")":
-            block.active, block.condition, block.in_patterns = block.condition is True, None, False
-            block.taken = block.taken or block.active
+    def _run_case(self, node: Node) -> bool | None:
+        subject = self._scope.text(node["Word"], unset_is_empty=True)
+        items = node.get("Items", [])
+        if any(item["Op"] != ";;" for item in items):
+            self._forget(node)
+            self._note(node, "is not followed: an item goes on with the next")
+            return None
+        return self._run_items(subject, items)
+
+    def _run_items(self, subject: str, items: Sequence[Node]) -> bool | None:
+        if not items:
+            return True
+        patterns = [self._scope.pattern(pattern) for pattern in items[0]["Patterns"]]
+        fits: bool | None = False
+        if "*" in patterns or (is_known(subject) and any(p is not None and fnmatchcase(subject, p) for p in patterns)):
+            fits = True
+        elif not is_known(subject) or None in patterns:
+            fits = None
+        if fits is not None:
+            return self._run_all(items[0].get("Stmts", [])) if fits else self._run_items(subject, items[1:])
+        self._ways(lambda: self._run_all(items[0].get("Stmts", [])), lambda: self._run_items(subject, items[1:]))
+        return None
+
+    # ---------------------------------------------------------------- loops
+    def _run_for(self, node: Node) -> bool | None:
+        loop = node["Loop"]
+        if loop["Type"] == "CStyleLoop":
+            if loop.get("Init"):
+                self._scope.arithmetic(loop["Init"])
+            return self._repeat(node, lambda: self._arithmetic_holds(loop.get("Cond")), loop.get("Post"))
+        name = loop["Name"]["Value"]
+        if "InPos" in loop and loop["InPos"].get("Line"):
+            rounds = [text for word in loop.get("Items", []) for text in self._scope.fields(word)]
+        elif self._scope.arguments is not None:
+            rounds = list(self._scope.arguments)
+        else:
+            rounds = [unknown("$@")]
+        if not all(map(is_known, rounds)):
+            self._note(node, f"is a loop over {name} whose rounds only a run would tell")
+            return self._unknown_rounds(node, lambda: self._scope.assign(name, [unknown(f"${name}")]))
+        left = iter(rounds)
+
+        def next_round() -> bool:
+            value = next(left, None)
+            if value is not None:
+                self._scope.values[name] = [value]
+            return value is not None
+
+        return self._repeat(node, next_round)
+
+    def _arithmetic_holds(self, condition: Node | None) -> bool | None:
+        value = 1 if condition is None else self._scope.arithmetic(condition)
+        return None if value is None else bool(value)
+
+    def _run_while(self, node: Node) -> bool | None:
+        def condition() -> bool | None:
+            truth = self._condition(node["Cond"])
+            return negated(truth) if node.get("Until") else truth
+
+        return self._repeat(node, condition)
+
+    def _repeat(self, node: Node, condition: Callable[[], bool | None], post: Node | None = None) -> bool | None:
+        """Follow the rounds of a loop while its condition is known to hold."""
+        for _ in range(_MOST_ROUNDS):
+            truth = condition()
+            if truth is False:
+                return True
+            if truth is None:
+                self._note(node, "is a loop whose rounds only a run would tell")
+                return self._unknown_rounds(node, lambda: None, condition, post)
+            if not self._round(node):
+                return True
+            if post is not None:
+                self._scope.arithmetic(post)
+        self._note(node, f"is a loop with more than {_MOST_ROUNDS} rounds")
+        return self._unknown_rounds(node, lambda: None, condition, post)
+
+    def _round(self, node: Node) -> bool:
+        """Follow one round; return whether another may follow."""
+        frame = _Frame(kinds=("break", "continue"))
+        self._frames.append(frame)
+        undecided, goes_on = self._undecided, True
+        try:
+            self._run_all(node.get("Do", []))
+        except _Jump as jump:
+            if jump.kind not in frame.kinds:
+                raise
+            if jump.levels > 1:
+                raise _Jump(jump.kind, jump.levels - 1) from None
+            goes_on = jump.kind == "continue"
+        finally:
+            self._frames.pop()
+            self._undecided = undecided
+        if frame.left:
+            self._scope.values = _merged_values([self._scope.values, *frame.left])
+            if goes_on:  # a way may have ended the loop
+                self._unknown_rounds(node, lambda: None)
+                return False
+        return goes_on
+
+    def _unknown_rounds(
+        self,
+        node: Node,
+        prepare: Callable[[], object],
+        condition: Callable[[], bool | None] = lambda: None,
+        post: Node | None = None,
+    ) -> bool | None:
+        """Follow a loop of which nobody knows how often it runs: what its rounds change is not known behind it."""
+
+        def one_round() -> None:
+            prepare()
+            frame = _Frame(kinds=("break", "continue"))
+            self._frames.append(frame)
+            try:
+                self._run_all(node.get("Do", []))
+            except _Jump as jump:
+                if jump.kind not in frame.kinds or jump.levels > 1:
+                    raise
+            finally:
+                self._frames.pop()
+            self._scope.values = _merged_values([self._scope.values, *frame.left])
+            if post is not None:
+                self._scope.arithmetic(post)
+            condition()
+
+        for number in range(4):
+            before, num_commands = self._scope.values, len(self._commands)
+            self._ways(one_round, lambda: None)
+            if number:
+                del self._commands[num_commands:]  # the first round's stand for all
+            if self._scope.values == before:
+                return None
+        self._forget(node)
+        return None
+
+    # ---------------------------------------------------------------- functions
+    def _call(self, name: str, arguments: list[str]) -> bool | None:
+        """Follow a function; its ``local`` variables end with it."""
+        if len(self._frames) >= _DEEPEST_CALL:
+            self._notes[f"{name} calls itself more than {_DEEPEST_CALL} times"] = None
+            self._forget(self._functions[name][0])
+            return None
+        self._called.add(name)
+        body, source = self._functions[name]
+        frame, undecided = _Frame(kinds=("return",)), self._undecided
+        known = all(map(is_known, arguments))
+        before = self._scope.arguments, self._scope.source
+        self._scope.arguments, self._scope.source = (arguments if known else None), source
+        self._frames.append(frame)
+        truth: bool | None = None
+        try:
+            truth = self._run(body)
+        except _Jump as jump:
+            if jump.kind != "return":
+                raise
+        finally:
+            self._frames.pop()
+            self._undecided = undecided
+            self._scope.arguments, self._scope.source = before
+            if frame.left:
+                self._scope.values = _merged_values([self._scope.values, *frame.left])
+            for local, value in frame.locals.items():
+                self._scope.values.pop(local, None)
+                if value is not None:
+                    self._scope.values[local] = value
+        return truth
+
+    def _declare(self, node: Node) -> bool | None:
+        """Follow ``export``, ``local``, ``declare`` and their like."""
+        variant, arguments = node["Variant"]["Value"], node.get("Args", [])
+        options = "".join(self._scope.text(one.get("Value")) for one in arguments if "Name" not in one)
+        function = next((frame for frame in reversed(self._frames) if "return" in frame.kinds), None)
+        is_local = variant in ("local", "declare", "typeset") and "g" not in options and function is not None
+        for one in arguments:
+            if "Name" not in one:
+                continue
+            name = one["Name"]["Value"]
+            if is_local and function is not None and name not in function.locals:
+                function.locals[name] = self._scope.values.get(name)
+                if variant == "local" or "Value" in one or "Array" in one:
+                    self._scope.values.pop(name, None)
+            if one.get("Naked"):
+                continue
+            self._assign(one)
+            if re.search(r"[Ainlu]", options.replace("-", "")):  # associative, integer, reference, another case
+                self._scope.values[name] = [unknown(f"${{{name}}}")]
         return True
 
-    def _of_kind(self, kind: str) -> _Block | None:
-        return self._blocks[-1] if self._blocks and self._blocks[-1].kind == kind else None
+    def _assign(self, node: Node) -> None:
+        """Set a variable, an array or one of its elements."""
+        name = node["Name"]["Value"]
+        append = bool(node.get("Append"))
+        if "Index" in node:
+            self._assign_element(name, node, append=append)
+        elif "Array" in node:
+            items = node["Array"].get("Elems", [])
+            elements = [text for item in items if item.get("Value") for text in self._scope.fields(item["Value"])]
+            if any(item.get("Index") for item in items):
+                self._scope.values[name] = [unknown(f"${{{name}[@]}}")]
+            else:
+                self._scope.assign(name, elements, append=append, array=True)
+        else:
+            self._scope.assign(name, [self._scope.text(node.get("Value"))], append=append)
 
-    def _condition(self, block: _Block, words: list[str], ended_by: str) -> None:
-        if words:
-            value = holds(words, self._scope) if block.outer else False
-            block.condition = _joined(block.condition, block.joined_by, value)
-            block.joined_by = ended_by
+    def _assign_element(self, name: str, node: Node, *, append: bool) -> None:
+        value, at = self._scope.text(node.get("Value")), self._scope.arithmetic(node["Index"])
+        elements = list(self._scope.values.get(name, []))
+        if at is None or not 0 <= at <= len(elements) or not all(map(is_known, elements)):
+            self._scope.values[name] = [unknown(f"${{{name}[@]}}")]
+            return
+        old = elements[at] if append and at < len(elements) else ""
+        elements[at : at + 1] = [old + value]
+        self._scope.assign(name, elements, array=True)
 
     # ---------------------------------------------------------------- commands
-    def _run(self, command: list[Token]) -> None:
-        documents = [token.text for token in command if token.kind is TokenKind.DOCUMENT]
-        rest = self._assign([token for token in command if token.kind is not TokenKind.DOCUMENT])
-        words = tuple(field for token in rest if not token.words for field in self._scope.fields(token.text))
-        if not words or words[0] in _SILENT:
-            return
-        if words[0] in ("source", "."):
-            self._notes[f"{' '.join(words[:2])} is not read"] = None
-        elif words[0] == "unset":
-            for name in words[1:]:
-                self._scope.values.pop(name, None)
-        else:
-            self._follow(words, documents)
+    def _run_call(self, node: Node, redirections: Sequence[Node]) -> bool | None:
+        assignments = node.get("Assigns", [])
+        if not node.get("Args"):
+            for one in assignments:
+                self._assign(one)
+            return None if any(_is_substitution(one) for one in assignments) and self._in_condition else True
+        name = self._scope.text(node["Args"][0])
+        if name in ("[", "test"):
+            words = node["Args"][1 : -1 if name == "[" else None]
+            return holds(self._scope, words)
+        words = [text for word in node["Args"] for text in self._scope.fields(word)]
+        before = self._scope.values
+        if assignments:
+            self._scope.values = dict(before)
+            for one in assignments:
+                self._assign(one)
+            names = [one["Name"]["Value"] for one in assignments]
+            set_here = {name: " ".join(map(plain, self._scope.values.get(name, []))) for name in names}
+            self._assigned_for_command |= set_here
+        try:
+            return self._follow(words, redirections)
+        finally:
+            if assignments:
+                after = self._scope.values
+                self._scope.values = dict(after)
+                for one in assignments:
+                    name = one["Name"]["Value"]
+                    self._scope.values.pop(name, None)
+                    if name in before:
+                        self._scope.values[name] = before[name]
 
-    def _assign(self, command: list[Token]) -> list[Token]:
-        """Take assignments in front of a command, or behind a word that declares; what is left of it."""
-        rest = command
-        declaring = bool(rest) and rest[0].text in _DECLARING
-        rest = rest[declaring:]
-        while rest:
-            token = rest[0]
-            found = _ASSIGNMENT.fullmatch(token.text)
-            if found:
-                array = token.kind is TokenKind.ARRAY
-                elements = (
-                    [f for w in token.words for f in self._scope.fields(w)] if array else [self._scope.text(found[3])]
-                )
-                self._scope.assign(found[1], elements, append=bool(found[2]), array=array)
-            elif not declaring:
-                break
-            rest = rest[1:]
-        return rest
-
-    def _follow(self, words: tuple[str, ...], documents: list[str]) -> None:
-        """A command, or the script that it hands to a shell."""
-        inner = _inner(words)
-        if words[0] in _SHELLS:
-            inner += documents
+    def _follow(self, words: list[str], redirections: Sequence[Node]) -> bool | None:
+        """Follow a command, a function, or a script that is handed to a shell."""
+        while words and words[0] in ("exec", "command", "builtin") and words[1:] and not words[1].startswith("-"):
+            words = words[1:]
+        if not words:
+            return True
+        name, arguments = words[0], words[1:]
+        if name in self._functions:
+            return self._call(name, arguments)
+        if name in _BUILTINS:
+            return _BUILTINS[name](self, arguments)
+        if name in _SILENT:
+            return name != "false"
+        inner = self._nested(words, redirections)
         if not inner or self._depth >= _DEEPEST:
-            self._commands.append(words)
-            return
-        reader = _Reader(self._scope, self._depth + 1)
+            self._record(words)
+            return None
+        self._depth += 1
         for text in inner:
-            reader.read(text)
-        script = reader.script()
-        self._commands.extend(script.commands)
-        self._notes.update(dict.fromkeys(script.notes))
+            if name == "eval":
+                self.read(plain(text))
+            else:
+                self._in_copy(lambda text=text: self.read(plain(text)))  # type: ignore[misc]
+        self._depth -= 1
+        return None
+
+    def _nested(self, words: Sequence[str], redirections: Sequence[Node]) -> list[str]:
+        """Return the scripts that a command hands to a shell."""
+        if words[0] == "eval":
+            return [" ".join(words[1:])]
+        inner = [
+            script
+            for shell, option, script in zip(words, words[1:], words[2:], strict=False)
+            if shell.rpartition("/")[2] in _SHELLS and option in ("-c", "-lc", "-xc", "-ec", "-exc", "-euxc")
+        ]
+        if words[0].rpartition("/")[2] in _SHELLS:
+            inner += [self._document(one) for one in redirections if one.get("Hdoc")]
+        return inner
+
+    def _document(self, redirection: Node) -> str:
+        quoted = any(part["Type"] != "Lit" or "\\" in part["Value"] for part in redirection["Word"]["Parts"])
+        if quoted:
+            return "".join(part.get("Value", "") for part in redirection["Hdoc"]["Parts"])
+        return self._scope.document(redirection["Hdoc"])
+
+    def _record(self, words: Sequence[str]) -> None:
+        if len(self._commands) >= _MOST_COMMANDS:
+            return
+        left_out = tuple(found for word in words for found in re.findall("\1([^\1]*)\1", word) if found)
+        kept = tuple(plain(word) for word in words if plain(word) or is_known(word))
+        self._commands.append(
+            Command(
+                words=kept,
+                variables=_plain_values(self._scope.values) if any(word.startswith("--") for word in kept) else {},
+                left_out=left_out,
+                is_known=all(map(is_known, words)),
+                is_certain=self._undecided == 0,
+            )
+        )
+
+    # ---------------------------------------------------------------- builtins
+    def _unset(self, words: Sequence[str]) -> bool | None:
+        for word in words:
+            name = word.partition("[")[0]
+            if word in self._scope.values:
+                del self._scope.values[word]
+            elif name in self._scope.values:
+                self._scope.values[name] = [unknown(f"${{{name}[@]}}")]
+            elif words[0] == "-f":
+                self._functions.pop(word, None)
+        return True
+
+    def _source(self, words: Sequence[str]) -> bool | None:
+        self._notes[f"source {plain(' '.join(words[:1]))} is not read"] = None
+        return None
+
+    def _read_input(self, words: Sequence[str]) -> bool | None:
+        """Forget the variables that a command's input is put into."""
+        for word in words:
+            if word.isidentifier():
+                self._scope.values[word] = [unknown(f"${word}")]
+        return None
+
+    def _printf(self, words: Sequence[str]) -> bool | None:
+        if words[:1] == ["-v"]:
+            self._read_input(words[1:2])
+        return True
+
+    def _set(self, words: Sequence[str]) -> bool | None:
+        if "--" in words:
+            arguments = list(words[words.index("--") + 1 :])
+            self._scope.arguments = arguments if all(map(is_known, arguments)) else None
+        return True
+
+    def _shift(self, words: Sequence[str]) -> bool | None:
+        count = int(words[0]) if words and words[0].isdecimal() and len(words[0]) < 5 else 1
+        if self._scope.arguments is not None:
+            if count > len(self._scope.arguments):
+                return False
+            self._scope.arguments = self._scope.arguments[count:]
+        return True
+
+    def _jump(self, kind: str, words: Sequence[str]) -> bool | None:
+        levels = int(words[0]) if words and words[0].isdecimal() and 0 < len(words[0]) < 3 else 1
+        if kind in ("break", "continue") and not any(kind in frame.kinds for frame in self._frames):
+            return True
+        raise _Jump(kind, levels if kind in ("break", "continue") else 1)
+
+    # ---------------------------------------------------------------- what is not followed
+    def _forget(self, node: Node) -> None:
+        """Mark every variable that a part of the script may set as not known."""
+        for name in assigned_names(node):
+            self._scope.values[name] = [unknown(f"${name}")]
+
+    def _line(self, node: Node) -> str:
+        return self._scope.written(node).partition("\n")[0].strip()[:60]
+
+    def _note(self, node: Node, what: str) -> None:
+        self._notes[f"`{self._line(node)}` {what}"] = None
 
 
-_KEYWORDS: Mapping[str, Callable[[_Reader, list[Token]], list[Token]]] = {
-    "if": _Reader._if,
-    "then": _Reader._then,
-    "elif": _Reader._elif,
-    "else": _Reader._else,
-    "fi": _Reader._close,
-    "for": _Reader._for,
-    "while": lambda reader, rest: reader._while(),
-    "until": lambda reader, rest: reader._while(),
-    "do": lambda reader, rest: rest,
-    "done": _Reader._close,
-    "case": _Reader._case,
-    "esac": _Reader._close,
-    "{": lambda reader, rest: rest,
-    "}": lambda reader, rest: rest,
-    "time": lambda reader, rest: rest,
-    "exec": lambda reader, rest: rest,
+_BUILTINS: Mapping[str, Callable[[_Reader, Sequence[str]], bool | None]] = {
+    "source": _Reader._source,
+    ".": _Reader._source,
+    "unset": _Reader._unset,
+    "read": _Reader._read_input,
+    "mapfile": _Reader._read_input,
+    "readarray": _Reader._read_input,
+    "getopts": _Reader._read_input,
+    "printf": _Reader._printf,
+    "set": _Reader._set,
+    "shift": _Reader._shift,
+    "exit": lambda reader, words: reader._jump("exit", words),
+    "return": lambda reader, words: reader._jump("return", words),
+    "break": lambda reader, words: reader._jump("break", words),
+    "continue": lambda reader, words: reader._jump("continue", words),
 }
 
 
-def _joined(before: bool | None, by: str, value: bool | None) -> bool | None:
-    """Two parts of a condition, by the operator between them."""
-    if by == "&&":
-        return False if False in (before, value) else None if None in (before, value) else True
-    if by == "||":
-        return True if True in (before, value) else None if None in (before, value) else False
-    return value
+def _merged_values(ends: Sequence[dict[str, Elements]]) -> dict[str, Elements]:
+    """Return the variables after several ways; what these do not agree on is marked."""
+    if len(ends) == 1:
+        return ends[0]
+    names = dict.fromkeys(name for end in ends for name in end)
+    found = {name: merged(name, [end.get(name) for end in ends]) for name in names}
+    return {name: elements for name, elements in found.items() if elements is not None}
 
 
-def _matters(command: list[Token]) -> bool:
-    """Whether a command sets a variable or has flags."""
-    return any(_ASSIGNMENT.match(token.text) or token.text.startswith("--") for token in command)
+def _plain_values(values: Mapping[str, Elements]) -> dict[str, str]:
+    return {name: " ".join(filter(None, map(plain, elements))) for name, elements in values.items()}
 
 
-def _inner(words: tuple[str, ...]) -> list[str]:
-    """Scripts that a command hands to a shell."""
-    if words[0] == "eval":
-        return [" ".join(words[1:])]
-    return [
-        after for shell, option, after in zip(words, words[1:], words[2:], strict=False) if _hands_over(shell, option)
-    ]
+def _is_ordinary(statement: Node) -> bool:
+    """Return whether a statement is a command that scripts expect to succeed, and no test."""
+    command = statement.get("Cmd", {})
+    match command.get("Type"):
+        case "CallExpr":
+            words = command.get("Args", [])
+            first = words[0]["Parts"][0].get("Value", "") if words else ""
+            return first not in ("[", "test", *_PROBES)
+        case "BinaryCmd":
+            return command["Op"] == "&&" and _is_ordinary(command["X"]) and _is_ordinary(command["Y"])
+        case "Subshell" | "Block":
+            return all(map(_is_ordinary, command.get("Stmts", [])))
+        case _:
+            return False
 
 
-def _hands_over(shell: str, option: str) -> bool:
-    return shell.rpartition("/")[2] in _SHELLS and option in ("-c", "-lc", "-xc")
+def _is_substitution(assignment: Node) -> bool:
+    parts = (assignment.get("Value") or {}).get("Parts", [])
+    return any(part["Type"] == "CmdSubst" for part in parts)
 
 
-def _simple_commands(found: Iterator[Token]) -> Iterator[tuple[list[Token], str]]:
-    """Commands between operators, each with the operator that ends it; what is redirected is left out."""
-    command: list[Token] = []
-    before: list[Token] = []
-    redirected = False
-    for token in found:
-        is_operator = token.kind is TokenKind.OPERATOR
-        if is_operator and token.text in _REDIRECTING:
-            redirected = True
-        elif is_operator and not (_in_brackets(command) and token.text != "\n"):
-            yield command, token.text
-            before, command, redirected = command or before, [], False
-        elif token.kind is TokenKind.DOCUMENT:
-            if before and before[0].text in _SHELLS:
-                yield [Token(TokenKind.WORD, "bash"), token], "\n"
-        elif redirected:
-            redirected = False
-        else:
-            command.append(token)
-    yield command, "\n"
-
-
-_REDIRECTING = (">", ">>", "<", "&>", "&>>", ">&", "<&", "<<<")
-
-
-def _in_brackets(command: list[Token]) -> bool:
-    """Whether ``[[`` is open, inside which && and || join conditions of one command."""
-    opened = [token.text for token in command if token.text in ("[[", "]]")]
-    return opened[-1:] == ["[["]
+def _matters(statement: Node) -> bool:
+    """Return whether a statement sets variables or has flags."""
+    return any(True for _ in assigned_names(statement)) or any(
+        node.get("Type") == "Lit" and node.get("Value", "").startswith("--") for node in nodes(statement)
+    )

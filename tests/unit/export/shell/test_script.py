@@ -13,7 +13,7 @@ from autotuner.export.shell.script import Script, read_script
 
 
 def _commands(text: str) -> list[str]:
-    return [" ".join(command) for command in read_script(text).commands]
+    return [" ".join(command.words) for command in read_script(text).commands]
 
 
 def test_variables_are_put_in_with_and_without_braces() -> None:
@@ -31,7 +31,8 @@ def test_a_default_may_set_its_variable() -> None:
 
 def test_what_nothing_sets_stays_as_it_is_written_and_is_named() -> None:
     script = read_script("run --data $DATA --out $1 --host $(hostname)")
-    assert script.commands == (("run", "--data", "$DATA", "--out", "$1", "--host", "$(hostname)"),)
+    assert script.commands[0].words == ("run", "--data", "$DATA", "--out", "$1", "--host", "$(hostname)")
+    assert not script.commands[0].is_known
     assert (script.unset, script.unknown) == (("DATA",), ("$1", "$(hostname)"))
 
 
@@ -46,13 +47,13 @@ def test_arrays_keep_their_elements_and_lose_their_comments() -> None:
     run "${ARGS[@]}"
     run ${ARGS[@]}
     """
-    first, second = read_script(text).commands
+    first, second = (command.words for command in read_script(text).commands)
     assert first == ("run", "--num-layers", "96", "--split", "949,50,1", "--name", "two words")
     assert second[-3:] == ("--name", "two", "words")
 
 
 def test_an_empty_array_is_no_argument_and_an_empty_quote_is_one() -> None:
-    assert read_script('NONE=()\nrun "${NONE[@]}" ${NONE[@]} "" end').commands == (("run", "", "end"),)
+    assert read_script('NONE=()\nrun "${NONE[@]}" ${NONE[@]} "" end').commands[0].words == ("run", "", "end")
 
 
 def test_lines_are_continued_and_operators_end_commands() -> None:
@@ -61,8 +62,7 @@ def test_lines_are_continued_and_operators_end_commands() -> None:
 
 
 def test_a_quoted_line_that_goes_on_is_one_line() -> None:
-    script = read_script('CMD="run --a 1 \\\n  --b 2"\neval $CMD')
-    assert script.commands == (("run", "--a", "1", "--b", "2"),)
+    assert _commands('CMD="run --a 1 \\\n  --b 2"\neval $CMD') == ["run --a 1 --b 2"]
 
 
 def test_sums_of_whole_numbers_are_computed() -> None:
@@ -81,10 +81,44 @@ def test_a_condition_that_the_text_decides_is_followed() -> None:
     assert _commands(text) == ["run --fp8-format hybrid --b"]
 
 
-def test_a_condition_that_a_file_decides_is_left_out_and_said() -> None:
-    script = read_script("if [ -f x ]; then A=--yes; else A=--no; fi\nrun --flag $A")
-    assert script.commands == (("run", "--flag", "$A"),)
-    assert script.notes[0] == "what depends on a condition that only a run decides was left out"
+def test_what_a_file_decides_is_not_known() -> None:
+    [command] = read_script("if [ -f x ]; then A=--yes; else A=--no; fi\nrun --flag $A").commands
+    assert (command.words, command.is_known) == (("run", "--flag", "$A"), False)
+
+
+def test_arguments_that_a_file_decides_are_left_out_and_named() -> None:
+    [command] = read_script('A=(--tp 4)\nif [ -f x ]; then A+=(--load x); fi\nrun "${A[@]}" --end').commands
+    assert (command.words, command.left_out) == (("run", "--tp", "4", "--end"), ("--load x",))
+
+
+def test_a_command_that_a_file_decides_is_not_certain() -> None:
+    commands = read_script("[ -f x ] && run --a\nrun --b").commands
+    assert [(command.words[1], command.is_certain) for command in commands] == [("--a", False), ("--b", True)]
+
+
+def test_a_test_before_an_assignment_decides_it() -> None:
+    text = 'TP=2\n[ -n "$BIG" ] && TP=8\nEXTRA=--fp8\n[ "$BIG" ] && EXTRA=\n[ $TP -eq 2 ] || TP=16\nrun --tp $TP $EXTRA'
+    assert _commands(text) == ["run --tp 2 --fp8"]
+
+
+def test_assignments_in_functions_hold_after_a_call_and_local_ones_do_not() -> None:
+    text = "f() { TP=$1; local PP=4; }\nPP=2\nf 8\nrun --tp $TP --pp $PP"
+    assert _commands(text) == ["run --tp 8 --pp 2"]
+
+
+@pytest.mark.parametrize("text", ["TP=1\n(TP=8)", "TP=1\nTP=8 | cat", "TP=1\nTP=8 &", "TP=1\nbash -c 'TP=8'"])
+def test_assignments_of_a_process_of_its_own_are_lost(text: str) -> None:
+    assert _commands(f"{text}\nrun --tp $TP")[-1] == "run --tp 1"
+
+
+def test_let_and_double_parentheses_set_variables() -> None:
+    text = "let TP=2*4 'PP = TP / 4'\n((N = TP * PP, N++))\nrun $TP $PP $N $((N > 16 ? 1 : 0))"
+    assert _commands(text) == ["run 8 2 17 1"]
+
+
+def test_parts_of_texts_are_cut_and_replaced() -> None:
+    text = "N=llama-8b.json; run ${N%.*} ${N##*.} ${N:6:2} ${N/-/_} ${#N} {1..3} a{x,y}"
+    assert _commands(text) == ["run llama-8b json 8b llama_8b.json 13 1 2 3 ax ay"]
 
 
 def test_a_case_takes_the_first_pattern_that_fits() -> None:
@@ -92,10 +126,21 @@ def test_a_case_takes_the_first_pattern_that_fits() -> None:
     assert _commands(text) == ["run --num-layers 80"]
 
 
-def test_of_a_loop_the_first_round_is_read() -> None:
-    script = read_script("for TP in 2 4; do\n run --tp $TP\ndone\nwhile true; do run --never; done")
-    assert script.commands == (("run", "--tp", "2"),)
-    assert script.notes == ("of the loop over TP the first round is read",)
+def test_every_round_of_a_loop_is_read() -> None:
+    text = "for TP in 2 4; do run --tp $TP; done\nN=0\nwhile [ $N -lt 2 ]; do run --n $N; ((N++)); done"
+    assert _commands(text) == ["run --tp 2", "run --tp 4", "run --n 0", "run --n 1"]
+
+
+def test_what_a_loop_without_a_known_end_changes_is_not_known() -> None:
+    script = read_script("N=1\nfor F in $(ls); do N=$((N+1)); done\nrun --n $N")
+    assert script.commands[-1].words == ("run", "--n", "$N")
+    assert script.notes == (
+        "`for F in $(ls); do N=$((N+1)); done` is a loop over F whose rounds only a run would tell",
+    )
+
+
+def test_a_loop_that_never_ends_is_read() -> None:
+    assert _commands("while true; do run --a; done")[0] == "run --a"
 
 
 @pytest.mark.parametrize(
@@ -119,13 +164,34 @@ def test_exported_variables_and_those_before_a_command_are_known() -> None:
     assert (script.variables.get("A"), script.variables["B"], script.variables["C"]) == (None, "2", "3")
 
 
+def test_a_variable_before_a_command_holds_for_it_alone() -> None:
+    assert _commands("A=1\nA=2 run $A\nrun $A") == ["run 1", "run 1"]
+
+
 def test_a_job_of_slurm_finds_its_nodes_in_variables() -> None:
     text = "#!/bin/bash\n#SBATCH --nodes=16\n#SBATCH --gpus-per-node h100:8\ntorchrun --nnodes $SLURM_NNODES"
     assert _commands(text) == ["torchrun --nnodes 16"]
 
 
-def test_windows_lines_and_quotes_left_open_are_read() -> None:
-    assert _commands("A=1\r\nrun --a $A\r\nrun 'open") == ["run --a 1", "run ope"]
+def test_windows_lines_are_read() -> None:
+    assert _commands("A=1\r\nrun --a $A\r\n") == ["run --a 1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("run --a\nrun 'open", "line 2: reached EOF without closing quote"),
+        ("if true\nrun", "line 1: .* must be followed by `then`"),
+        ("run " + "$(" * 5000, "nested too deep"),
+    ],
+)
+def test_a_text_that_bash_does_not_read_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_script(text)
+
+
+def test_placeholders_are_words() -> None:
+    assert _commands("run --load <path to data> --x <n>") == ["run --load <path to data> --x <n>"]
 
 
 def test_variables_that_double_are_refused() -> None:
@@ -155,4 +221,5 @@ _MORE = ("&& ", "$A ", '"${A[@]}" ', "<<E\n", "E\n", "${A:-", "} ", "eval ", "ba
 
 @given(st.lists(st.sampled_from(_PIECES + _MORE), max_size=30))
 def test_any_order_of_keywords_makes_a_script(pieces: list[str]) -> None:
-    assert isinstance(read_script("".join(pieces)), Script)
+    with suppress(InvalidInput):
+        assert isinstance(read_script("".join(pieces)), Script)
