@@ -132,7 +132,7 @@ def _of_words(words: Sequence[str], script: Script, command: Command | None = No
 def _undecided(command: Command) -> Iterator[str]:
     """Yield what of a command depends on a condition that only a run decides."""
     if not command.is_certain:
-        yield "the command runs only under a condition that only a run decides"
+        yield "the text does not tell whether the command runs"
     for words in dict.fromkeys(command.left_out):
         yield f"{words[:80]} depends on a condition that only a run decides, and was left out"
 

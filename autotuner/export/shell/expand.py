@@ -147,8 +147,11 @@ class Scope:
 
     def assign(self, name: str, elements: Elements, *, append: bool = False, array: bool = False) -> None:
         """Set a variable; ``append`` adds elements to an array and text to a plain variable."""
-        old = self.values.get(name, []) if append else []
-        new = [*old, *elements] if array else ["".join([*old[:1], *elements]), *old[1:]]
+        old = self.values.get(name, [])
+        if array:
+            new = [*old, *elements] if append else elements
+        else:  # of an array, its first element
+            new = ["".join([*old[:1], *elements] if append else elements), *old[1:]]
         if len(new) > _MOST_ELEMENTS or sum(map(len, new)) > _MOST_CHARACTERS:
             raise InvalidInput("config", name, f"is a variable that grows past {_MOST_CHARACTERS} characters")
         self.values[name] = new
@@ -413,7 +416,7 @@ class Scope:
         return name if name.isidentifier() and len(node["X"]["Parts"]) == 1 else None
 
     def _set(self, name: str, value: int | None) -> None:
-        self.values[name] = [unknown(f"${name}") if value is None else str(value)]
+        self.assign(name, [unknown(f"${name}") if value is None else str(value)])
 
     def _counted(self, node: Node) -> int | None:
         name, old = self._target(node), self.arithmetic(node["X"])
@@ -484,9 +487,8 @@ def _stripped(text: str, pattern: str, sign: str) -> str:
 def assigned_names(node: Node) -> Iterator[str]:
     """Yield the variables that a part of a script may set."""
     for one in nodes(node):
-        if ("Name" in one and ("Value" in one or "Array" in one or "Index" in one or one.get("Naked"))) or one.get(
-            "Type"
-        ) == "WordIter":
+        is_assignment = "Name" in one and any(key in one for key in ("Value", "Array", "Index", "Naked"))
+        if is_assignment or one.get("Type") == "WordIter":
             yield one["Name"]["Value"]
         elif one.get("Type") in ("BinaryArithm", "UnaryArithm") and one["X"].get("Type") == "Word":
             name = one["X"]["Parts"][0].get("Value", "")

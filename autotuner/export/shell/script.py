@@ -155,7 +155,9 @@ class _Reader:
         """Follow functions that nothing calls: a fragment of a script may hold nothing else."""
         if not any(any(word.startswith("--") for word in command.words) for command in self._commands):
             for name in [name for name in self._functions if name not in self._called]:
+                self._undecided += 1
                 self._call(name, [])
+                self._undecided -= 1
 
     def script(self) -> Script:
         """Return what was found."""
@@ -382,7 +384,7 @@ class _Reader:
         def next_round() -> bool:
             value = next(left, None)
             if value is not None:
-                self._scope.values[name] = [value]
+                self._scope.assign(name, [value])
             return value is not None
 
         return self._repeat(node, next_round)
