@@ -47,6 +47,9 @@ TRAINER = Registration(
 FINITE = replace(ENDLESS, measured_steps=8, max_measured_steps=8)
 """Goes on for seconds after its first step, and ends by itself."""
 
+PATIENT = replace(ENDLESS, timeout_s=300.0)
+"""Lets torch and torchrun take their time to start on a busy machine."""
+
 OTHER_USER = "nobody"
 
 Act = Callable[[str], object]
@@ -65,18 +68,19 @@ def trial_of(held: HeldEngine, name: str, **changes: object) -> TrialSpec:
     return replace(trial, cluster=held.cluster, **changes)  # type: ignore[arg-type]
 
 
-def run(launcher: EngineLauncher, trial: TrialSpec, act: Act) -> tuple[Outcome, EngineJob]:
+def run(slurm: SlurmCluster, launcher: EngineLauncher, trial: TrialSpec, act: Act) -> tuple[Outcome, EngineJob]:
     """Return the outcome and the last that the trial's watcher heard of its job; nothing of the job is left.
 
-    After a test that killed the controller, Slurm may give a job the number of an older one and cancel it before it
-    begins. The trial is tried again then.
+    After a test that killed the controller, Slurm may give a job the number of an older one, cancel it before it
+    begins and drain its nodes (``Duplicate jobid``). The trial is tried again then.
     """
-    for _ in range(3):
+    for _ in range(5):
         watcher = Acting(act)
         outcome = launcher.run(trial, watcher)
         assert left_over(trial.trial_id) == []
         if watcher.steps:
             break
+        slurm.calm()
     launcher.close()
     return outcome, watcher.jobs[-1]
 
@@ -99,6 +103,7 @@ def assert_interrupted(outcome: Outcome, job: EngineJob, reason: str) -> None:
 
 def test_a_job_that_an_operator_cancels_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
     outcome, job = run(
+        slurm,
         held.launcher(tmp_path),
         trial_of(held, "scancel"),
         lambda number: slurm.run("scancel", number),
@@ -110,8 +115,9 @@ def test_a_trial_of_our_own_decoder_is_interrupted_as_one_of_a_trainer_is(
     held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
     outcome, job = run(
+        slurm,
         held.launcher(tmp_path),
-        spec("decoder", ENDLESS, cluster=held.cluster),
+        spec("decoder", PATIENT, cluster=held.cluster),
         lambda number: slurm.run("scancel", number),
     )
     assert_interrupted(outcome, job, "CANCELLED: not by the autotuner")
@@ -132,7 +138,7 @@ def test_a_job_of_one_user_that_another_user_cancels_is_interrupted(
         slurm.run("scancel", number)
 
     with files_for_all():
-        outcome, job = run(launcher, trial_of(held, "another"), cancel)
+        outcome, job = run(slurm, launcher, trial_of(held, "another"), cancel)
     assert owners == [OTHER_USER]
     assert_interrupted(outcome, job, "CANCELLED: not by the autotuner")
 
@@ -142,6 +148,7 @@ def test_a_job_that_a_higher_partition_preempts_is_interrupted(
 ) -> None:
     urgent = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
     outcome, job = run(
+        slurm,
         held.launcher(tmp_path),
         trial_of(held, "preempted"),
         lambda number: slurm.run("sbatch", *urgent),
@@ -157,13 +164,14 @@ def test_a_job_that_an_operator_requeues_is_interrupted_and_does_not_start_again
         slurm.run("scontrol", "update", f"jobid={number}", "requeue=1")  # the autotuner asks for no requeueing
         slurm.run("scontrol", "requeue", number)
 
-    outcome, job = run(held.launcher(tmp_path), trial_of(held, "requeued"), requeue)
+    outcome, job = run(slurm, held.launcher(tmp_path), trial_of(held, "requeued"), requeue)
     assert_interrupted(outcome, job, "was requeued, and not by the autotuner")
     until("Slurm has no job left", lambda: slurm.jobs("PENDING,RUNNING,COMPLETING") == [])
 
 
 def test_a_job_that_an_operator_suspends_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
     outcome, job = run(
+        slurm,
         held.launcher(tmp_path),
         trial_of(held, "suspended"),
         lambda number: slurm.run("scontrol", "suspend", number),
@@ -173,6 +181,7 @@ def test_a_job_that_an_operator_suspends_is_interrupted(held: HeldEngine, slurm:
 
 def test_a_job_whose_node_is_set_down_is_interrupted(held: HeldEngine, slurm: SlurmCluster, tmp_path: Path) -> None:
     outcome, job = run(
+        slurm,
         held.launcher(tmp_path),
         trial_of(held, "downed"),
         lambda number: slurm.run("scontrol", "update", "nodename=n2", "state=down", "reason=broken"),
@@ -185,6 +194,7 @@ def test_a_job_whose_node_is_drained_runs_to_its_end_and_the_next_one_waits_and_
     held: HeldEngine, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
     outcome, _ = run(
+        slurm,
         held.launcher(tmp_path),
         trial_of(held, "drained", settings=FINITE),
         lambda number: slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=maintenance"),
