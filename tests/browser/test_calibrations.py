@@ -11,6 +11,7 @@ LAYOUT = cpu_layout(tensor_parallel_degree=2)
 
 def test_the_page_says_that_nothing_was_learnt_and_then_what(page: Page, driver: StoreDriver) -> None:
     page.goto("/")
+    page.get_by_text("More", exact=True).click()  # in the head of the page
     page.get_by_role("link", name="Calibrations").click()
     expect(page.get_by_role("heading", name="Nothing learnt yet")).to_be_visible()
     sweep = driver.sweep()
