@@ -80,7 +80,9 @@ def _first(request: Request, app: App, clone: str | None) -> tuple[Given, tuple[
         return Given.of_request(original, app), _not_cloned(original)
     given = Given.of_query(request.query_params.multi_items(), app)
     words, stack = request.query_params.get("layout"), request.query_params.get("stack", _STACK)
-    notes = () if stack == _STACK else (f"Trials run PyTorch itself, or a trainer that is picked here, not {stack}.",)
+    notes: tuple[str, ...] = (
+        () if stack == _STACK else (f"Trials run PyTorch itself, or a trainer that is picked here, not {stack}.",)
+    )
     given, where = _placed(given, app)
     notes += where
     found = read(given, app) if words else None
