@@ -100,7 +100,8 @@ def _placed(given: Given, app: App) -> tuple[Given, tuple[str, ...]]:
     if refusal is None or refusal.field != "cluster":
         return given, ()
     simulated = f"{SIMULATED}/{next(iter(SCENARIOS))}"
-    note = f"Trials are simulated unless you choose under “Trials run on” who runs them: {refusal.rule}."
+    why = refusal.rule.removeprefix("cannot be tried here: ")
+    note = f"Trials are simulated unless you choose under “Trials run on” who runs them: {why}."
     return Given(values={**given.values, "cluster.engine": (simulated,)}), (note,)
 
 
