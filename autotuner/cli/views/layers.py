@@ -42,14 +42,15 @@ def _giving(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _table(report: Mapping[str, Any], value: str, counted: str) -> LayoutTable:
-    rows = [_row(gain, is_first=not number) for number, gain in enumerate(report["gains"])]
+    is_share = value == "expected MFU" or all(gain["value"] <= 1 for gain in report["gains"])
+    rows = [_row(gain, is_first=not number, is_share=is_share) for number, gain in enumerate(report["gains"])]
     return LayoutTable(keys=("up to layer",), heads=("step", value, "gain", counted), rows=rows)
 
 
-def _row(gain: Mapping[str, Any], *, is_first: bool) -> LayoutRow:
+def _row(gain: Mapping[str, Any], *, is_first: bool, is_share: bool) -> LayoutRow:
     cells = (
         format_seconds(gain["step_time_s"]),
-        percent(gain["value"]) if gain["value"] <= 1 else f"{gain['value']:.4g}",
+        percent(gain["value"]) if is_share else f"{gain['value']:.4g}",
         signed(gain["gain"]) if gain["change"] and not is_first else "",
         f"{gain['num_layouts']:,}",
     )
