@@ -16,6 +16,7 @@ __all__ = [
     "TENSOR_RECIPES",
     "gathered_share",
     "gathers_parameters",
+    "is_bf16_on_cores",
     "is_narrow",
     "lays_out_twice",
     "matrix_share",
@@ -34,6 +35,13 @@ BLOCK_RECIPES = (Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
 
 NVFP4_BYTES = 0.5 + 1 / 16
 """What a value takes: 4 bits, and an fp8 scale for every 16 values (arXiv 2509.25149, section 2)."""
+
+
+def is_bf16_on_cores(x: LayoutColumns, job: Job) -> Booleans:
+    """Return the layouts on cores whose products are not in fp32, which MFU on cores is a share of."""
+    accelerator = job.cluster.accelerator
+    found: Booleans = (x.precision != accelerator.reference_precision) & (accelerator.kind == "cpu")
+    return found
 
 
 def is_narrow(x: LayoutColumns) -> Booleans:

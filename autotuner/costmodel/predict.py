@@ -15,14 +15,15 @@ from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.sharding import owned_elements
+from autotuner.costmodel.narrow import is_bf16_on_cores
 from autotuner.costmodel.pipeline.rank_load import ranks_looked_at
 from autotuner.costmodel.sequences import SequenceColumns, with_dealing
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
-from autotuner.costmodel.uncertainty import fit_probability, is_narrow, relative_error
-from autotuner.domain.jobs.calibration import NARROW_PARTS
+from autotuner.costmodel.uncertainty import fit_probability, relative_error
+from autotuner.domain.jobs.calibration import BF16_PARTS
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import Precision
 from autotuner.domain.layouts.layout import Layout
@@ -234,9 +235,9 @@ def _update_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
 
 def _row_factor(x: LayoutColumns, job: Job, part: str) -> float | Floats:
     """How much longer a part of each row takes than on a typical cluster, as far as measured runs told."""
-    if job.calibration is None or part not in NARROW_PARTS or job.calibration.narrow == 1.0:
+    if job.calibration is None or part not in BF16_PARTS or job.calibration.bf16_on_cores == 1.0:
         return _factor(job, part)
-    factors: Floats = _factor(job, part) * np.where(is_narrow(x, job), job.calibration.narrow, 1.0)
+    factors: Floats = _factor(job, part) * np.where(is_bf16_on_cores(x, job), job.calibration.bf16_on_cores, 1.0)
     return factors
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from autotuner.catalog.compared import BITS_8, BITS_16
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.comparison import Familiarity, Where
+from autotuner.costmodel.narrow import is_bf16_on_cores
 from autotuner.costmodel.step.step_time import StepTimeColumns
-from autotuner.domain.jobs.calibration import NARROW, NARROW_PARTS, Calibration
+from autotuner.domain.jobs.calibration import BF16_ON_CORES, BF16_PARTS, Calibration
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.choice import NARROW_PRECISIONS
 
@@ -35,7 +36,6 @@ __all__ = [
     "cluster_deviation",
     "fit_probability",
     "interval_error",
-    "is_narrow",
     "log_variance",
     "part_deviations",
     "part_shares",
@@ -70,18 +70,18 @@ class LayoutErrors:
     Attributes:
         covariance: Of the logarithms of what runs told of the parts and, last, of the whole step; then ``parts`` is
             what a layout's own options leave open beyond that, and ``common`` is 0. None: each is known by itself.
-        narrow: Layouts that the factor of narrow products moves; it stands before that of the whole step. None: none.
+        bf16_on_cores: Layouts that the factor of that name moves; it stands before that of the whole step. None: none.
     """
 
     parts: Mapping[str, float | Floats]
     residual: Floats
     common: float
     covariance: Floats | None = None
-    narrow: Booleans | None = None
+    bf16_on_cores: Booleans | None = None
 
     def moved_by(self, shares: Floats) -> Floats:
         """Return what each factor of the covariance moves in each layout, from the shares of the parts."""
-        rows = np.zeros(len(shares)) if self.narrow is None else self.narrow * (shares @ _NARROWED)
+        rows = np.zeros(len(shares)) if self.bf16_on_cores is None else self.bf16_on_cores * (shares @ _IN_BF16)
         return np.column_stack([shares, rows, np.ones(len(shares))])
 
 
@@ -106,7 +106,7 @@ Products, memory traffic, host, data-parallel communication and optimizer: how f
 catalog/stacks.toml lie apart. Attention: kernels' versions. The others are assumptions.
 """
 
-_NARROWED = np.array([name in NARROW_PARTS for name in PARTS], dtype=np.float64)
+_IN_BF16 = np.array([name in BF16_PARTS for name in PARTS], dtype=np.float64)
 
 RESIDUAL = 0.08
 """Standard deviation of what no part explains and a layout has for itself; replays choose it (docs/sampler.md). For the
@@ -158,15 +158,8 @@ def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
         residual=scale * residual,
         common=0.0,
         covariance=scale**2 * _covariance(job.calibration),
-        narrow=is_narrow(x, job),
+        bf16_on_cores=is_bf16_on_cores(x, job),
     )
-
-
-def is_narrow(x: LayoutColumns, job: Job) -> Booleans:
-    """Return the layouts on cores whose products are not of the reference precision; see ``NARROW``."""
-    accelerator = job.cluster.accelerator
-    narrow: Booleans = (x.precision != accelerator.reference_precision) & (accelerator.kind == "cpu")
-    return narrow
 
 
 def part_deviations(job: Job) -> Mapping[str, float]:
@@ -184,11 +177,11 @@ def _beyond(deviation: float | Floats, known: float) -> Floats:
 
 
 def _covariance(known: Calibration) -> Floats:
-    """Of the logarithms of the factors, by the order of ``PARTS``, then of narrow products and of the whole step."""
+    """Of the logarithms of the factors, by the order of ``PARTS``, then of bf16 on cores and of the whole step."""
     names = (*(one.part for one in known.parts), "")
     deviations = np.array([*(one.deviation for one in known.parts), known.deviation])
     covariance = np.array(known.correlations) * np.outer(deviations, deviations)
-    every = (*PARTS, NARROW, "")
+    every = (*PARTS, BF16_ON_CORES, "")
     places = [every.index(name) for name in names]
     found = np.zeros((len(every), len(every)))
     found[np.ix_(places, places)] = covariance
@@ -258,9 +251,9 @@ def _shared_variance(step_time: StepTimeColumns, error: LayoutErrors) -> Floats:
     covariance, total_s = error.covariance, step_time.total_s
     variance = np.full(total_s.shape, covariance[-1, -1])
     shares = {i: getattr(step_time, name) / total_s for i, name in enumerate(PARTS)}
-    if error.narrow is not None and error.narrow.any():
-        narrowed = np.add.reduce([shares[i] for i, name in enumerate(PARTS) if name in NARROW_PARTS])
-        shares[len(PARTS)] = error.narrow * narrowed
+    if error.bf16_on_cores is not None and error.bf16_on_cores.any():
+        in_bf16 = np.add.reduce([shares[i] for i, name in enumerate(PARTS) if name in BF16_PARTS])
+        shares[len(PARTS)] = error.bf16_on_cores * in_bf16
     present = [number for number, share in shares.items() if share.any()]  # most layouts have no use for half of them
     for number in present:
         row = 2 * covariance[number, -1] + sum(covariance[number, other] * shares[other] for other in present)

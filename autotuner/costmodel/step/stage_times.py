@@ -12,9 +12,11 @@ from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.memory.sharding import owned_elements
+from autotuner.costmodel.narrow import is_bf16_on_cores
 from autotuner.costmodel.pipeline.rank_load import load_of_rank, num_micro_batches, stage_load
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep
+from autotuner.domain.jobs.calibration import BF16_PARTS
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.stages import stages_of_rank
 from autotuner.domain.layouts.choice import P2PTransport
@@ -71,7 +73,7 @@ def stage_times(layout: Layout, job: Job) -> StageTimes:
         rank_of[list(stages_of_rank(layout, rank))] = rank
     part_works = PartWorks.of(x, job)
     works = ModelWork.of(x, job, part_works).on(stage_load(x, job, np.arange(stages), rank_of))
-    passes = works.passes() * (_calibrated_s(works, job) / works.total_s)
+    passes = works.passes() * (_calibrated_s(x, works, job) / works.total_s)
     once = _Once.of(x.take(slice(0, ranks)), job, part_works.on(slice(0, ranks)))
     added_s = once.accumulation_s[rank_of] / layout.virtual_stages_per_rank
     blocks_s, flies_s = _links(layout, job, x, rank_of)
@@ -128,8 +130,11 @@ class _Once:
         )
 
 
-def _calibrated_s(works: Work, job: Job) -> Floats:
+def _calibrated_s(x: LayoutColumns, works: Work, job: Job) -> Floats:
     parts: list[Floats] = [_factor(job, _PART_OF_STEP.get(name, name)) * getattr(works, name) for name in _FACTORED]
+    if job.calibration is not None and is_bf16_on_cores(x, job).all():
+        in_bf16 = [job.calibration.bf16_on_cores if name in BF16_PARTS else 1.0 for name in _FACTORED]
+        parts = [factor * part for factor, part in zip(in_bf16, parts, strict=True)]
     return np.sum(parts, axis=0)  # type: ignore[no-any-return]  # an array of seconds
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from autotuner.domain import check
 from autotuner.errors import InvalidInput
 
-__all__ = ["NARROW", "NARROW_PARTS", "Calibration", "PartFactor"]
+__all__ = ["BF16_ON_CORES", "BF16_PARTS", "Calibration", "PartFactor"]
 
-NARROW = "narrow_products"
-"""Part name of the factor for layouts whose products have another precision than the reference one. It multiplies the
-factors of ``NARROW_PARTS``. Only cores have it: some compute bf16 in units of their own, others emulate it."""
+BF16_ON_CORES = "bf16_on_cores"
+"""Part name of the factor for layouts on cores that multiply in bf16 rather than in the reference precision, fp32. It
+multiplies the factors of ``BF16_PARTS``: some cores compute bf16 in units of their own, others emulate it."""
 
-NARROW_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
+BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
 """Fields of ``StepTime`` that take longer where products do."""
 
 
@@ -22,7 +22,7 @@ class PartFactor:
     """How much longer one part of a step takes here than predicted.
 
     Attributes:
-        part: A field of ``StepTime``, or ``NARROW``.
+        part: A field of ``StepTime``, or ``BF16_ON_CORES``.
         factor: Its time here over that predicted, beside the factor of the whole step.
         deviation: Standard deviation of the factor's logarithm that is left.
     """
@@ -80,9 +80,9 @@ class Calibration:
         return self.factor * self._beside(part)
 
     @property
-    def narrow(self) -> float:
-        """How many times as long ``NARROW_PARTS`` take in another precision than the reference one, beside that."""
-        return self._beside(NARROW)
+    def bf16_on_cores(self) -> float:
+        """How many times as long ``BF16_PARTS`` take on cores in bf16, beside their factors in fp32."""
+        return self._beside(BF16_ON_CORES)
 
     def _beside(self, part: str) -> float:
         return next((one.factor for one in self.parts if one.part == part), 1.0)

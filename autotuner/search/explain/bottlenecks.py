@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from autotuner.domain.jobs.calibration import NARROW
+from autotuner.domain.jobs.calibration import BF16_ON_CORES
 from autotuner.domain.jobs.crossings import Spread, pipeline_crosses, replicate_spreads
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
@@ -41,7 +41,7 @@ PART_WORDS: Mapping[str, str] = {
     "data_communication_s": "data communication",
     "bubble_s": "pipeline bubble",
     "optimizer_s": "optimizer",
-    NARROW: "products of narrow precision",
+    BF16_ON_CORES: "products in bf16",
     "parameters_bytes": "parameters",
     "gradients_bytes": "gradients",
     "optimizer_bytes": "optimizer states",

@@ -19,16 +19,16 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.comparison import Where
+from autotuner.costmodel.narrow import is_bf16_on_cores
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import (
     PARTS,
     TRUST,
     cluster_deviation,
     interval_error,
-    is_narrow,
     part_deviations,
 )
-from autotuner.domain.jobs.calibration import NARROW, NARROW_PARTS
+from autotuner.domain.jobs.calibration import BF16_ON_CORES, BF16_PARTS
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.past_trial import PastTrial
@@ -39,13 +39,13 @@ from autotuner.search.sampler.time_prior import COMMON
 
 __all__ = ["FACTORS", "Factors", "TimedRuns", "factor_deviations"]
 
-FACTORS = (*PARTS, NARROW, COMMON)
+FACTORS = (*PARTS, BF16_ON_CORES, COMMON)
 """Factors of a job, in the order of all that is said of them here."""
 
-_NARROWED = np.array([name in NARROW_PARTS for name in PARTS])
+_IN_BF16 = np.array([name in BF16_PARTS for name in PARTS])
 
-_NARROW, _NARROW_MEASURED = 1.0, 0.3
-"""Deviation of the logarithm of the factor of narrow products on cores: assumptions. A core that emulates bf16 takes
+_EMULATION, _EMULATION_MEASURED = 1.0, 0.3
+"""Deviation of the logarithm of the factor of bf16 on cores: assumptions. A core that emulates bf16 takes
 some thirty times as long as one that has units for it, and the rate of products on the very machine tells most."""
 
 
@@ -76,13 +76,13 @@ class TimedRuns:
         sums: The parts that each observation is the sum of, shape (observations, parts).
         seconds: Measured, by observation; those of one run sum to its step time, but for parts too short to tell.
         own_variance: Of what no factor explains in each observation, in logarithms.
-        narrow: Runs whose products are of another precision than the reference one, on cores.
+        bf16_on_cores: Runs on cores whose products are in bf16.
         deviations: Of the logarithms of the job's factors beforehand, by the order of ``FACTORS``.
     """
 
     step_time_s: Floats
     parts_s: Floats
-    narrow: Booleans
+    bf16_on_cores: Booleans
     runs: Integers
     sums: Booleans
     seconds: Floats
@@ -104,7 +104,7 @@ class TimedRuns:
         return cls(
             step_time_s=np.array([run.step_time_s for run in runs], dtype=np.float64),
             parts_s=np.stack([one.parts_s for one in predicted]),
-            narrow=is_narrow(LayoutColumns.from_layouts([run.layout for run in runs]), job),
+            bf16_on_cores=is_bf16_on_cores(LayoutColumns.from_layouts([run.layout for run in runs]), job),
             runs=np.array([number for number, _ in seen]),
             sums=np.stack([one.sums for _, one in seen]),
             seconds=np.array([one.seconds for _, one in seen]),
@@ -119,12 +119,12 @@ class TimedRuns:
             factors: In standard deviations; the errors are those that a line through this place has at 0.
         """
         logs = self.deviations * factors
-        by_run_s = self.parts_s * np.exp(logs[:-2] + logs[-2] * self.narrow[:, None] * _NARROWED)
+        by_run_s = self.parts_s * np.exp(logs[:-2] + logs[-2] * self.bf16_on_cores[:, None] * _IN_BF16)
         parts_s = self.sums * by_run_s[self.runs]
         total_s = parts_s.sum(axis=1)
         shares = parts_s / total_s[:, None]
-        narrow = self.narrow[self.runs] * (shares @ _NARROWED)
-        loads = np.column_stack([shares, narrow, np.ones(len(self))]) * self.deviations
+        in_bf16 = self.bf16_on_cores[self.runs] * (shares @ _IN_BF16)
+        loads = np.column_stack([shares, in_bf16, np.ones(len(self))]) * self.deviations
         errors = np.log(self.seconds / total_s) - logs[-1]
         return loads, errors + loads @ factors
 
@@ -198,8 +198,10 @@ def _told_apart(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, f
 def factor_deviations(job: Job) -> Floats:
     """The deviation of each factor's logarithm before any trial, by the order of ``FACTORS``."""
     known, accelerator = part_deviations(job), job.cluster.accelerator
-    narrow = (_NARROW_MEASURED if accelerator.peak_is_measured else _NARROW) if accelerator.kind == "cpu" else 0.0
-    return np.array([*(known[name] for name in PARTS), narrow, cluster_deviation(job)])
+    emulation = (
+        (_EMULATION_MEASURED if accelerator.peak_is_measured else _EMULATION) if accelerator.kind == "cpu" else 0.0
+    )
+    return np.array([*(known[name] for name in PARTS), emulation, cluster_deviation(job)])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.calibration import NARROW
+from autotuner.domain.jobs.calibration import BF16_ON_CORES
 from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.jobs.recompute_policy import RecomputePolicy
 from autotuner.domain.jobs.stack import Stack
@@ -31,7 +31,7 @@ def test_every_part_of_a_step_has_a_limit(part: str) -> None:
 
 def test_every_part_of_a_prediction_has_a_name() -> None:
     parts = {f.name for cls in (StepTime, Memory) for f in fields(cls)} - {"worst_stage"}
-    assert PART_WORDS.keys() == parts | {NARROW}
+    assert PART_WORDS.keys() == parts | {BF16_ON_CORES}
 
 
 def test_communication_names_its_ranks_and_the_link_they_cross() -> None:
