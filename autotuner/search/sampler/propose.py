@@ -40,9 +40,10 @@ EVEN_CHANCE = 0.5
 _WORTH_A_LONG_SHOT = WORTHWHILE_GAIN
 """Gain, with the chance to run out of memory counted, from which a long shot may be tried before what will fit."""
 
-_MOST_LOST, _SURE = 0.1, 0.9
+_MOST_LOST, _SURE = 0.05, 0.9
 """Once more than this share of the trials ran out of memory, layouts that will fit are those at least so sure to: the
-beliefs were too hopeful for this job. Constants of the aim that a tenth of a sweep's trials is lost at most."""
+beliefs were too hopeful for this job. The aim is that a tenth of a sweep's trials is lost at most; with a tenth here a
+simulated sweep stays just above it."""
 
 _CAUTION = 10.0
 """Before the first measurement: how many times over a chance to fit below one half counts. The fastest layout that will

@@ -184,7 +184,9 @@ def test_a_long_shot_is_tried_last_of_all_and_says_that_nothing_likelier_is_left
 
 
 @pytest.mark.parametrize(("num_lost", "row"), [(0, 0), (1, 1)])
-def test_once_more_than_a_tenth_of_the_trials_ran_out_of_memory_surer_layouts_go_first(num_lost: int, row: int) -> None:
+def test_once_more_than_a_twentieth_of_the_trials_ran_out_of_memory_surer_layouts_go_first(
+    num_lost: int, row: int
+) -> None:
     times, peaks = np.full(NUM_ROWS, 2.0), np.full(NUM_ROWS, 1e8)
     times[:2], peaks[0], peaks[2] = (2.0, 2.6), 0.96e9, 1.2e9
     evidence = after({3: 2.0, 4: 2.0})
