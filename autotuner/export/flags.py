@@ -26,11 +26,14 @@ class Flags:
 
     Attributes:
         values: By ``canonical`` name; a switch has none.
+        asked: Names that a reader asked for; every other flag is one that it does not use.
     """
 
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def __contains__(self, name: str) -> bool:
+        self.asked.add(canonical(name))
         return canonical(name) in self.values
 
     def __bool__(self) -> bool:
@@ -41,11 +44,17 @@ class Flags:
 
     def text(self, *names: str) -> str | None:
         """The first value of the first of the flags that is there; None: none is, or it has no value."""
+        self.asked.update(map(canonical, names))
         for name in names:
             values = self.values.get(canonical(name))
             if values:
                 return values[0]
         return None
+
+    def words(self, name: str) -> tuple[str, ...] | None:
+        """Return every value of a flag; None: it is not there."""
+        self.asked.add(canonical(name))
+        return self.values.get(canonical(name))
 
     def integer(self, *names: str) -> int | None:
         """A whole number.
@@ -69,6 +78,7 @@ class Flags:
 
     def switch(self, *names: str) -> bool | None:
         """Whether a switch is on; None: it is not there. A word behind it may turn it off (``--bf16 false``)."""
+        self.asked.update(map(canonical, names))
         for name in names:
             if canonical(name) in self.values:
                 values = self.values[canonical(name)]

@@ -76,7 +76,8 @@ class NoteKind(StrEnum):
 
     ASSUMED = "assumed"  # it was not said; this is the trainer's default, or follows from the rest
     CHANGED = "changed"  # a layout cannot say it exactly; this is the nearest
-    IGNORED = "ignored"  # it says nothing of a layout, or nothing that is known
+    IGNORED = "ignored"  # it says nothing of a layout; the detail says why
+    UNKNOWN = "unknown"  # nobody here knows what it means for a layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from autotuner.cli.views.rankings import prediction_table
 
 __all__ = ["compared_view", "imported_view", "next_view"]
 
-_KINDS = ("changed", "assumed", "ignored")
+_KINDS = ("changed", "unknown", "assumed", "ignored")
 """Of notes, in the order in which they matter."""
 
 

@@ -10,7 +10,7 @@ from string import Template
 from autotuner.domain.layouts.choice import Recompute
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
-from autotuner.export.deepspeed.script import Script, script_of
+from autotuner.export.deepspeed.script import Script, as_trainer_says, script_of
 from autotuner.export.deepspeed.understood import Understood, understood
 from autotuner.export.documents import json_document, split_document
 from autotuner.export.keys import flat
@@ -60,7 +60,8 @@ def _merged(config: Mapping[str, object], script: Script) -> dict[str, object]:
 
 
 def _imported(result: Understood, script: Script, *, has_config: bool) -> Imported:
-    layout, notes = result.layout, list(result.notes)
+    layout, said = as_trainer_says(script, result.layout)
+    notes = [*result.notes, *said]
     if script.recomputes:
         layout = replace(layout, recompute=Recompute.FULL)
     if not has_config:

@@ -7,12 +7,15 @@ training/DeepSpeed-SuperOffload), transformers 5.23.0 (training_args.py), Megatr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from autotuner.domain.layouts.layout import Layout
+from autotuner.export.accounted import unread
 from autotuner.export.flags import Flags
 from autotuner.export.launched import Launched, launched
+from autotuner.export.target import Note, NoteKind
 
-__all__ = ["Script", "script_of", "script_of_command"]
+__all__ = ["Script", "as_trainer_says", "script_of", "script_of_command"]
 
 _PATHS: dict[str, tuple[str, ...]] = {
     "zero_optimization.stage": ("zero_stage",),
@@ -51,6 +54,9 @@ class Script:
         recomputes: None: it does not say.
         variables: What it sets, as texts.
         remarks: What of it could not be followed; sentences without full stops.
+        compiles: The Trainer of ``transformers`` compiles the model; None: it does not say.
+        optimizer: The optimizer that this Trainer is told to take; empty: none.
+        unread: Notes of flags that nothing here reads.
     """
 
     config: Mapping[str, object] = field(default_factory=dict)
@@ -61,6 +67,9 @@ class Script:
     model_name: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    compiles: bool | None = None
+    optimizer: str = ""
+    unread: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.config or self.config_file or self.recomputes or self.seq_len or self.model_name)
@@ -82,7 +91,7 @@ def script_of_command(command: Launched) -> Script:
         InvalidInput: A value makes no sense.
     """
     flags = command.arguments
-    return Script(
+    script = Script(
         config=_config(flags),
         config_file=next((name for flag in _CONFIGS if (name := flags.text(flag) or "").endswith(".json")), ""),
         recomputes=flags.switch(*_RECOMPUTES),
@@ -91,7 +100,21 @@ def script_of_command(command: Launched) -> Script:
         model_name=flags.text(*_MODEL) or "",
         variables=command.variables,
         remarks=command.notes,
+        compiles=flags.switch("torch_compile"),
+        optimizer=flags.text("optim") or "",
     )
+    return replace(script, unread=tuple(unread(flags)))
+
+
+def as_trainer_says(script: Script, layout: Layout) -> tuple[Layout, list[Note]]:
+    """Return a layout with what a script tells the Trainer of ``transformers``, and notes of it and of other flags."""
+    notes = list(script.unread)
+    if script.compiles is not None:
+        layout = replace(layout, compiled=script.compiles)
+    if script.optimizer not in ("", "adamw_torch", "adamw_torch_fused"):
+        detail = "another optimizer than AdamW, whose time and states are predicted"
+        notes.append(Note(kind=NoteKind.CHANGED, setting=f"optim: {script.optimizer}"[:60], detail=detail))
+    return layout, notes
 
 
 def _config(flags: Flags) -> dict[str, object]:

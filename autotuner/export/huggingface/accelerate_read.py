@@ -10,7 +10,7 @@ from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
-from autotuner.export.deepspeed.script import Script, script_of_command
+from autotuner.export.deepspeed.script import Script, as_trainer_says, script_of_command
 from autotuner.export.deepspeed.understood import Understood, understood
 from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document
 from autotuner.export.flags import Flags
@@ -143,7 +143,7 @@ def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks
     level, settings = _settings(kind, config, notes)
     known = {key.path for key in keys}
     said = {path: raw for path, raw in settings.items() if path in known and raw is not None}
-    layout = heard(keys, {"mixed_precision": "no", **said}, Layout(shard_level=level))
+    layout = heard(keys, {"mixed_precision": _precision_of_trainer(script), **said}, Layout(shard_level=level))
     layout = _completed(config, layout, script, notes)
     says = any(config.get(f"{PARALLELISM}{name}") is not None for name in ("dp_shard_size", "dp_replicate_size"))
     layout, is_known = on_ranks(layout, num_ranks, notes, says_sizes=says)
@@ -154,6 +154,11 @@ def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks
         global_batch_size=_global_batch(layout, script) if is_known else None,
         notes=(*notes, *_remarks(config, known)),
     )
+
+
+def _precision_of_trainer(script: Script) -> str:
+    """Return the precision that the Trainer's own arguments ask for, where accelerate's configuration has none."""
+    return next((word for word in ("bf16", "fp16") if script.config.get(f"{word}.enabled") is True), "no")
 
 
 def _settings(kind: str, config: Mapping[str, object], notes: list[Note]) -> tuple[ShardLevel, dict[str, object]]:
@@ -220,7 +225,12 @@ def _remarks(config: Mapping[str, object], known: Collection[str]) -> Iterator[N
 
 
 def _imported(result: Understood, script: Script, kind: str) -> Imported:
-    layout, notes = result.layout, list(result.notes)
+    layout, said = as_trainer_says(script, result.layout)
+    notes = [
+        *result.notes,
+        *said,
+        *(Note(kind=NoteKind.IGNORED, setting="script", detail=one) for one in script.remarks),
+    ]
     if script.recomputes:
         layout = replace(layout, recompute=Recompute.FULL)
     elif script.recomputes is None and layout.recompute == Recompute.NONE:

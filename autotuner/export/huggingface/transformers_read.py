@@ -12,6 +12,7 @@ from autotuner.domain.layouts.choice import Recompute, ShardLevel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
+from autotuner.export.accounted import unread
 from autotuner.export.deepspeed.script import Script, script_of_command
 from autotuner.export.deepspeed.understood import understood
 from autotuner.export.documents import json_document, split_document
@@ -35,6 +36,10 @@ _OLDER = {
     "per_gpu_train_batch_size": "per_device_train_batch_size",
 }
 """Names of one argument in several releases."""
+
+
+_HANDLED = (*_OLDER, *_OLDER.values(), "fsdp", "fsdp_config", "deepspeed", "gradient_accumulation_steps", "fp16")
+"""Arguments that are read beside ``KEYS``."""
 
 
 def recognises(text: str) -> bool:
@@ -75,6 +80,9 @@ def read(text: str, num_ranks: int | None) -> Imported:
     layout, known_ranks, global_batch = (
         _by_zero(asked, ranks) if asked.deepspeed is not None else _by_torch(asked, ranks)
     )
+    handled = frozenset((*_HANDLED, *(key.path for key in KEYS)))
+    asked.notes.extend(unread(command.arguments, handled))
+    asked.notes.extend(Note(kind=NoteKind.IGNORED, setting="script", detail=one) for one in command.notes)
     return Imported(
         format=ExportFormat.TRANSFORMERS,
         layout=layout,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autotuner.errors import InvalidInput
+from autotuner.export.shell.script import read_script
 
 __all__ = ["Assigned", "assignments"]
 
@@ -28,11 +29,15 @@ class Assigned:
         values: By the path that is assigned to (``cfg.model.num_layers``), as words; a list has several.
         function: The function whose assignments these are; empty: there is none.
         others: Functions whose assignments were left aside.
+        remarks: Parts of a script that could not be followed; sentences without full stops.
+        is_script: They are arguments of a script's command.
     """
 
     values: Mapping[str, tuple[str, ...]]
     function: str = ""
     others: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    is_script: bool = False
 
 
 def assignments(text: str) -> Assigned:
@@ -48,7 +53,7 @@ def assignments(text: str) -> Assigned:
         raise InvalidInput("config", text[:60], f"has {len(text):,} characters, and {_LARGEST:,} are read at most")
     module = _parsed(text)
     if module is None:
-        return Assigned(values={path: _words(value) for path, value in _OVERRIDE.findall(text)})
+        return _of_script(text) or Assigned(values={path: _words(value) for path, value in _OVERRIDE.findall(text)})
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     found = {name: dict(_of_function(node)) for name, node in functions.items()}
     outside = dict(_of_statements([node for node in module.body if not isinstance(node, ast.FunctionDef)], {}))
@@ -60,6 +65,39 @@ def assignments(text: str) -> Assigned:
         outside |= found[name]
     others = tuple(name for name, values in found.items() if values and name not in (chosen, *called))
     return Assigned(values=outside | found[chosen], function=chosen, others=others)
+
+
+def _of_script(text: str) -> Assigned | None:
+    """Return the overrides that a script's command has; None: the text is no script, or its commands have none."""
+    try:
+        script = read_script(text)
+    except InvalidInput:
+        return None
+    found = [(dict(_overrides(command.words)), command) for command in script.commands]
+    values, command = max(found, key=lambda one: (len(one[0]), one[1].is_certain), default=({}, None))
+    if command is None or not any("." in path for path in values):
+        return None
+    for others, fragment in found:
+        if others and "=" in fragment.words[0]:  # overrides on lines of their own, without a program
+            values |= others
+    unknown = [one for one in script.unknown if any(one in word for word in command.words)]
+    unset = [f"${name}" for name in script.unset if any(re.search(rf"\$\{{?{name}\b", word) for word in command.words)]
+    remarks = [
+        *script.notes,
+        *(f"{one[:80]} depends on a condition that only a run decides" for one in command.left_out),
+    ]
+    if unset:
+        remarks.append(f"nothing sets {', '.join(unset[:8])}")
+    if unknown:
+        remarks.append(f"only a run would tell {', '.join(unknown[:8])}")
+    return Assigned(values=values, remarks=tuple(remarks), is_script=True)
+
+
+def _overrides(words: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for word in words:
+        found = re.fullmatch(r"[+~]{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.*)", word.strip("'\""), re.DOTALL)
+        if found:
+            yield found[1], _words(found[2])
 
 
 def _called(function: ast.FunctionDef) -> set[str]:

@@ -15,6 +15,7 @@ from autotuner.domain.layouts.choice import AttentionKernel
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
+from autotuner.export.accounted import unread
 from autotuner.export.flags import Flags
 from autotuner.export.launched import Launched, launched
 from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
@@ -132,12 +133,15 @@ def _arguments(settings: Settings) -> Iterator[str]:
 # ---------------------------------------------------------------- read
 def _read(text: str, num_ranks: int | None) -> Imported:
     found, command = _settings(text)
+    found = Flags(_of_deepspeed(dict(found.values)))
     reading = Reading(settings=found, asked_ranks=num_ranks, version=_version(found))
     reading.num_ranks = command.num_ranks if command is not None else found.integer("world_size")
     for sentence in command.notes if command is not None else ():
         reading.ignored("script", sentence)
     layout = read_layout(reading)
     _note_others(reading)
+    if command is not None:
+        reading.notes += unread(found)
     return Imported(
         format=ExportFormat.MEGATRON_LM,
         layout=layout.layout,
@@ -152,7 +156,9 @@ def _read(text: str, num_ranks: int | None) -> Imported:
 
 def _spelled(setting: str, *, flags: bool) -> str:
     """A setting as the text has it: by its flag, or by its name."""
-    return f"--{_RENAMED.get(setting, setting.replace('_', '-'))}" if flags and setting != "script" else setting
+    if not flags or setting == "script" or setting.startswith("--"):
+        return setting
+    return f"--{_RENAMED.get(setting, setting.replace('_', '-'))}"
 
 
 _PRINTED = re.compile(r"(?:^|\s|:)(\w+) \.{3,} (.*)$")
@@ -168,6 +174,36 @@ def _settings(text: str) -> tuple[Flags, Launched | None]:
         return Flags(printed), None
     command = launched(text)
     return Flags(dict(_stored(command.arguments))), command
+
+
+def _of_deepspeed(settings: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return settings with those of Megatron-DeepSpeed (its megatron/arguments.py) in Megatron's own words.
+
+    DeepSpeed's stages 1 to 3 share what Megatron's sharding strategies of the same order share.
+
+    Raises:
+        InvalidInput: The stage is none of ZeRO's.
+    """
+    if "deepspeed" not in settings:
+        return settings
+    flags = Flags(settings)
+    stage = flags.number("zero_stage")
+    if stage is not None and stage not in _ZERO_STAGES:
+        raise InvalidInput("zero_stage", stage, "must be 0, 1, 2 or 3", 1)
+    found = {name: values for name, values in settings.items() if name not in ("deepspeed", "zero_stage")}
+    if stage is not None:
+        found |= _ZERO_STAGES[stage]
+    if "ds_sequence_parallel_size" in found:
+        found |= {"context_parallel_size": found.pop("ds_sequence_parallel_size"), "cp_comm_type": ("a2a",)}
+    return found
+
+
+_ZERO_STAGES: dict[float, dict[str, tuple[str, ...]]] = {
+    0: {},
+    1: {"use_distributed_optimizer": ()},
+    2: {"use_megatron_fsdp": (), "data_parallel_sharding_strategy": ("optim_grads",)},
+    3: {"use_megatron_fsdp": (), "data_parallel_sharding_strategy": ("optim_grads_params",)},
+}
 
 
 def _printed(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -99,7 +99,7 @@ def _sequence_parallel(reading: Reading, tensor: int) -> bool:
 
 
 def _exchange(reading: Reading) -> ContextExchange:
-    words = reading.settings.values.get("cp_comm_type") or ("p2p",)
+    words = reading.settings.words("cp_comm_type") or ("p2p",)
     word = words[0].lower()
     if len(set(words)) > 1:
         reading.changed("cp_comm_type", f"layers differ, and a layout has one word for all: {word}")

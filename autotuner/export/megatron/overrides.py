@@ -19,6 +19,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.rules.rule import Rule
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
+from autotuner.export.accounted import unread
 from autotuner.export.flags import Flags
 from autotuner.export.megatron.assignments import Assigned, assignments
 from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
@@ -200,12 +201,17 @@ def _reader(dialect: _Dialect) -> Callable[[str, int | None], Imported]:
             raise InvalidInput("config", text[:60], f"assigns no field that {dialect.format} has")
         reading = Reading(settings=Flags(settings), asked_ranks=num_ranks, version=dialect.version)
         reading.num_ranks = _num_ranks(reading, assigned.function)
+        for remark in assigned.remarks:
+            reading.ignored("script", remark)
         if assigned.others:
             names = ", ".join(assigned.others[:8])
             reading.ignored(assigned.function, f"of several functions this one is read, and not {names}")
         named = _model_name(assigned.function or text)
         known = model_called(named) if named else None
         found = read_layout(reading, known.num_layers if known else None)
+        if assigned.is_script:
+            spelled = {_mapped(path): f"{path}={','.join(words)}" for path, words in assigned.values.items()}
+            reading.notes += unread(reading.settings, _COUNTED, spelled)
         return Imported(
             format=dialect.format,
             layout=found.layout,
@@ -232,6 +238,9 @@ _FROM_CORE = {core: name for name, core in CORE_FIELDS.items()} | {
     "sequence_parallelism": "sequence_parallel",
     "expert_parallelism": "expert_model_parallel_size",
     "devices": "num_gpus_per_node",
+    "activations_checkpoint_granularity": "recompute_granularity",  # NeMo 1 (nlp/modules/common/megatron)
+    "activations_checkpoint_method": "recompute_method",
+    "activations_checkpoint_num_layers": "recompute_num_layers",
 }
 """Names of the namespace for those of recipes."""
 
@@ -270,6 +279,15 @@ def _of_precision(word: str) -> dict[str, tuple[str, ...]]:
     if "16" in name and "bf16" not in name:
         settings |= {"fp16": ("true",), "bf16": ("false",)}
     return settings
+
+
+def _mapped(path: str) -> str:
+    name = path.rpartition(".")[2]
+    return _FROM_CORE.get(name, name)
+
+
+_COUNTED = frozenset((*_RECIPE_DEFAULTS, *_NUMERICS))
+"""Settings that recipes have on, and those that a registered precision stands for."""
 
 
 def _num_ranks(reading: Reading, function: str) -> int | None:

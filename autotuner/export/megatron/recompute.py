@@ -76,7 +76,7 @@ def _recomputed(reading: Reading, layers_of_stage: int | None) -> dict[str, obje
     if granularity not in ("full", "selective"):
         raise InvalidInput("recompute_granularity", granularity, "must be full or selective", "full")
     if granularity == "selective":
-        modules = reading.settings.values.get("recompute_modules") or _DEFAULT_MODULES
+        modules = reading.settings.words("recompute_modules") or _DEFAULT_MODULES
         if modules != _DEFAULT_MODULES:
             reading.changed("recompute_modules", f"which of {', '.join(modules)} run again is said by the stack")
         return {"recompute": Recompute.SELECTIVE}

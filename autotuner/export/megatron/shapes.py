@@ -220,11 +220,11 @@ def _positions(reading: Reading) -> int:
 
 def _read_windows(reading: Reading, num_layers: int) -> tuple[int, int]:
     """Keys of a window, and layers that have it."""
-    text = " ".join(reading.settings.values.get("window_size", ())).strip("()[] ")
+    text = " ".join(reading.settings.words("window_size") or ()).strip("()[] ")
     before = text.replace(",", " ").split()[:1]
     if not before or not before[0].isdecimal() or len(before[0]) > 9:
         return 0, 0
-    frequency = reading.settings.values.get("window_attn_skip_freq")
+    frequency = reading.settings.words("window_attn_skip_freq")
     if not frequency:
         return int(before[0]) + 1, num_layers
     pattern = layer_pattern("window_attn_skip_freq", " ".join(frequency), num_layers, full_every=True)
@@ -268,7 +268,7 @@ def _read_experts(reading: Reading, num_layers: int, ffn_size: int, *, bias: boo
 
 def _dense_layers(reading: Reading, num_layers: int) -> tuple[int, int]:
     """Leading dense layers, and every how many layers behind them one is sparse."""
-    frequency = " ".join(reading.settings.values.get("moe_layer_freq", ("1",)))
+    frequency = " ".join(reading.settings.words("moe_layer_freq") or ("1",))
     pattern = layer_pattern("moe_layer_freq", frequency, num_layers)
     leading = pattern.index(1) if 1 in pattern else num_layers
     second = pattern.index(1, leading + 1) if pattern.count(1) > 1 else leading + 1

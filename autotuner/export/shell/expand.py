@@ -133,7 +133,7 @@ class Scope:
 
     Attributes:
         values: Elements of a variable; a plain one has one.
-        arguments: Of the function that is read; None: those of the script, which nobody knows.
+        arguments: Of the function that is read, with marks; None: those of the script, which nobody knows.
         unset: Names that were asked for and that nothing sets.
         unknowns: Expansions that only a run would tell, as they are written.
         source: The text that is read, in UTF-8: nodes name its bytes.
@@ -316,7 +316,9 @@ class Scope:
             return self.arguments
         if name.isdecimal():
             at = int(name[:4])
-            return None if self.arguments is None or at == 0 else self.arguments[at - 1 : at] or [""]
+            if self.arguments is None or at == 0 or not all(map(is_known, self.arguments[: at - 1])):
+                return None  # an argument before it may be several
+            return self.arguments[at - 1 : at] or [""]
         values = self.values.get(name)
         if values is None or index in ("@", "*"):
             return values

@@ -484,9 +484,8 @@ class _Reader:
         self._called.add(name)
         body, source = self._functions[name]
         frame, undecided = _Frame(kinds=("return",)), self._undecided
-        known = all(map(is_known, arguments))
         before = self._scope.arguments, self._scope.source
-        self._scope.arguments, self._scope.source = (arguments if known else None), source
+        self._scope.arguments, self._scope.source = arguments, source
         self._frames.append(frame)
         truth: bool | None = None
         try:
@@ -676,12 +675,15 @@ class _Reader:
     def _set(self, words: Sequence[str]) -> bool | None:
         if "--" in words:
             arguments = list(words[words.index("--") + 1 :])
-            self._scope.arguments = arguments if all(map(is_known, arguments)) else None
+            self._scope.arguments = arguments
         return True
 
     def _shift(self, words: Sequence[str]) -> bool | None:
         count = int(words[0]) if words and words[0].isdecimal() and len(words[0]) < 5 else 1
         if self._scope.arguments is not None:
+            if not all(map(is_known, self._scope.arguments[:count])):
+                self._scope.arguments = None
+                return None
             if count > len(self._scope.arguments):
                 return False
             self._scope.arguments = self._scope.arguments[count:]

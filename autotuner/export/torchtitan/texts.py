@@ -46,6 +46,10 @@ _FLAG = re.compile(r"(?:^|\s)--[A-Za-z]")
 _SUBCOMMAND = re.compile(r"[a-z]+[-_][a-z]+:[a-z]")
 _PRINTED = re.compile(r'\{\s{0,20}"job"\s{0,20}:\s{0,20}\{')
 _COMMAND = re.compile(r"\s*(--\w|(?:\w+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|exec|\S*run_train\.sh)\b)")
+_OF_SHELL = re.compile(
+    r"#!|#SBATCH|\s*(?:[A-Z_][A-Z0-9_]*\+?=|[A-Z]+$|(?:set|export|if|for|while|case|cd|source|cat|sbatch|module|mkdir|echo)\s)"
+)
+"""Lines that begin a script beside tables; TOML sets small names, and has blanks where a shell has none."""
 
 
 def is_job_file(text: str) -> bool:
@@ -115,14 +119,18 @@ def flattened(document: Mapping[str, object]) -> dict[str, object]:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Tables, and commands: lines that begin as one does, with those that they are continued on."""
+    """Return the tables and the commands of a text.
+
+    Commands are lines that begin as one does, with those that they are continued on. A script ends at the next table.
+    """
     if not _TABLE.search(text):
         return ("", text) if _FLAG.search(text) else (text, "")
     parts: tuple[list[str], list[str]] = ([], [])
-    is_command = False
+    is_command = is_script = False
     for line in text.splitlines():
+        is_script = (is_script or bool(_OF_SHELL.match(line))) and not _TABLE.match(line)
         is_command = bool(_COMMAND.match(line)) or (is_command and bool(parts[1]) and parts[1][-1].endswith("\\"))
-        parts[is_command].append(line)
+        parts[is_command or is_script].append(line)
     return "\n".join(parts[0]), "\n".join(parts[1])
 
 
