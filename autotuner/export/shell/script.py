@@ -136,6 +136,7 @@ class _Reader:
         self._called: set[str] = set()
         self._frames: list[_Frame] = []
         self._assigned_for_command: dict[str, str] = {}
+        self._in_function = 0
 
     def read(self, text: str) -> None:
         """Follow every statement of a script."""
@@ -487,6 +488,7 @@ class _Reader:
         before = self._scope.arguments, self._scope.source
         self._scope.arguments, self._scope.source = arguments, source
         self._frames.append(frame)
+        self._in_function += 1
         truth: bool | None = None
         try:
             truth = self._run(body)
@@ -494,6 +496,7 @@ class _Reader:
             if jump.kind != "return":
                 raise
         finally:
+            self._in_function -= 1
             self._frames.pop()
             self._undecided = undecided
             self._scope.arguments, self._scope.source = before
@@ -693,6 +696,8 @@ class _Reader:
         levels = int(words[0]) if words and words[0].isdecimal() and 0 < len(words[0]) < 3 else 1
         if kind in ("break", "continue") and not any(kind in frame.kinds for frame in self._frames):
             return True
+        if kind == "return" and not self._in_function:
+            return False  # bash refuses it there, and goes on
         raise _Jump(kind, levels if kind in ("break", "continue") else 1)
 
     # ---------------------------------------------------------------- what is not followed
