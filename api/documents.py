@@ -26,6 +26,7 @@ __all__ = [
     "MAX_NAME",
     "MAX_TEXT",
     "OBJECT",
+    "ONE_LINE",
     "TAGS",
     "Described",
     "Document",
@@ -50,6 +51,9 @@ MAX_TEXT = 10_000
 
 MAX_WORDS = 1000
 """Characters of a value that is written in words; a layout that sets every option has half as many."""
+
+ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
+"""Neither line breaks nor what a terminal obeys, nor what turns the order of letters around: others will read it."""
 
 _STORABLE_TEXT = "^[^\\x00]*$"
 """PostgreSQL stores no NUL."""
@@ -217,7 +221,7 @@ def _strict(node: Any, name: str, definitions: Mapping[str, Any]) -> Any:
         case {"type": "float"}:
             return {"ge": -_MAX_FLOAT, "le": _MAX_FLOAT, **node, "strict": True, "allow_inf_nan": False}
         case {"type": "str"} if name == "name":
-            return {"pattern": _STORABLE_TEXT, "max_length": MAX_NAME, **node, "strict": True}
+            return {"pattern": ONE_LINE, "max_length": MAX_NAME, **node, "strict": True}
         case {"type": "str"}:
             bounds = {} if "max_length" in node else {"max_length": MAX_TEXT, "metadata": _without_bound(node)}
             return {"pattern": _STORABLE_TEXT, **node, **bounds, "strict": True}

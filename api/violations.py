@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from typing import Any, get_args, get_type_hints
 
-from api.documents import OBJECT, TAGS, GivenFields
+from api.documents import MAX_NAME, OBJECT, ONE_LINE, TAGS, GivenFields
 from autotuner.domain.wire import to_dict
 from autotuner.errors import InvalidInput, quoted
 
@@ -92,6 +93,8 @@ def _violation(item: Mapping[str, Any], body: Any) -> Violation:
         rule = "must be a name or an object"
     if kind == "string_pattern_mismatch" and "\0" in item["input"]:
         rule = _RULES["string_unicode"]
+    elif kind == "string_pattern_mismatch" and ctx["pattern"] == ONE_LINE:
+        return violation(field, item["input"], "must be one line without control characters", _one_line(item["input"]))
     if isinstance(item["input"], bytes):
         return violation(field, "bytes", "must be sent with the header Content-Type: application/json")
     return violation(field, None if kind == "missing" else item["input"], rule, _nearest(kind, ctx, item["input"]))
@@ -101,6 +104,10 @@ def _nearest(kind: str, ctx: Mapping[str, Any], value: object) -> object:
     if kind == "one_of":
         return _near(value, ctx["words"].split(", "))
     return next((ctx[name] for name in ("ge", "le") if name in ctx), None)
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if re.fullmatch(ONE_LINE, letter) else " " for letter in text[:MAX_NAME]).split())
 
 
 def _near(word: object, known: Sequence[str]) -> str | None:

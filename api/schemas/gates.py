@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
+from api.documents import ONE_LINE
 from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
 from autotuner.domain.layouts.layout import Layout
@@ -44,7 +45,7 @@ class GateCreate(SweepCreate):
     baseline: Annotated[str, Field(pattern=_NAME)] = "main"
     sets_baseline: bool = False
     test: SequentialTest = field(default_factory=SequentialTest)
-    software: Annotated[str, Field(max_length=500)] = ""
+    software: Annotated[str, Field(max_length=500, pattern=ONE_LINE)] = ""
     reuses: bool = True
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from autotuner.cli.client import Client, connect
+from autotuner.cli.console import PlainConsole
 from autotuner.cli.follow import follow
 from autotuner.cli.patience import patiently
 from autotuner.cli.said_layout import is_configuration, ranks_of, said_layout
@@ -32,7 +33,7 @@ def run_gate(
         layout: As the caller wrote it; None: the best is searched.
         quiet: Whether nothing is said while it runs.
     """
-    console = Console(stderr=True, quiet=quiet, markup=False)
+    console = PlainConsole(stderr=True, quiet=quiet)
     with connect(server, num_workers=1) as client, terminable():
         gate = client.post("/gates", body | _layout(client, cluster, layout, console))
         try:

@@ -91,11 +91,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:
-        from rich.console import Console
         from rich.text import Text
 
+        from autotuner.cli.console import PlainConsole
+
         text = Text.assemble(("error", "bold red"), f": {error}")
-        Console(stderr=True).print(text, soft_wrap=True)
+        PlainConsole(stderr=True).print(text, soft_wrap=True)
         sys.exit(_exit_code(error))
 
 

@@ -53,6 +53,17 @@ def test_an_unknown_field_is_refused_with_the_field_that_was_meant(client: httpx
     assert (found["field"], found["nearest"]) == ("bugdet", "budget")
 
 
+@pytest.mark.parametrize("bad", ["\x1b]0;x\x07", "\n", "\u2028", "\u202e", "\x9b31m"])
+def test_a_name_that_others_read_is_one_line_without_control_characters(client: httpx.Client, bad: str) -> None:
+    for wrong in ({"name": f"a{bad}b"}, {"model": BODY["model"] | {"name": f"a{bad}b"}}):
+        found = problem(client.post("/sweeps", json=BODY | wrong), 422, "invalid-input")
+        assert found["field"].endswith("name")
+        assert found["rule"] == "must be one line without control characters"
+        assert found["nearest"].startswith("a ")
+    gate = BODY | {"software": f"a{bad}b"}
+    assert problem(client.post("/gates", json=gate), 422, "invalid-input")["field"] == "software"
+
+
 def test_a_missing_field_is_named(client: httpx.Client) -> None:
     found = problem(client.post("/sweeps", json={"model": "llama-3-8b", "cluster": "h100:8"}), 422, "invalid-input")
     assert (found["field"], found["rule"]) == ("workload", "is required")

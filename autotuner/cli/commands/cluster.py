@@ -200,10 +200,8 @@ def check(
     It goes on where nobody watches, if a service runs it; asked again meanwhile, the command watches the same check.
     Exit code 6: it failed or was cancelled, and its last line says why.
     """
-    from rich.console import Console
-
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import PlainConsole, console, print_json
     from autotuner.cli.follow_check import follow_check
 
     body = {"num_nodes": nodes, "max_queued_s": 60 * max_minutes_queued, "quick": quick, "links": links}
@@ -217,7 +215,7 @@ def check(
         if cancel:
             found = client.post(f"/checks/{found['id']}/cancel")
         if wait or cancel:
-            found = follow_check(client, found["id"], Console(stderr=True, quiet=as_json, markup=False))
+            found = follow_check(client, found["id"], PlainConsole(stderr=True, quiet=as_json))
     if as_json:
         print_json(found)
     elif not wait and not cancel:

@@ -158,11 +158,10 @@ def _ended(client: Client, study_id: str, *, quiet: bool) -> dict[str, Any]:
     """The study once it is finished, with a line for each candidate that ended meanwhile."""
     import time
 
-    from rich.console import Console
-
+    from autotuner.cli.console import PlainConsole
     from autotuner.cli.views.optimizer_studies import trial_said
 
-    told, lines = 0, Console(stderr=True, quiet=quiet, markup=False)
+    told, lines = 0, PlainConsole(stderr=True, quiet=quiet)
     while True:
         study: dict[str, Any] = client.get(f"/optimizer-studies/{study_id}")
         ended = [trial for trial in study["trials"] if trial["finished_at"] is not None]

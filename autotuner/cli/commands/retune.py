@@ -197,17 +197,15 @@ def run(
 
     Exit code 8: the layout in use has become slower; 6: it could not run.
     """
-    from rich.console import Console
-
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import PlainConsole, console, print_json
     from autotuner.cli.follow import follow
     from autotuner.cli.views.retunes import outcome_view
 
     with connect(server, num_workers=1 if wait else 0) as client:
         begun = client.post(f"/retunes/{name}/runs")
         if wait:
-            follow(client, begun["sweep_id"], Console(stderr=True, quiet=as_json, markup=False))
+            follow(client, begun["sweep_id"], PlainConsole(stderr=True, quiet=as_json))
             begun = _concluded(client, begun["id"])
     if as_json:
         print_json(begun)

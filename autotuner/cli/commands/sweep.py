@@ -239,9 +239,7 @@ def see_through(client: Client, sweep: dict[str, Any], *, wait: bool, as_json: b
         as_json: Print JSON, nothing else.
         after: Number of the last event that is not to be told.
     """
-    from rich.console import Console
-
-    from autotuner.cli.console import console, print_json
+    from autotuner.cli.console import PlainConsole, console, print_json
     from autotuner.cli.follow import follow
     from autotuner.cli.signals import terminable
 
@@ -253,7 +251,7 @@ def see_through(client: Client, sweep: dict[str, Any], *, wait: bool, as_json: b
         return None
     try:
         with terminable():
-            ended = follow(client, sweep["id"], Console(stderr=True, quiet=as_json, markup=False), after=after)
+            ended = follow(client, sweep["id"], PlainConsole(stderr=True, quiet=as_json), after=after)
     except KeyboardInterrupt:
         if as_json:  # a program that ends us still learns which sweep it was, and how far it came
             _show(client, sweep["id"], as_json=True)

@@ -23,6 +23,18 @@ def test_what_is_piped_keeps_to_the_columns_that_the_environment_names(
     assert widest_line(capsys) == 72
 
 
+def test_control_characters_of_a_name_are_spelt_out_and_colours_stay(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
+    table = plain_table("name")
+    table.add_row("a\x1b]0;owned\x9b31m\u202eb")
+    console().print(table, style="red")
+    printed = capsys.readouterr().out
+    assert r"a\x1b]0;owned\x9b31m\u202eb" in printed
+    assert "\x1b[31m" in printed
+
+
 def test_a_status_is_seen_on_a_terminal_with_its_brackets(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
