@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from os.path import isfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.length_lines import read_lengths
@@ -23,6 +23,7 @@ from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster
 
 __all__ = [
+    "MAX_CHARACTERS",
     "cluster_name",
     "for_service",
     "job_body",
@@ -32,6 +33,7 @@ __all__ = [
     "read_fault_trace",
     "read_link_health",
     "read_model",
+    "read_open",
     "read_optimizer_space",
     "read_phases_of",
     "read_sequence_lengths",
@@ -40,6 +42,9 @@ __all__ = [
     "read_trial_settings",
     "the_cluster",
 ]
+
+MAX_CHARACTERS = 2_000_000
+"""Of a file: a service takes no longer body."""
 
 
 def read_model(text: str) -> TransformerSpec:
@@ -104,7 +109,7 @@ def read_fault_trace(text: str | None, num_steps: int | None) -> dict[str, Any] 
         if num_steps is not None:
             raise InvalidInput("--fault-steps", num_steps, "is the length of a trace that --fault-trace gives")
         return None
-    lines = _text(text, "fault_trace") if isfile(text) else text.replace("|", "\n")
+    lines = read_text(text, "fault_trace") if isfile(text) else text.replace("|", "\n")
     trace: dict[str, Any] = to_dict(FaultTrace.parse(lines, num_steps=num_steps))
     return trace
 
@@ -118,13 +123,27 @@ def read_document(path: str, field: str) -> dict[str, Any]:
     return _document(path, field)
 
 
-def read_text(path: str, field: str) -> str:
-    """The text of a file.
+def read_text(path: str, field: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """Return the text of a file.
 
     Raises:
-        InvalidInput: There is no such file, or it is no text.
+        InvalidInput: There is no such file, it is no text, or it is longer than ``MAX_CHARACTERS``.
     """
-    return _text(path, field)
+    try:
+        with Path(path).open(encoding=encoding, errors=errors) as file:
+            return read_open(file, path, field)
+    except OSError as error:
+        raise InvalidInput(field, path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(field, path, f"cannot be read: {error}") from error
+
+
+def read_open(file: TextIO, path: str, field: str) -> str:
+    """Return the text of an open file, such as standard input; errors as of ``read_text``."""
+    text = file.read(MAX_CHARACTERS + 1)
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidInput(field, path, f"must have {MAX_CHARACTERS:,} characters or fewer")
+    return text
 
 
 def job_body(
@@ -151,7 +170,7 @@ def read_link_health(text: str) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: A line says no link, with the line, or the file cannot be read.
     """
-    said = _text(text, "link_health") if isfile(text) else text
+    said = read_text(text, "link_health") if isfile(text) else text
     return [without_defaults(link) for link in read_links(said)]
 
 
@@ -161,7 +180,7 @@ def read_sequence_lengths(text: str) -> dict[str, Any]:
     Raises:
         InvalidInput: A part says no length, with that part, or the file cannot be read.
     """
-    lengths: dict[str, Any] = to_dict(read_lengths(_text(text, "lengths") if isfile(text) else text))
+    lengths: dict[str, Any] = to_dict(read_lengths(read_text(text, "lengths") if isfile(text) else text))
     return lengths
 
 
@@ -171,7 +190,7 @@ def read_phases_of(text: str) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: A line says no phase, with the line; nothing is said; or the file cannot be read.
     """
-    phases = read_phases(_text(text, "phases") if isfile(text) else text)
+    phases = read_phases(read_text(text, "phases") if isfile(text) else text)
     if not phases:
         raise InvalidInput(
             "--phases", text[:60], "must say one phase or more", "main: 95 % | long: 5 %; seq_len 131072"
@@ -217,16 +236,7 @@ def _is_file(text: str) -> bool:
 
 
 def _document(path: str, field: str) -> dict[str, Any]:
-    return _parsed(_text(path, field), field)
-
-
-def _text(path: str, field: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError as error:
-        raise InvalidInput(field, path, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(field, path, f"cannot be read: {error}") from error
+    return _parsed(read_text(path, field), field)
 
 
 def _parsed(text: str, field: str) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
+from autotuner.cli.inputs import read_text
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.layouts.words import fields_said
 from autotuner.domain.wire import from_dict
@@ -24,7 +24,7 @@ def read_layout(text: str) -> dict[str, Any]:
     """
     is_file = text.endswith(".json")
     if is_file or text.lstrip().startswith("{"):
-        return _document(_read(text) if is_file else text)
+        return _document(read_text(text, "layout") if is_file else text)
     return fields_said(text)
 
 
@@ -35,12 +35,3 @@ def _document(text: str) -> dict[str, Any]:
         raise InvalidInput("layout", text[:60], f"must be words or JSON ({error})") from error
     from_dict(Layout, document, "layout")
     return document  # type: ignore[no-any-return]  # from_dict refuses what is no object
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError as error:
-        raise InvalidInput("layout", path, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput("layout", path, f"cannot be read: {error}") from error

@@ -7,10 +7,9 @@ import json
 import math
 from collections.abc import Mapping
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
-from autotuner.cli.inputs import for_service
+from autotuner.cli.inputs import for_service, read_text
 from autotuner.cli.layout_text import read_layout
 from autotuner.errors import InvalidInput
 
@@ -34,10 +33,7 @@ def read_measured(path: str | None, workload: Mapping[str, int]) -> dict[str, An
     """
     if path is None:
         return {}
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("measured", path, f"cannot be read ({error})") from error
+    text = read_text(path, "measured", encoding="utf-8-sig")
     rows = _json(text, path) if path.endswith(".json") else list(csv.DictReader(StringIO(text, newline="")))
     return {"measured": [_run(row, f"measured.{number}", workload) for number, row in enumerate(rows)]}
 

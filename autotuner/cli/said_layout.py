@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os.path import isfile
-from pathlib import Path
 from typing import Any
 
 from autotuner.cli.client import Client
-from autotuner.cli.inputs import for_service
+from autotuner.cli.inputs import for_service, read_text
 from autotuner.cli.layout_text import read_layout
 from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.wire import from_dict, to_dict
-from autotuner.errors import InvalidInput
 
 __all__ = ["SaidLayout", "is_configuration", "ranks_of", "said_layout"]
 
@@ -55,10 +53,7 @@ def _configured(path: str, num_ranks: int | None) -> SaidLayout:
     from autotuner.export.registry import read
     from autotuner.export.target import NoteKind
 
-    try:
-        found = read(Path(path).read_text(encoding="utf-8", errors="replace"), num_ranks=num_ranks)
-    except OSError as error:
-        raise InvalidInput("layout", path, f"cannot be read: {error.strerror}") from error
+    found = read(read_text(path, "layout", errors="replace"), num_ranks=num_ranks)
     telling = [note for note in found.notes if note.kind is not NoteKind.IGNORED]
     return SaidLayout(
         layout=found.layout, notes=tuple(f"{note.kind} of {path}, {note.setting}: {note.detail}" for note in telling)

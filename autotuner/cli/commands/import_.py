@@ -20,7 +20,6 @@ from autotuner.cli.options import (
     OptionalStack,
     Server,
 )
-from autotuner.errors import InvalidInput
 
 __all__ = ["import_"]
 
@@ -87,15 +86,14 @@ def import_(
 
 def _text(config: Sequence[str]) -> str:
     """What is to be read: of standard input, of a file, or the words themselves where they are flags."""
+    from autotuner.cli.inputs import read_open, read_text
+
     if config == ["-"]:
-        return sys.stdin.read()
+        return read_open(sys.stdin, "-", "config")
     first = config[0]
     if len(config) > 1 or not (isfile(first) or _is_name(first)):
         return first if len(config) == 1 else shlex.join(config)
-    try:
-        return Path(first).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InvalidInput("config", first, f"cannot be read: {error.strerror}") from error
+    return read_text(first, "config", errors="replace")
 
 
 def _is_name(word: str) -> bool:

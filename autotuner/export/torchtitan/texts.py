@@ -118,6 +118,13 @@ def flattened(document: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
+_MAX_PARTS = 32
+"""Of a dotted key; torchtitan's have four, and what a long one costs grows with its square."""
+
+_PIECES, _DOT = re.compile(r"[=,{}\[\]\n]"), re.compile(r"[^.\s]\s*\.")
+"""What ends a key, and a dot behind a part of one."""
+
+
 def _parts(text: str) -> tuple[str, str]:
     """Return the tables and the commands of a text.
 
@@ -135,6 +142,8 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def _toml(text: str) -> Mapping[str, object]:
+    if any(len(_DOT.findall(piece)) >= _MAX_PARTS for piece in _PIECES.split(text)):
+        raise InvalidInput("config", text[:60], f"must have keys of at most {_MAX_PARTS} parts between dots")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # its integers may have too many digits, which is no error of its own

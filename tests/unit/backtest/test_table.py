@@ -149,6 +149,11 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(path: Path) -> None:
         read_table(path)
 
 
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="must have 20,000,000 characters or fewer"):
+        read_table(Path("/dev/zero"))
+
+
 def test_text_that_is_no_csv_is_refused_with_the_line(path: Path) -> None:
     huge = 200_000 * "x"  # longer than Python's reader allows a cell to be
     path.write_text(f"{','.join(REQUIRED_COLUMNS)}\n{huge}\n", encoding="utf-8")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.cli.inputs import read_text
+from autotuner.errors import InvalidInput
 from tests.unit.cli.command_line import JOB, CommandLine
 
 LAYOUT = "fsdp8 tp8 mb1 sp recompute-full flash bf16"
@@ -34,6 +36,11 @@ def test_a_script_is_read_as_the_layout_with_its_model_and_job(cli: CommandLine,
 def test_a_configuration_may_come_from_a_pipe(cli: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(script.read_text()))
     assert cli.run_json("import", "-") == cli.run_json("import", str(script))
+
+
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="config = '/dev/zero': must have 2,000,000 characters or fewer"):
+        read_text("/dev/zero", "config")
 
 
 def test_the_model_of_a_configuration_can_be_kept_as_a_file(cli: CommandLine, script: Path) -> None:

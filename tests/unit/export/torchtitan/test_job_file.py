@@ -308,3 +308,9 @@ def test_torchtitan_s_files_and_commands_are_recognised() -> None:
 def test_catalog_names_of_flavors_have_the_shapes_of_plain_llama_3() -> None:
     for plain, later in (("llama-3-8b", "llama-3.1-8b"), ("llama-3-70b", "llama-3.1-70b")):
         assert replace(load_model(plain), name="") == replace(load_model(later), name="")
+
+
+@pytest.mark.parametrize("key", [f"{'a.' * 40_000}a = 1", f"[{'a .' * 40_000}a]", f"x = {{ {'a.' * 40_000}a = 1 }}"])
+def test_a_key_of_very_many_parts_is_refused_before_it_is_parsed(key: str) -> None:
+    with pytest.raises(InvalidInput, match="keys of at most 32 parts"):
+        read(f"[training]\nsteps = 1\n{key}\n", "torchtitan", 8)
