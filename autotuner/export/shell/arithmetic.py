@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 __all__ = ["binary", "whole_number"]
 
@@ -43,7 +44,7 @@ def binary(left: int, sign: str, right: int) -> int | None:
     return value if value is not None and -_LARGEST < value < _LARGEST else None
 
 
-_COMPARISONS = {
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b,

@@ -124,7 +124,7 @@ def holds_in_brackets(scope: Scope, node: Node) -> bool | None:
                 left_text = _ARGUMENT.sub("", left_text)
             if pattern is None or not is_known(left_text):
                 return None
-            return fnmatchcase(left_text, pattern) != (node["Op"] == "!=")
+            return fnmatchcase(left_text, pattern) != bool(node["Op"] == "!=")
         case "BinaryTest":
             texts = (scope.text(node[side], unset_is_empty=True) for side in ("X", "Y"))
             return _compared(next(texts), node["Op"], next(texts)) if node["Op"] in _NUMBERS else None

@@ -467,7 +467,7 @@ def _all_elements(part: Node) -> bool:
     if part["Type"] != "ParamExp" or any(key in part for key in ("Exp", "Length", "Slice", "Repl")):
         return False
     index = part.get("Index", {}).get("Parts", [{}])[0].get("Value")
-    return index == "@" or part["Param"]["Value"] == "@"
+    return bool(index == "@" or part["Param"]["Value"] == "@")
 
 
 def _unescaped(text: str, *, quoted: bool) -> str:
