@@ -8,7 +8,7 @@ from autotuner.domain.layouts.words import layout_of
 from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.domain.wire import from_dict, to_dict
 from autotuner.export.registry import TARGETS as FORMATS
-from autotuner.export.registry import export, read
+from autotuner.export.registry import read
 from tests.builders import big_job
 from tests.fuzz.target import Target, text_of
 
@@ -49,7 +49,9 @@ _WORDS = (
 
 def _seeds(name: ExportFormat | None) -> tuple[bytes, ...]:
     formats = FORMATS if name is None else (name,)
-    exported = tuple(export(big_job(), layout_of(words), one).text.encode() for one in formats for words in _LAYOUTS)
+    exported = tuple(
+        FORMATS[one].write(big_job(), layout_of(words)).text.encode() for one in formats for words in _LAYOUTS
+    )
     published = tuple(path.read_bytes() for path in sorted(_LAUNCHES.iterdir()))
     is_megatron = name in (None, ExportFormat.MEGATRON_LM)
     return (*exported, *(published if is_megatron else ()))

@@ -92,7 +92,7 @@ class SweepPlan:
         proposal = step or self._study.propose()
         shot = None if proposal is None else proposal.long_shot
         return replace(
-            self._order(*self._study.ask(step and self._study.proposed(step))),
+            self._order(*self._study.ask(None if step is None else self._study.proposed(step))),
             prospects=prospects,
             note="" if shot is None else long_shot_in_words(shot, self._raised),
         )

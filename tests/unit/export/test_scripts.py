@@ -59,7 +59,7 @@ EXPECTED = {
         "fsdp2 tp4 mb1 sp reshard fp32-reduce recompute-full every2 flash bf16",
     ),
 }
-"""Format, ranks, global batch and layout, worked out by hand from the script."""
+"""Format, ranks, global batch and layout, checked by eye against the script."""
 
 
 def _told(found: Imported) -> list[str]:

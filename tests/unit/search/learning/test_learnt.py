@@ -147,8 +147,8 @@ def test_no_part_is_blamed_for_what_was_measured_of_another() -> None:
     job = replace(CORES, cluster=replace(CORES.cluster, accelerator=accelerator))
     trials = [run(WHOLE, 1.3, 0.022, 0.0084), run(SHARDED, 1.4, 0.027, 0.0068)]
     by_parts, by_totals = (
-        predict_one(WHOLE, Learnt.of([replace(one, job=job, **unknown) for one in trials]).calibrated(job)).step_time
-        for unknown in ({}, {"parts": None})
+        predict_one(WHOLE, Learnt.of([replace(one, job=job) for one in given]).calibrated(job)).step_time
+        for given in (trials, [replace(one, parts=None) for one in trials])
     )
     assert by_totals.optimizer_s > 2 * 0.0084  # a total tells no part from another
     assert by_parts.optimizer_s == pytest.approx(0.0084, rel=0.3)  # two runs of a part of 1 %

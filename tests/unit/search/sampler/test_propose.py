@@ -191,7 +191,7 @@ def test_once_more_than_a_twentieth_of_the_trials_ran_out_of_memory_surer_layout
     times[:2], peaks[0], peaks[2] = (2.0, 2.6), 0.96e9, 1.2e9
     evidence = after({3: 2.0, 4: 2.0})
     lost = {2: MemoryTrial(fits=False)} if num_lost else {}
-    known = replace(evidence, tried=frozenset(range(2, NUM_ROWS)), memory=evidence.memory | lost)
+    known = replace(evidence, tried=frozenset(range(2, NUM_ROWS)), memory={**evidence.memory, **lost})
     belief = replace(beliefs(peak_bytes=peaks), times=quantity(times, deviation=0.02))
     proposal = proposed(belief, known)
     assert (proposal.row, proposal.long_shot) == (row, None)
