@@ -322,7 +322,7 @@ class _Line:
         whitened = self.inverse @ self.errors
         for number in np.unique(self.jobs):
             block = np.flatnonzero(self.jobs == number)
-            covariance = np.linalg.inv(self.inverse[np.ix_(block, block)])
+            covariance = np.asarray(np.linalg.inv(self.inverse[np.ix_(block, block)]), dtype=np.float64)
             shared = covariance - np.diag(self.noise[block])
             for run, error, deviation in self._by_run(block, covariance @ whitened[block], shared):
                 errors[run], deviations[run] = error, deviation

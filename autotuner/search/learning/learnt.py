@@ -128,9 +128,8 @@ class Learnt:
 
     def _calibration(self, job: Job, trainer: str | None) -> Calibration | None:
         timed = (trial for trial in self.past if trial.step_time_s is not None)
-        if not (trials := self._likest(timed, (job, trainer))):
+        if not (trials := _that_fit(self._likest(timed, (job, trainer)))):
             return None
-        trials = _that_fit(trials)
         factors = _factors((job, trainer), trials)
         mean, covariance = _beside_the_whole(factors, factor_deviations(job))
         left = np.sqrt(np.maximum(np.diag(covariance), 1e-12))  # a part that is all of every step is the whole

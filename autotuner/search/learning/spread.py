@@ -27,7 +27,8 @@ def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
         jobs: Number of each run's job.
     """
     _, which, counts = np.unique(jobs, return_inverse=True, return_counts=True)
-    needed, jobs_told = needed_scale(errors, deviations, counts[which] ** -0.5), len(counts)
+    weights = np.asarray(counts[which] ** -0.5, dtype=np.float64)
+    needed, jobs_told = needed_scale(errors, deviations, weights), len(counts)
     return float(max(needed, _LEAST) ** (jobs_told / (jobs_told + _CLAIM)))
 
 

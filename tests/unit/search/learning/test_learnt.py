@@ -145,10 +145,10 @@ def test_trials_already_measured_lie_in_the_intervals_that_they_teach() -> None:
 def test_no_part_is_blamed_for_what_was_measured_of_another() -> None:
     accelerator = replace(CORES.cluster.accelerator, name="unknown")
     job = replace(CORES, cluster=replace(CORES.cluster, accelerator=accelerator))
-    trials = [run(WHOLE, 1.3, 0.022, 0.0084), run(SHARDED, 1.4, 0.027, 0.0068)]
+    trials = [replace(one, job=job) for one in (run(WHOLE, 1.3, 0.022, 0.0084), run(SHARDED, 1.4, 0.027, 0.0068))]
     by_parts, by_totals = (
-        predict_one(WHOLE, Learnt.of([replace(one, job=job) for one in given]).calibrated(job)).step_time
-        for given in (trials, [replace(one, parts=None) for one in trials])
+        predict_one(WHOLE, Learnt.of(some).calibrated(job)).step_time
+        for some in (trials, [replace(one, parts=None) for one in trials])
     )
     assert by_totals.optimizer_s > 2 * 0.0084  # a total tells no part from another
     assert by_parts.optimizer_s == pytest.approx(0.0084, rel=0.3)  # two runs of a part of 1 %
