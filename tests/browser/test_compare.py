@@ -5,6 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from autotuner.domain.runs.measurement import Measurement, PhaseTimes
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, measurement, sweep_request, tiny_job, tiny_model
 
@@ -13,10 +14,13 @@ from tests.builders import cpu_layout, measurement, sweep_request, tiny_job, tin
 def trials(driver: StoreDriver) -> list[str]:
     sweep = driver.sweep(sweep_request(name="nightly"))
     layouts = (cpu_layout(tensor_parallel_degree=2), cpu_layout(data_parallel_replicate_degree=2))
-    return [
-        driver.ended(sweep, number, measurement(mfu=0.4 / (number + 1), step_time_s=number + 1.0), layout).id
-        for number, layout in enumerate(layouts)
-    ]
+    return [driver.ended(sweep, number, slower(number + 1), layout).id for number, layout in enumerate(layouts)]
+
+
+def slower(times: int) -> Measurement:
+    """A measurement whose step and whose passes take so many times as long."""
+    phases = PhaseTimes(forward_backward_s=times - 0.1, gradient_sync_s=0.05, optimizer_s=0.05)
+    return measurement(mfu=0.4 / times, step_time_s=float(times), phases=phases)
 
 
 def test_one_finds_what_to_compare_and_sees_the_differences_first(page: Page, trials: list[str]) -> None:

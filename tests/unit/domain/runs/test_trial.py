@@ -17,6 +17,8 @@ LEGAL = {
     (TrialState.RUNNING, TrialState.FAILED),
     (TrialState.RUNNING, TrialState.CANCELLED),
     (TrialState.RUNNING, TrialState.QUEUED),  # interrupted, to be tried again
+    (TrialState.RUNNING, TrialState.WAITING),
+    *((TrialState.WAITING, new) for new in TrialState),  # another reason to wait, or any end of a started trial
     (TrialState.CANCELLED, TrialState.QUEUED),  # cut short by the end of a sweep that is opened again
 }
 

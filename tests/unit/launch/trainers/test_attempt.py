@@ -15,7 +15,7 @@ import pytest
 from autotuner.domain.runs.flop import model_flop
 from autotuner.domain.runs.measurement import Measurement
 from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial import Outcome
+from autotuner.domain.runs.trial import Outcome, Stopped
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSettings
 from autotuner.export.target import Export
@@ -185,16 +185,18 @@ def test_a_program_that_is_not_there_is_a_crash_that_names_it(work_dir: Path) ->
     assert "/no/such/program" in failure.log_tail
 
 
-def test_a_folder_that_is_not_there_fails_the_trial_and_names_it(work_dir: Path) -> None:
-    failure = failed(run(work_dir, replace(registered(), working_directory=Path("/no/such/folder"))))
-    assert "/no/such/folder" in failure.message
+def test_a_folder_that_is_not_there_interrupts_the_trial_and_is_named(work_dir: Path) -> None:
+    outcome = run(work_dir, replace(registered(), working_directory=Path("/no/such/folder")))
+    assert isinstance(outcome, Stopped)
+    assert "/no/such/folder" in outcome.detail
 
 
-def test_a_trainer_that_is_not_registered_here_fails_the_trial_and_says_so(work_dir: Path) -> None:
+def test_a_trainer_that_is_not_registered_here_interrupts_the_trial_and_says_so(work_dir: Path) -> None:
     trial = by_trainer(spec("unknown"), registered("elsewhere"))
-    failure = failed(LocalLauncher(work_dir, trainers={"loop": registered()}).run(trial, Watcher()))
-    assert "elsewhere is not registered" in failure.message
-    assert "loop" in failure.message
+    outcome = LocalLauncher(work_dir, trainers={"loop": registered()}).run(trial, Watcher())
+    assert isinstance(outcome, Stopped)
+    assert "elsewhere is not registered" in outcome.detail
+    assert "loop" in outcome.detail
 
 
 def test_a_launcher_refuses_a_trainer_that_it_does_not_know_or_knows_otherwise(work_dir: Path) -> None:
