@@ -101,7 +101,7 @@ def _placed(given: Given, app: App) -> tuple[Given, tuple[str, ...]]:
         return given, ()
     simulated = f"{SIMULATED}/{next(iter(SCENARIOS))}"
     why = refusal.rule.removeprefix("cannot be tried here: ")
-    note = f"Trials are simulated unless you choose under “Trials run on” who runs them: {why}."
+    note = f"Trials are simulated, since {why}. Choose under “Trials run on” who runs real ones."
     return Given(values={**given.values, "cluster.engine": (simulated,)}), (note,)
 
 

@@ -194,7 +194,7 @@ def test_a_form_that_nobody_touched_can_be_started_and_says_that_its_trials_are_
         )
     assert 'role="alert"' not in first.text
     assert '<option value="simulated/plain" selected>' in first.text
-    assert "Trials are simulated unless you choose" in first.text
+    assert "Choose under “Trials run on” who runs real ones" in first.text
     assert 'id="wrong-cluster">cannot be tried here' in chosen.text  # what somebody chose is refused
 
 
