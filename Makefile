@@ -42,11 +42,11 @@ test: setup browser  ## Run the tests, a process per core (CORES=2); 7 to 9 minu
 oracle: setup  ## Train every option and every pair of options (PART=1/1) beside one process; 33 to 42 minutes.
 	PAIRS_PART=$(PART) $(PYTEST) -m oracle
 
-# Four at a time, each with daemons of its own: they wait more than they compute.
+# Two engines at a time, each with daemons of its own.
 engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes.
 	$(BIN)/pip install -q -c constraints.txt 'ray[default]'
 	@sh tests/engines/slurm/install.sh
-	$(BIN)/pytest -n 4 -m engine --durations 10 tests/engines
+	$(BIN)/pytest -n 2 -m engine --durations 10 tests/engines
 
 chaos: setup  ## Have 50 faults strike on SQLite and 50 on PostgreSQL (FAULTS=8), and account for every trial; a quarter of an hour.
 	$(BIN)/python -m tests.chaos --faults $(FAULTS)

@@ -56,7 +56,7 @@ __all__ = [
     "test_what_a_watcher_raises_comes_out_as_it_is_and_ends_the_trial",
 ]
 
-_LONG = replace(SHORT, measured_steps=60, max_measured_steps=60, measuring_budget_s=60.0, timeout_s=120.0)
+_LONG = replace(SHORT, measured_steps=60, max_measured_steps=60, measuring_budget_s=60.0, timeout_s=PATIENCE_S)
 """Goes on for seconds after its first step, and ends by itself."""
 
 """Longer than anything here takes, on a machine that is busy."""
@@ -135,7 +135,7 @@ def test_a_rank_that_is_killed_comes_back_as_a_crash_that_names_it(engine: Engin
 
 
 def test_a_hang_comes_back_as_a_timeout_that_names_the_rank(engine: EngineSubject) -> None:
-    trial = engine.trial("engine-hang", **_endless(timeout_s=25.0))
+    trial = engine.trial("engine-hang", **_endless(timeout_s=60.0))  # its ranks import torch first
     outcome = engine.run(trial, Once(lambda: ranks_of(trial.trial_id)[1].send_signal(signal.SIGSTOP)))
     assert isinstance(outcome, TrialFailure)
     assert outcome.kind == FailureKind.TIMEOUT
@@ -181,7 +181,7 @@ def test_a_job_whose_handle_was_never_stored_is_found_by_its_name(engine: Engine
 def test_waiting_for_nodes_is_no_trial_time(engine: EngineSubject) -> None:
     """All nodes are taken by jobs that go on; one more waits longer than its time limit, and is measured then."""
     num_jobs = engine.held.num_nodes // 2
-    waiting = engine.trial("engine-waits", measured_steps=2, max_measured_steps=2, timeout_s=60.0)
+    waiting = engine.trial("engine-waits", measured_steps=2, max_measured_steps=2, timeout_s=PATIENCE_S)
     watcher = Watcher()
     with ThreadPoolExecutor(num_jobs + 1) as threads:
         busy = [_start(engine, threads, f"engine-busy-{number}-") for number in range(num_jobs)]
