@@ -51,7 +51,6 @@ __all__ = [
     "estimated_mfu",
     "exact_rate",
     "expected_factor",
-    "expected_seconds",
     "facts",
     "fit",
     "gain",
@@ -195,7 +194,7 @@ def sentence(text: str) -> str:
 
 
 def expected_factor(factor: float, relative_error: float) -> str:
-    """How many times as long something takes, with its interval: ``1.23 × ± 11 %``, or the ends of a wide one."""
+    """Return a factor of a time with its interval: ``1.23 × ± 11 %``, or the ends of a wide one."""
     return with_interval(factor, relative_error, "{:.2f} ×".format)
 
 

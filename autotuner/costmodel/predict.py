@@ -234,7 +234,7 @@ def _update_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
 
 
 def _row_factor(x: LayoutColumns, job: Job, part: str) -> float | Floats:
-    """How much longer a part of each row takes than on a typical cluster, as far as measured runs told."""
+    """Return the learnt factor of a part for each row, relative to a typical cluster."""
     if job.calibration is None or part not in BF16_PARTS or job.calibration.bf16_on_cores == 1.0:
         return _factor(job, part)
     factors: Floats = _factor(job, part) * np.where(is_bf16_on_cores(x, job), job.calibration.bf16_on_cores, 1.0)

@@ -177,7 +177,7 @@ def _beyond(deviation: float | Floats, known: float) -> Floats:
 
 
 def _covariance(known: Calibration) -> Floats:
-    """Of the logarithms of the factors, by the order of ``PARTS``, then of bf16 on cores and of the whole step."""
+    """Return the covariance of the logarithms of the factors: ``PARTS``, then bf16 on cores, then the whole step."""
     names = (*(one.part for one in known.parts), "")
     deviations = np.array([*(one.deviation for one in known.parts), known.deviation])
     covariance = np.array(known.correlations) * np.outer(deviations, deviations)

@@ -1,4 +1,4 @@
-"""What this machine has room for: ranks on its cores, weights in its memory, and files of trials on its disk."""
+"""The room of this machine: for ranks on its cores, weights in its memory, and files of trials on its disk."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _shown(scores: Sequence[Score]) -> tuple[Sequence[Score], list[Text]]:
 
 
 def _lost(shares: Mapping[str, float | None]) -> list[Text]:
-    """Which part of each search's trials ran out of memory; nothing where there was no search."""
+    """Return a line with the share of each search's trials that ran out of memory; none if there was no search."""
     said = [f"{name} {share:.1%}" for name, share in shares.items() if share is not None]
     return [Text(f"trials that ran out of memory: {', '.join(said)}")] if said else []
 

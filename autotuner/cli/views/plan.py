@@ -39,7 +39,7 @@ def plan_view(plan: Document, *, limit: int) -> RenderableType:
 
 
 def _answer(plan: Document) -> Iterator[str]:
-    """What to take, how sure that is, and for which run."""
+    """Return the advice: the cluster to take, how sure the choice is, and for which run."""
     first = plan["answer"]["contenders"][0]
     run = first["predicted"]
     yield (

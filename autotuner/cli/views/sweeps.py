@@ -103,7 +103,7 @@ def _run_again(sweep: dict[str, Any], trials: Sequence[dict[str, Any]]) -> dict[
 
 
 def jobs_in_words(trials: Sequence[dict[str, Any]], now: float) -> dict[str, str]:
-    """What trials wait for, and how the jobs of engines stand that run trials now, by trial."""
+    """Return, by trial, the reason why it waits or the state of the engine job that runs it."""
     said: dict[str, str] = {}
     for trial in trials:
         jobs = [from_dict(EngineJob, job) for job in trial["jobs"]]

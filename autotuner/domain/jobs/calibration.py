@@ -81,7 +81,7 @@ class Calibration:
 
     @property
     def bf16_on_cores(self) -> float:
-        """How many times as long ``BF16_PARTS`` take on cores in bf16, beside their factors in fp32."""
+        """Return the factor of ``BF16_PARTS`` in bf16 on cores, beside their factors in fp32."""
         return self._beside(BF16_ON_CORES)
 
     def _beside(self, part: str) -> float:

@@ -126,7 +126,7 @@ class RetuneOutcome:
 
     @property
     def sets_baseline(self) -> bool:
-        """Whether there was no baseline to compare with, so that this run is the first of one."""
+        """Return whether this run begins a baseline, since there was none to compare with."""
         found = self.findings
         is_measured = found is not None and found.runs is not None and found.against_baseline is None
         return self.verdict is Verdict.UNCHANGED and is_measured

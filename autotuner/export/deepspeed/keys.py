@@ -58,7 +58,7 @@ def _bucket_bytes(path: str, raw: object, layout: Layout) -> object:
 
 
 def _splits_whole_model(layout: Layout) -> bool:
-    """Whether AutoTP splits the model; of a pipeline's stages the model's own layers do."""
+    """Return whether AutoTP splits the model; in a pipeline the model's own layers do."""
     return layout.tensor_parallel_degree > 1 and layout.pipeline_parallel_degree == 1
 
 

@@ -113,7 +113,7 @@ class TimedRuns:
         )
 
     def linear(self, factors: Floats) -> tuple[Floats, Floats]:
-        """What a standard deviation of each factor moves in each observation, and how far each is off, where these are.
+        """Return the load of each factor on each observation and the error of each, made linear at these factors.
 
         Args:
             factors: In standard deviations; the errors are those that a line through this place has at 0.

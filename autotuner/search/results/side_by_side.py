@@ -202,7 +202,7 @@ class SideBySide:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """Whether differences exceed noise, and which parts of the steps make them: sentences without full stops."""
+        """Return sentences that say whether differences exceed noise and which parts make them, without full stops."""
         return tuple(sentence for sentence in (self._noise, self._why) if sentence)
 
     def _is_found(self, other: int) -> bool:
