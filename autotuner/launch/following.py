@@ -9,6 +9,7 @@ from typing import Literal
 
 from autotuner.domain.runs.measurement import StepReport
 from autotuner.domain.runs.trial import Stopped
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.ranks import Ranks, launcher_work
 from autotuner.launch.reports import TrialReports
@@ -20,6 +21,10 @@ __all__ = ["GRACE_S", "Ending", "follow", "pass_on"]
 GRACE_S = 3.0
 """What a rank gets to leave after SIGTERM, or to say what it saw of a peer's death; gloo and torchrun were seen to need
 about one second."""
+
+_CAUSE_S = 60.0
+"""What the cause gets to show where a rank has only said that it lost its peers: on a busy node torchrun was seen to
+need more than ten seconds to find a killed rank, and the engine to pass that on."""
 
 _POLL_S = 0.05
 
@@ -46,7 +51,7 @@ def follow(
         reports: What they write.
         watcher: What it raises comes out as it is.
         deadline: On the monotonic clock.
-        peers_s: What ranks get to say what they saw of a peer's death.
+        peers_s: What the other ranks get to say what they saw, once it is known why the first one failed.
         meanwhile: Called at every look, many times a second.
 
     Raises:
@@ -64,7 +69,7 @@ def follow(
         if now >= deadline:
             return "timeout"
         if seen.has_failed:  # the others may say what they saw, then they are ended
-            peers_leave_by = min(peers_leave_by, now + peers_s)
+            peers_leave_by = min(peers_leave_by, now + (peers_s if seen.knows_cause else _CAUSE_S))
         if now >= peers_leave_by:
             return "failed"
         time.sleep(_POLL_S)
@@ -85,6 +90,7 @@ class _Seen:
 
     have_ended: bool
     has_failed: bool = False
+    knows_cause: bool = False
     steps: Sequence[StepReport] = ()
 
 
@@ -93,4 +99,12 @@ def _look(ranks: Ranks, reports: TrialReports) -> _Seen:
         if ranks.ended():
             return _Seen(have_ended=True)  # what they reported last is read when they have been ended for certain
         steps = reports.new_steps()
-        return _Seen(have_ended=False, has_failed=bool(reports.failures or ranks.deaths()), steps=steps)
+        failures, deaths = reports.failures, ranks.deaths()
+        lost_peers = {failure.rank for failure in failures if failure.kind == FailureKind.COMMUNICATION}
+        failed = {*(failure.rank for failure in failures), *(death.rank for death in deaths)}
+        return _Seen(
+            have_ended=False,
+            has_failed=bool(failed),
+            knows_cause=bool(failed - lost_peers),
+            steps=steps,
+        )

@@ -25,8 +25,8 @@ _LEAVING_S = 10.0
 """What a job gets to end by itself after its last node has said that it did: an engine tidies up too."""
 
 PEERS_S = 10.0
-"""What nodes get to say how they ended once one, or a rank, ended badly: an agent needs seconds to tell which rank was
-killed; trainers on NCCL would wait for minutes."""
+"""What nodes get to say how they ended once one ended badly, or a rank said why: trainers on NCCL would wait for
+minutes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -96,8 +96,13 @@ class EngineRanks:
         return self.is_out_of_reach
 
     def _peers_are_late(self, now: float) -> bool:
-        """Whether a node ended badly, and the others have had their time to end of it."""
-        if not self._peers_leave_by and any(end.exit_code != 0 for end in self._output.ends.values()):
+        """Whether a node ended badly without naming a dead rank, and the others have had their time to end of it.
+
+        Where a rank is named, ``follow`` knows whether the others may still say why it died.
+        """
+        if not self._peers_leave_by and any(
+            end.exit_code != 0 and not end.deaths for end in self._output.ends.values()
+        ):
             self._peers_leave_by = now + PEERS_S
         return 0.0 < self._peers_leave_by < now
 

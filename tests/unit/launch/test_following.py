@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from autotuner.domain.runs.measurement import StepReport
+from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.domain.wire import to_dict
-from autotuner.launch.following import follow
+from autotuner.launch.following import GRACE_S, follow
 from autotuner.launch.ranks import CannotRun, Death
-from autotuner.launch.reports import Reports
+from autotuner.launch.reports import RankFailure, Reports
 from tests.builders import measurement, step_report
 from tests.trials.launching import Watcher, spec
 
@@ -21,9 +23,12 @@ from tests.trials.launching import Watcher, spec
 class PretendRanks:
     """Ranks that end after a number of looks, or never."""
 
-    def __init__(self, num_looks: int | None = None, error: OSError | None = None) -> None:
+    def __init__(
+        self, num_looks: int | None = None, error: OSError | None = None, deaths: Sequence[Sequence[Death]] = ()
+    ) -> None:
         self._num_looks = num_looks
         self._error = error
+        self._deaths = deque(deaths)
 
     def ended(self) -> bool:
         if self._error:
@@ -34,7 +39,7 @@ class PretendRanks:
         return self._num_looks < 0
 
     def deaths(self) -> Sequence[Death]:
-        return ()
+        return self._deaths.popleft() if self._deaths else ()
 
     def log(self) -> str:
         return ""
@@ -49,8 +54,10 @@ def report(path: Path, type_: str, fields: Mapping[str, object]) -> None:
         file.write(json.dumps({"type": type_, **fields}) + "\n")
 
 
-def followed(path: Path, ranks: PretendRanks, watcher: Watcher, *, limit_s: float = 60.0) -> object:
-    return follow(spec("followed"), ranks, Reports(path), watcher, deadline=time.monotonic() + limit_s)
+def followed(
+    path: Path, ranks: PretendRanks, watcher: Watcher, *, limit_s: float = 60.0, peers_s: float = GRACE_S
+) -> object:
+    return follow(spec("followed"), ranks, Reports(path), watcher, deadline=time.monotonic() + limit_s, peers_s=peers_s)
 
 
 @pytest.fixture
@@ -69,6 +76,21 @@ def test_a_complete_result_ends_it_before_the_ranks_do(reports: Path) -> None:
 
 def test_ranks_that_are_gone_end_it(reports: Path) -> None:
     assert followed(reports, PretendRanks(2), Watcher()) == "ended"
+
+
+def test_ranks_that_only_lost_a_peer_are_followed_until_it_is_known_which_one_died(reports: Path) -> None:
+    lost = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connection closed by peer", traceback="")
+    report(reports, "failure", to_dict(lost))
+    own_end = Death(rank=0, exit_code=1)
+    ranks = PretendRanks(deaths=[[], [own_end], [own_end, Death(rank=1, exit_code=-9)], [own_end]])
+    assert followed(reports, ranks, Watcher(), peers_s=0.0) == "failed"
+    assert ranks.deaths() == [own_end], "the third look told which rank died, and the fourth was never made"
+
+
+def test_a_rank_that_says_why_it_failed_ends_it(reports: Path) -> None:
+    out_of_memory = RankFailure(rank=1, kind=FailureKind.OOM, message="out of memory", traceback="")
+    report(reports, "failure", to_dict(out_of_memory))
+    assert followed(reports, PretendRanks(), Watcher(), peers_s=0.0) == "failed"
 
 
 def test_the_watchers_answer_ends_it(reports: Path) -> None:
