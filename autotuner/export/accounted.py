@@ -1,14 +1,14 @@
-"""Notes of the flags that no reader asked for: each is named, with the reason or as not understood."""
+"""Notes of what no reader asked for: each flag and each variable is named, with the reason or as not understood."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from autotuner.export.flags import Flags
 from autotuner.export.target import Note, NoteKind
 
-__all__ = ["unread"]
+__all__ = ["of_launcher", "of_variables", "unread"]
 
 _REASONS: tuple[tuple[str, str], ...] = (
     (
@@ -74,3 +74,97 @@ def unread(
 
 def _reason(name: str) -> str:
     return next((reason for pattern, reason in _REASONS if re.fullmatch(pattern, name)), "")
+
+
+# ---------------------------------------------------------------- beside the program
+_OF_LAUNCHERS = re.compile(
+    # torchrun (torch 2.13, distributed/run.py)
+    r"rdzv_.*|standalone|max_restarts|monitor_interval|start_method|role|no_python|run_path|log_dir|r|redirects|t|tee"
+    r"|local_ranks_filter|node_rank|local_addr|logs_specs|use_env|numa_binding|duplicate_.*|master_(addr|port)"
+    # deepspeed (0.19.8, launcher/runner.py)
+    r"|H|hostfile|i|include|e|exclude|min_elastic_nodes|max_elastic_nodes|launcher(_args)?|force_multi|ssh_port|no_ssh.*"
+    r"|enable_each_rank_log|bind_cores.*|bind_core_list|save_pid|venv_script|no_local_rank"
+    # srun(1), Slurm 25.05
+    r"|[AcDeJKlopqtuwx]|account|partition|qos|time|job_name|output|error|label|unbuffered|export|chdir|nodelist|exclude"
+    r"|constraint|reservation|exclusive|gres|gpus.*|cpus_per_.*|mem|mem_.*|cpu_bind|gpu_bind|mpi|wait|kill_on_bad_exit"
+    r"|no_kill|overlap|exact|container_.*|jobid|environment|ntasks_per_(gpu|core|socket)|cpu_freq|signal|open_mode"
+)
+"""Flags of launchers that say where ranks start and how they meet."""
+
+_OF_VARIABLES: tuple[tuple[str, str], ...] = (
+    (
+        r"(MASTER|MAIN_PROCESS)_.*|(WORLD|NODE|LOCAL)_(SIZE|RANK|WORLD_SIZE)|RANK|NNODES|NPROC.*|NGPU|GPUS_PER_NODE"
+        r"|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|SLURM_.*|SRUN_.*|RDZV_.*|PET_.*|HOSTFILE",
+        "where ranks start and how they meet is no part of a layout",
+    ),
+    (
+        r"(TORCH_)?NCCL_.*|UCX_.*|UCC_.*|GLOO_.*|FI_.*|OFI_.*|TP_SOCKET.*|SHARP_.*|TORCH_DISTRIBUTED_.*|OMPI_.*|RDMA.*",
+        "the network is taken from the description of the cluster",
+    ),
+    (
+        r"CUDA_.*|OMP_.*|MKL_.*|KMP_.*|PYTORCH_.*|TORCH_.*|TORCHINDUCTOR_.*|TRITON_.*|NVTE_.*|CUBLAS.*|CUDNN_.*|XLA_.*|DS_.*"
+        r"|FLASH_.*",
+        "what it changes of time and memory is not predicted",
+    ),
+    (
+        r"HF_.*|HUGGING.*|TRANSFORMERS_.*|TOKENIZERS_.*|DATASETS_.*|WANDB_.*|MLFLOW_.*|PYTHON.*|(LD_LIBRARY_)?PATH|HOME|TMPDIR"
+        r"|\w*(CACHE|LOG|TOKEN|KEY)\w*|VIRTUAL_ENV|CONDA_.*|LC_.*|LANG|http.*_proxy",
+        "files, logs and packages are no part of a layout",
+    ),
+)
+
+_READ_ELSEWHERE = re.compile(
+    r"NCCL_(ALGO|PROTO|M(IN|AX)_NCHANNELS|PXN_DISABLE|IB_QPS_PER_CONNECTION|IB_SPLIT_DATA_ON_QPS)|CONFIG_FILE|NGPU"
+    r"|WORLD_SIZE|SLURM_(N|NT|JOB_NUM_N).*"
+)
+"""Variables that another reader takes (``nccl``, ``torchtitan``, ``launched``)."""
+
+_MOST_NAMED = 6
+
+
+def of_launcher(launcher: Flags, counted: Collection[str]) -> Iterator[Note]:
+    """Yield what becomes of the flags before the program.
+
+    Args:
+        launcher: These flags.
+        counted: Names of those that say how many ranks there are.
+    """
+    rest = [name for name in launcher.values if name not in counted]
+    known = [name for name in rest if _OF_LAUNCHERS.fullmatch(name)]
+    if known:
+        detail = "where ranks start and how they meet is no part of a layout"
+        yield Note(kind=NoteKind.IGNORED, setting=_named(map(_flag, known)), detail=detail)
+    if others := [name for name in rest if name not in known]:
+        detail = "is no flag of a launcher that is known here"
+        yield Note(kind=NoteKind.UNKNOWN, setting=_named(map(_flag, others)), detail=detail)
+
+
+def of_variables(exported: Iterable[str], unused: Iterable[str]) -> Iterator[Note]:
+    """Yield what becomes of the variables that a script sets.
+
+    Args:
+        exported: Names that the program finds in its environment.
+        unused: Names of others that nothing in the script asks for.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name in exported:
+        if not _READ_ELSEWHERE.fullmatch(name):
+            reason = next((reason for pattern, reason in _OF_VARIABLES if re.fullmatch(pattern, name)), "")
+            by_reason.setdefault(reason, []).append(name)
+    unknown = by_reason.pop("", [])
+    for reason, names in by_reason.items():
+        yield Note(kind=NoteKind.IGNORED, setting=_named(names), detail=reason)
+    if unknown:
+        detail = "a variable of the environment; what the program makes of it is not known"
+        yield Note(kind=NoteKind.UNKNOWN, setting=_named(unknown), detail=detail)
+    if names := list(unused):
+        yield Note(kind=NoteKind.IGNORED, setting=_named(names), detail="nothing in the script uses it")
+
+
+def _flag(name: str) -> str:
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+
+
+def _named(names: Iterable[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:_MOST_NAMED]) + (f" and {len(every) - _MOST_NAMED} more" if every[_MOST_NAMED:] else "")

@@ -77,7 +77,7 @@ def _read(text: str, num_ranks: int | None) -> Imported:
         num_ranks=ranks or layout.world_size,
         seq_len=_batch(given, "seq_len"),
         global_batch_size=_batch(given, "global_batch_size"),
-        notes=(*notes, *_ignored(given), *_unfollowed(command.notes)),
+        notes=(*notes, *_ignored(given), *command.notes),
     )
 
 
@@ -120,10 +120,6 @@ def _ignored(given: Flags) -> Iterator[Note]:
         near = get_close_matches(name, OPTIONS, 1, 0.85)
         detail = f"is no field of a layout; {near[0]} is" if near else "is no field of a layout"
         yield Note(kind=NoteKind.IGNORED, setting=f"--{name.replace('_', '-')}", detail=detail)
-
-
-def _unfollowed(notes: tuple[str, ...]) -> Iterator[Note]:
-    return (Note(kind=NoteKind.IGNORED, setting="command", detail=note) for note in notes)
 
 
 _OWN = re.compile(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from autotuner.errors import InvalidInput
+from autotuner.export.accounted import of_launcher, of_variables
 from autotuner.export.flags import Flags, flags_of
 from autotuner.export.shell.script import Command, Script, read_script
+from autotuner.export.target import Note, NoteKind
 
 __all__ = ["Launched", "launched"]
 
@@ -32,14 +34,14 @@ class Launched:
         program: The script or module that trains; empty where the text has arguments alone.
         arguments: Flags behind it.
         variables: What the script set, plain texts.
-        notes: What could not be followed; sentences without full stops.
+        notes: What could not be followed, what of the launcher says nothing of a layout, and what became of variables.
     """
 
     launcher: Flags = field(default_factory=Flags)
     program: str = ""
     arguments: Flags = field(default_factory=Flags)
     variables: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def num_ranks(self) -> int | None:
@@ -50,12 +52,12 @@ class Launched:
             if counts[0]:
                 return prod(count for count in counts if count)
         total = _count(found, ("num_processes", "ntasks", "n"))
-        return total or _of_variables(self.variables, ("WORLD_SIZE", "SLURM_NTASKS")) or self._of_slurm()
+        return total or _of_variables(self.variables, ("WORLD_SIZE", "SLURM_NTASKS")) or self._of_nodes()
 
-    def _of_slurm(self) -> int | None:
+    def _of_nodes(self) -> int | None:
         each = _of_variables(self.variables, ("SLURM_NTASKS_PER_NODE",))
         nodes = _of_variables(self.variables, _NODES)
-        return each * nodes if each and nodes else None
+        return each * nodes if each and nodes else _of_variables(self.variables, _OF_ONE_NODE)
 
 
 _RANKS = (
@@ -65,18 +67,33 @@ _RANKS = (
 )
 """Flags that say ranks of a node, and how many nodes."""
 
+_COUNTED = frozenset(
+    (
+        *(flag for pair in _RANKS for names in pair for flag in names),
+        *("num_processes", "ntasks", "n", "m", "module", "u"),
+    )
+)
+"""Flags that say how many ranks there are; and Python's own."""
+
+_ACCELERATE = frozenset(("accelerate", "accelerate.commands.launch"))
+"""Whose flags say a layout, and have a reader of their own."""
+
 _MOST_NAMED = 8
 
 _OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "PYTHONPATH", "TMPDIR", "RANDOM")
 """Variables that every shell has: nobody expects a script to set them."""
 
+_OF_ONE_NODE = ("NGPU",)
+"""Torchtitan's run_train.sh starts so many ranks, on one node."""
+
 _NODES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
-def launched(text: str) -> Launched:
+def launched(text: str, document: str = "") -> Launched:
     """The training command of a text.
 
     Args:
+        document: A file that the script writes and that stood in it; it may ask for variables.
         text: A shell script, a command line, arguments alone, or ``/proc/PID/cmdline`` with its NULs.
 
     Raises:
@@ -87,6 +104,7 @@ def launched(text: str) -> Launched:
             [word for word in text.strip("\0\n").split("\0") if word], Script(commands=(), variables={}, arrays={})
         )
     script = read_script(text)
+    script = replace(script, unused=tuple(name for name in script.unused if not _asks(document, name)))
     nothing = Command(words=(), variables=script.variables)
     certain = [command for command in script.commands if command.is_certain]
     command = max(certain, key=_num_flags, default=nothing)
@@ -120,12 +138,18 @@ def _split(text: str) -> list[str]:
 
 def _of_words(words: Sequence[str], script: Script, command: Command | None = None) -> Launched:
     at = _program_at(words)
+    launcher = flags_of(words[:at]) if at is not None else Flags()
+    unfollowed = (*script.notes, *_unresolved(words, script), *(_undecided(command) if command else ()))
     return Launched(
-        launcher=flags_of(words[:at]) if at is not None else Flags(),
+        launcher=launcher,
         program=words[at] if at is not None else "",
         arguments=flags_of(words if at is None else words[at + 1 :]),
         variables=script.variables if command is None else {**script.variables, **command.variables},
-        notes=(*script.notes, *_unresolved(words, script), *(_undecided(command) if command else ())),
+        notes=(
+            *(Note(kind=NoteKind.IGNORED, setting="script", detail=sentence) for sentence in unfollowed),
+            *(() if _ACCELERATE.intersection(words[:at]) else of_launcher(launcher, _COUNTED)),
+            *of_variables(script.exported, script.unused),
+        ),
     )
 
 
@@ -140,12 +164,16 @@ def _undecided(command: Command) -> Iterator[str]:
 def _unresolved(words: Sequence[str], script: Script) -> Iterator[str]:
     """What of these words only a run of the script would tell."""
     names = [name for name in script.unset if name not in _OF_THE_SHELL]
-    unset = [name for name in names if any(re.search(rf"\$\{{?{name}\b", word) for word in words)]
+    unset = [name for name in names if any(_asks(word, name) for word in words)]
     unknown = [part for part in script.unknown if any(part in word for word in words)]
     if unset:
         yield f"nothing sets {', '.join(f'${name}' for name in unset[:_MOST_NAMED])}"
     if unknown:
         yield f"only a run would tell {', '.join(unknown[:_MOST_NAMED])}"
+
+
+def _asks(text: str, name: str) -> bool:
+    return re.search(rf"\$\{{?{name}\b", text) is not None
 
 
 def _program_at(words: Sequence[str]) -> int | None:

@@ -18,7 +18,7 @@ from autotuner.launch.ranks import launcher_work
 from autotuner.ports import TrialWatcher
 from autotuner.units import format_bytes
 
-__all__ = ["DiskRoom", "most_core_ranks", "no_room"]
+__all__ = ["DiskRoom", "most_core_ranks", "no_room", "says_full"]
 
 _LEAST_FREE_BYTES = 1 << 16
 """Room for the reports and the logs of a failing trial."""
@@ -54,6 +54,12 @@ def no_room(spec: TrialSpec) -> TrialFailure | None:
         message = f"{needs}, and this machine has {format_bytes(has_bytes)}"
         return TrialFailure(kind=FailureKind.OOM, message=message)
     return None
+
+
+def says_full(failure: TrialFailure) -> bool:
+    """Return whether a trial's last words are those of a disk, or of a quota on one, that is full."""
+    said = f"{failure.message}\n{failure.log_tail}".lower()
+    return any(os.strerror(number).lower() in said for number in (errno.ENOSPC, errno.EDQUOT))
 
 
 class DiskRoom:
@@ -93,7 +99,7 @@ class DiskRoom:
     def if_full(self, failure: TrialFailure) -> Stopped | None:
         """Return what a failure says where the disk was full: nothing of the trial, which may be run again."""
         self.look()
-        says_so = os.strerror(errno.ENOSPC) in failure.message + failure.log_tail
+        says_so = says_full(failure)
         if failure.kind in _OF_THE_PROGRAM or not (self._was_full or says_so):
             return None
         where = f"no space left in {self._folder}" if self._was_full else "no space left on a disk"

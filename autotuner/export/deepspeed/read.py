@@ -35,7 +35,7 @@ def read(text: str, num_ranks: int | None) -> Imported:
         InvalidInput: It is none, or a setting makes no sense.
     """
     rest, document = split_document(text)
-    script = script_of(rest)
+    script = script_of(rest, document)
     if not document and not script:
         raise InvalidInput("config", text[:60], "must be a ds_config.json, or a command that starts DeepSpeed")
     config = flat(json_document(_filled_in(document, script.variables))) if document else _unseen(script)
@@ -69,7 +69,7 @@ def _imported(result: Understood, script: Script, *, has_config: bool) -> Import
     if script.recomputes is None and layout.recompute == Recompute.NONE:
         detail = "no recomputation; scripts turn it on in code, and many name it gradient_checkpointing"
         notes.append(Note(kind=NoteKind.ASSUMED, setting="gradient_checkpointing", detail=detail))
-    notes += [Note(kind=NoteKind.IGNORED, setting="script", detail=remark) for remark in script.remarks]
+    notes += script.remarks
     return Imported(
         format=ExportFormat.DEEPSPEED,
         layout=layout,

@@ -53,7 +53,7 @@ class Script:
         config_file: The configuration that it names, which is not opened.
         recomputes: None: it does not say.
         variables: What it sets, as texts.
-        remarks: What of it could not be followed; sentences without full stops.
+        remarks: What of it could not be followed or says nothing of a layout.
         compiles: The Trainer of ``transformers`` compiles the model; None: it does not say.
         optimizer: The optimizer that this Trainer is told to take; empty: none.
         unread: Notes of flags that nothing here reads.
@@ -66,7 +66,7 @@ class Script:
     seq_len: int | None = None
     model_name: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Note, ...] = ()
     compiles: bool | None = None
     optimizer: str = ""
     unread: tuple[Note, ...] = ()
@@ -75,13 +75,13 @@ class Script:
         return bool(self.config or self.config_file or self.recomputes or self.seq_len or self.model_name)
 
 
-def script_of(text: str) -> Script:
+def script_of(text: str, document: str = "") -> Script:
     """A command that starts DeepSpeed, or nothing where the text has no flags.
 
     Raises:
         InvalidInput: A value makes no sense.
     """
-    return script_of_command(launched(text)) if "--" in text else Script()
+    return script_of_command(launched(text, document)) if "--" in text else Script()
 
 
 def script_of_command(command: Launched) -> Script:

@@ -67,7 +67,7 @@ def read(text: str, num_ranks: int | None) -> Imported:
         InvalidInput: It is none, or a setting makes no sense.
     """
     rest, document = split_document(text)
-    config, command = _parts(rest)
+    config, command = _parts(rest, document)
     if "distributed_type" in document:
         config, document = flat(json_document(document)), ""
     script = script_of_command(command)
@@ -84,10 +84,10 @@ def read(text: str, num_ranks: int | None) -> Imported:
     return _imported(result, script, kind)
 
 
-def _parts(rest: str) -> tuple[dict[str, object], Launched]:
+def _parts(rest: str, document: str) -> tuple[dict[str, object], Launched]:
     written, command = split_yaml(rest)
     config = flat(yaml_document(written)) if written.strip() else {}
-    return config, launched(command) if "--" in command else Launched()
+    return config, launched(command, document) if "--" in command else Launched()
 
 
 def _of_launcher(flags: Flags) -> dict[str, object]:
@@ -226,11 +226,7 @@ def _remarks(config: Mapping[str, object], known: Collection[str]) -> Iterator[N
 
 def _imported(result: Understood, script: Script, kind: str) -> Imported:
     layout, said = as_trainer_says(script, result.layout)
-    notes = [
-        *result.notes,
-        *said,
-        *(Note(kind=NoteKind.IGNORED, setting="script", detail=one) for one in script.remarks),
-    ]
+    notes = [*result.notes, *said, *script.remarks]
     if script.recomputes:
         layout = replace(layout, recompute=Recompute.FULL)
     elif script.recomputes is None and layout.recompute == Recompute.NONE:

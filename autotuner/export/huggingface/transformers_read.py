@@ -72,7 +72,7 @@ def read(text: str, num_ranks: int | None) -> Imported:
         InvalidInput: There are none, or one makes no sense.
     """
     rest, document = split_document(text)
-    command = launched(rest) if "--" in rest else Launched()
+    command = launched(rest, document) if "--" in rest else Launched()
     asked = _arguments(command, json_document(document) if document else {})
     if not asked.values:
         raise InvalidInput("config", text[:60], "must be arguments of the Trainer, as flags or as JSON")
@@ -82,7 +82,7 @@ def read(text: str, num_ranks: int | None) -> Imported:
     )
     handled = frozenset((*_HANDLED, *(key.path for key in KEYS)))
     asked.notes.extend(unread(command.arguments, handled))
-    asked.notes.extend(Note(kind=NoteKind.IGNORED, setting="script", detail=one) for one in command.notes)
+    asked.notes.extend(command.notes)
     return Imported(
         format=ExportFormat.TRANSFORMERS,
         layout=layout,

@@ -77,6 +77,7 @@ _RECOGNISED = (
     ),
     *("expert_model_parallel_size", "num_layers_per_virtual_pipeline_stage", "use_mcore_models", "use_megatron_fsdp"),
     *("recompute_granularity", "swiglu", "untie_embeddings_and_output_weights", "disable_bias_linear"),
+    *("num_attention_heads", "ds_sequence_parallel_size"),
 )
 """Flags that Megatron-LM has and the other trainers have not."""
 
@@ -136,8 +137,6 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     found = Flags(_of_deepspeed(dict(found.values)))
     reading = Reading(settings=found, asked_ranks=num_ranks, version=_version(found))
     reading.num_ranks = command.num_ranks if command is not None else found.integer("world_size")
-    for sentence in command.notes if command is not None else ():
-        reading.ignored("script", sentence)
     layout = read_layout(reading)
     _note_others(reading)
     if command is not None:
@@ -150,13 +149,16 @@ def _read(text: str, num_ranks: int | None) -> Imported:
         model=layout.model,
         seq_len=layout.seq_len,
         global_batch_size=layout.global_batch_size,
-        notes=tuple(replace(note, setting=_spelled(note.setting, flags=command is not None)) for note in reading.notes),
+        notes=(
+            *(replace(note, setting=_spelled(note.setting, flags=command is not None)) for note in reading.notes),
+            *(command.notes if command is not None else ()),
+        ),
     )
 
 
 def _spelled(setting: str, *, flags: bool) -> str:
     """A setting as the text has it: by its flag, or by its name."""
-    if not flags or setting == "script" or setting.startswith("--"):
+    if not flags or setting.startswith("--"):
         return setting
     return f"--{_RENAMED.get(setting, setting.replace('_', '-'))}"
 

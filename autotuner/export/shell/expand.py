@@ -134,6 +134,9 @@ class Scope:
     Attributes:
         values: Elements of a variable; a plain one has one.
         arguments: Of the function that is read, with marks; None: those of the script, which nobody knows.
+        assigned: Names that a statement of the script sets, loops aside.
+        exported: Those of them that the commands of the script find in their environment.
+        asked: Names whose value something asked for.
         unset: Names that were asked for and that nothing sets.
         unknowns: Expansions that only a run would tell, as they are written.
         source: The text that is read, in UTF-8: nodes name its bytes.
@@ -141,6 +144,9 @@ class Scope:
 
     values: dict[str, Elements] = field(default_factory=dict)
     arguments: list[str] | None = None
+    assigned: dict[str, None] = field(default_factory=dict)
+    exported: dict[str, None] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
     unset: dict[str, None] = field(default_factory=dict)
     unknowns: dict[str, None] = field(default_factory=dict)
     source: bytes = b""
@@ -272,6 +278,7 @@ class Scope:
         """Return what ``${...}`` expands to; None: only a run would tell."""
         name = node["Param"]["Value"]
         if node.get("Excl"):
+            self.asked.add(name)
             target = " ".join(self.values.get(name, []))
             if not target.isidentifier() or any(key in node for key in ("Index", "Slice", "Repl", "Exp", "Length")):
                 return None
@@ -319,6 +326,7 @@ class Scope:
             if self.arguments is None or at == 0 or not all(map(is_known, self.arguments[: at - 1])):
                 return None  # an argument before it may be several
             return self.arguments[at - 1 : at] or [""]
+        self.asked.add(name)
         values = self.values.get(name)
         if values is None or index in ("@", "*"):
             return values
@@ -406,6 +414,7 @@ class Scope:
     def _number(self, word: Node) -> int | None:
         written = "".join(part.get("Value", "$") for part in word["Parts"] if part["Type"] == "Lit")
         if len(word["Parts"]) == 1 and written.isidentifier():
+            self.asked.add(written)
             value = self.values.get(written)
             text = None if value is None else "".join(value[:1]) or "0"
             if text is None:

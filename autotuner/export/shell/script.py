@@ -69,6 +69,8 @@ class Script:
         commands: Every command with arguments, in order.
         variables: Final values, an array's elements with blanks between them.
         arrays: Final elements of every variable.
+        exported: Names that the script sets in its commands' environment and asks for nowhere itself.
+        unused: Other names that it sets and asks for nowhere.
         unset: Names that a command or an assignment asked for and nothing sets.
         unknown: Expansions that only a run would tell, as they are written.
         notes: Parts that were not followed; sentences without full stops.
@@ -77,6 +79,8 @@ class Script:
     commands: tuple[Command, ...]
     variables: Mapping[str, str]
     arrays: Mapping[str, tuple[str, ...]]
+    exported: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -163,10 +167,14 @@ class _Reader:
     def script(self) -> Script:
         """Return what was found."""
         values = self._scope.values
+        exported = {*self._scope.exported, *self._assigned_for_command}
+        unasked = [name for name in self._scope.assigned if name not in self._scope.asked]
         return Script(
             commands=tuple(self._commands),
             variables=_plain_values(values) | self._assigned_for_command,
             arrays={name: tuple(filter(None, map(plain, elements))) for name, elements in values.items()},
+            exported=tuple(name for name in unasked if name in exported),
+            unused=tuple(name for name in unasked if name not in exported),
             unset=tuple(self._scope.unset),
             unknown=tuple(self._scope.unknowns),
             notes=tuple(self._notes),
@@ -518,6 +526,8 @@ class _Reader:
             if "Name" not in one:
                 continue
             name = one["Name"]["Value"]
+            if variant == "export" or "x" in options:
+                self._scope.exported[name] = None
             if is_local and function is not None and name not in function.locals:
                 function.locals[name] = self._scope.values.get(name)
                 if variant == "local" or "Value" in one or "Array" in one:
@@ -532,6 +542,7 @@ class _Reader:
     def _assign(self, node: Node) -> None:
         """Set a variable, an array or one of its elements."""
         name = node["Name"]["Value"]
+        self._scope.assigned[name] = None
         append = bool(node.get("Append"))
         if "Index" in node:
             self._assign_element(name, node, append=append)

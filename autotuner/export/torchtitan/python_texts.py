@@ -46,7 +46,7 @@ def settings_of(text: str) -> Settings:
     module_text, command_text = _parts(text)
     command = launched(command_text) if command_text.strip() else None
     flags = command.arguments if command else Flags()
-    notes: list[Note] = []
+    notes = list(command.notes) if command else []
     function = flags.text("config") or ""
     if module_text.strip():
         values = _of_module(read_module(module_text), function, notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
@@ -144,19 +145,54 @@ class Settings:
         rest = [name for name in self._values if name not in self._read]
         read = {_section(name) for name in self._values if name in self._read}
         told = {_section(name) for name in rest} - read - set(sections)
-        if told:
+        if others := sorted(told & _OTHER_SECTIONS):
+            self.notes.append(Note(kind=NoteKind.IGNORED, setting=", ".join(others), detail=_SAYS_NOTHING))
+        for section in sorted(told - _OTHER_SECTIONS):
             self.notes.append(
-                Note(kind=NoteKind.IGNORED, setting=", ".join(sorted(told)), detail="says nothing of a layout")
+                Note(kind=NoteKind.UNKNOWN, setting=section, detail="is no section that is known of torchtitan")
             )
         for name in rest:
-            if _section(name) in sections:
-                near = get_close_matches(name, known, 1, 0.85)
-                detail = f"is no setting that is known; {near[0]} is" if near else "says nothing of a layout"
-                self.note(NoteKind.IGNORED, name, detail)
+            if _section(name) not in sections:
+                continue
+            if _OTHER_SETTINGS.fullmatch(name):
+                self.note(NoteKind.IGNORED, name, _SAYS_NOTHING)
+                continue
+            near = get_close_matches(name, known, 1, 0.85)
+            self.note(NoteKind.UNKNOWN, name, "is no setting that is known" + (f"; {near[0]} is" if near else ""))
 
     def _taken(self, name: str, default: object) -> object:
         self._read.add(name)
         return self._values.get(name, default)
+
+
+_SAYS_NOTHING = "says nothing of a layout"
+
+_OTHER_SECTIONS = frozenset(
+    (
+        *(
+            "job",
+            "profiling",
+            "profiler",
+            "metrics",
+            "model",
+            "optimizer",
+            "lr_scheduler",
+            "checkpoint",
+            "comm",
+            "debug",
+        ),
+        *("memory_estimation", "fault_tolerance", "experimental", "validation", "dataloader", "tokenizer", "loss"),
+        *("hf_assets_path", "dump_folder", "activation_checkpoint", "compile", "quantize", "model_spec", "float8"),
+    )
+)
+"""Sections of torchtitan 0.2.2 and 0.3.0 about other things than layouts, and sections of which nothing was read."""
+
+_OTHER_SETTINGS = re.compile(
+    r"training\.(dataset(_path)?|max_norm|steps|dtype|gc_.*|dataloader.*|seed|deterministic|debug_.*|warmup_steps)"
+    r"|activation_checkpoint\.(early_stop|per_op_sac_.*|memory_budget|visualize_.*|preserve_rng_state|determinism_check|debug)"
+    r"|compile\.backend|quantize\..*"
+)
+"""Settings that no layout has a field for, of the sections that are read: torchtitan 0.2.2, config/job_config.py."""
 
 
 def _section(name: str) -> str:

@@ -71,7 +71,7 @@ def settings_of(text: str) -> Settings:
         return _named_as_now(flattened(_toml(table)))
     command = launched(commands)
     values = {**flattened(_toml(table)), **overrides(command.arguments)}
-    notes = [Note(kind=NoteKind.IGNORED, setting="command", detail=note) for note in command.notes]
+    notes = list(command.notes)
     if not table.strip():
         detail = (
             "the file that the command reads was not given with it; torchtitan's defaults stand in for what it says"

@@ -29,10 +29,13 @@ _OTHER_THINGS = {
     "training.enable_cpu_offload": "moves parameters, gradients and optimizer states to the host, which no layout says",
     "parallelism.context_parallel_load_balancer": "a layout's context ranks share causal attention evenly",
     "parallelism.pipeline_parallel_schedule_csv": "a schedule of one's own is none that a layout names",
+    "parallelism.module_fqns_per_model_part": "a layout deals layers to stages by number, not by name",
+    "parallelism.pipeline_parallel_expert_parallel_overlap": "the stack says how much of the dispatch is hidden",
+    "parallelism.expert_parallel_comm_backend": "the stack says how tokens reach their experts",
 }
 """Settings that change a run and that no layout says."""
 
-_HARMLESS = (None, False, "", "None", "False", "false", "headtail")
+_HARMLESS = (None, False, "", "None", "False", "false", "headtail", "standard")
 """Their values at which they change nothing."""
 
 

@@ -47,10 +47,12 @@ class JobStatus:
 
     Attributes:
         detail: Why it waits, or how it ended, in the engine's words; empty where there is nothing to say.
+        is_out_of_memory: The engine says that it ended for the memory that its program took.
     """
 
     phase: EngineJobPhase
     detail: str = ""
+    is_out_of_memory: bool = False
 
 
 class Engine(Protocol):

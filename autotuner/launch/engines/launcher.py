@@ -30,6 +30,7 @@ from autotuner.launch.engines.registration import EngineRegistration
 from autotuner.launch.following import follow, pass_on
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.launch.reports import TrialFiles
+from autotuner.launch.room import says_full
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
 from autotuner.launch.work_folder import work_folder
 from autotuner.ports import TrialWatcher
@@ -56,9 +57,6 @@ _LEFT_ALONE = ("shutdown", "lease_lost")
 
 _PORT_TAKEN = "address already in use"
 """Words of the system (EADDRINUSE), which torch repeats: another program was given that port before the ranks met."""
-
-_DISK_FULL = "no space left on device"
-"""Words of the system (ENOSPC) where a node's disk is full."""
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
@@ -329,8 +327,11 @@ class _Run(Generic[Result]):
             return Stopped(reason="infrastructure", detail=f"{self._name} no longer answers")
         if _PORT_TAKEN in outcome.log_tail.lower():
             return Stopped(reason="infrastructure", detail="somebody else had the port at which its nodes should meet")
-        if outcome.kind == FailureKind.CRASH and _DISK_FULL in f"{outcome.message}\n{outcome.log_tail}".lower():
+        if outcome.kind == FailureKind.CRASH and says_full(outcome):
             return Stopped(reason="infrastructure", detail=f"the disk of a node is full: {outcome.message}")
+        if ranks.status.is_out_of_memory and outcome.kind in (FailureKind.CRASH, FailureKind.COMMUNICATION):
+            message = f"{self._name} ended the job for its memory: {ranks.status.detail}"
+            return replace(outcome, kind=FailureKind.OOM, message=message)
         return outcome
 
     def _over(self, job: EngineJob, status: JobStatus) -> None:

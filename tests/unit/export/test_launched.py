@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autotuner.errors import InvalidInput
 from autotuner.export.launched import launched
+from autotuner.export.target import NoteKind
 
 
 def test_flags_of_the_launcher_and_of_the_program_are_told_apart() -> None:
@@ -56,7 +57,30 @@ def test_of_several_commands_that_with_most_flags_counts() -> None:
 
 def test_of_what_nothing_resolves_that_in_the_command_is_told() -> None:
     found = launched("mkdir $(dirname $OUT)\nrun --data $DATA --out $1")
-    assert found.notes == ("nothing sets $DATA", "only a run would tell $1")
+    assert [note.detail for note in found.notes] == ["nothing sets $DATA", "only a run would tell $1"]
+
+
+def test_every_flag_of_the_launcher_is_told() -> None:
+    found = launched("torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --bind-gpus 1 train.py --bf16")
+    assert [(note.kind, note.setting) for note in found.notes] == [
+        (NoteKind.IGNORED, "--rdzv-backend"),
+        (NoteKind.UNKNOWN, "--bind-gpus"),
+    ]
+
+
+def test_every_variable_that_nothing_in_the_script_asks_for_is_told() -> None:
+    lines = ("export NCCL_DEBUG=WARN SPEED=fast", "SIZE=2", "OLD=1", "WANDB_MODE=offline train.py --mb $SIZE --bf16")
+    found = launched("\n".join(lines))
+    assert [(note.kind, note.setting) for note in found.notes] == [
+        (NoteKind.IGNORED, "NCCL_DEBUG"),
+        (NoteKind.IGNORED, "WANDB_MODE"),
+        (NoteKind.UNKNOWN, "SPEED"),
+        (NoteKind.IGNORED, "OLD"),
+    ]
+
+
+def test_a_file_that_the_script_writes_asks_for_variables() -> None:
+    assert launched("STAGE=2\ntrain.py --bf16", document='{"stage": $STAGE}').notes == ()
 
 
 def test_a_text_without_flags_is_refused() -> None:

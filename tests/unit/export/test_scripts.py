@@ -20,6 +20,7 @@ EXPECTED = {
     "hf_torchrun": ("transformers", 8, 64, "dp8 mb2 recompute-full compiled flash bf16"),
     "megatron_arrays": ("megatron-lm", 32, 128, "zero4 tp4 pp2 1f1b mb2 fp32-reduce flash bf16"),
     "megatron_case": ("megatron-lm", 8, 32, "dp2 tp2 pp2 1f1b mb1 fp32-reduce flash bf16"),
+    "megatron_deepspeed_sequence": ("megatron-lm", 8, 8, "zero2 cp4 mb1 cp-all_to_all fp32-reduce flash bf16"),
     "megatron_deepspeed_zero1": ("megatron-lm", 8, 32, "zero4 tp2 mb1 fp32-reduce flash bf16"),
     "megatron_deepspeed_zero2": ("megatron-lm", 8, 32, "shardgrad4 tp2 mb1 fp32-reduce flash bf16"),
     "megatron_deepspeed_zero3": ("megatron-lm", 8, 32, "fsdp4 tp2 mb1 reshard fp32-reduce flash bf16"),

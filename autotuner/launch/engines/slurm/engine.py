@@ -219,7 +219,7 @@ class SlurmEngine:
                 return JobStatus(phase=EngineJobPhase.LOST, detail=_joined(detail, folder.complaint()))
             case EngineJobPhase.RUNNING if row.state in _PAUSED:  # its time limit and its step times go on
                 return JobStatus(phase=EngineJobPhase.LOST, detail=detail)
-        return JobStatus(phase=row.phase, detail=detail)
+        return JobStatus(phase=row.phase, detail=detail, is_out_of_memory=row.state == "OUT_OF_MEMORY")
 
     def _gone_nodes(self, row: JobRow) -> str:
         """The nodes of a job that Slurm holds for gone, each with its state; empty where all answer."""

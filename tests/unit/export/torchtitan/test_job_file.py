@@ -229,7 +229,8 @@ def test_values_that_torchtitan_refuses_are_refused_with_what_it_takes(setting: 
         ('training.dtype = "bfloat16"', "changed"),
         ('training.mixed_precision_reduce = "bfloat16"', "changed"),
         ("training.enable_cpu_offload = true", "ignored"),
-        ("parallelism.tensor_paralel_degree = 2", "ignored"),
+        ("parallelism.tensor_paralel_degree = 2", "unknown"),
+        ("training.steps = 2", "ignored"),
     ],
 )
 def test_what_a_layout_cannot_say_is_told(setting: str, kind: str) -> None:

@@ -181,10 +181,17 @@ def test_a_port_that_somebody_else_has_says_nothing_of_the_trial(tmp_path: Path)
     assert outcome.reason == "infrastructure"
 
 
-def test_a_full_disk_of_a_node_says_nothing_of_the_trial(tmp_path: Path) -> None:
-    died = told(type="printed", at=0.0, text="OSError: [Errno 28] No space left on device") + told(
-        type="node", exit_code=1
-    )
+def test_a_job_that_its_engine_ended_for_its_memory_ran_out_of_memory(tmp_path: Path) -> None:
+    ended = replace(ENDED, detail="OUT_OF_MEMORY", is_out_of_memory=True)
+    outcome = launcher(tmp_path, Scripted(RUNNING, ended)).run(trial(), Watcher())
+    assert isinstance(outcome, TrialFailure)
+    assert outcome.kind == FailureKind.OOM
+    assert outcome.message == "scripted ended the job for its memory: OUT_OF_MEMORY"
+
+
+@pytest.mark.parametrize("words", ["[Errno 28] No space left on device", "[Errno 122] Disk quota exceeded"])
+def test_a_full_disk_of_a_node_says_nothing_of_the_trial(tmp_path: Path, words: str) -> None:
+    died = told(type="printed", at=0.0, text=f"OSError: {words}") + told(type="node", exit_code=1)
     outcome = launcher(tmp_path, Scripted(RUNNING, ENDED, printed=lambda _: died)).run(trial(), Watcher())
     assert isinstance(outcome, Stopped)
     assert outcome.reason == "infrastructure"

@@ -135,7 +135,8 @@ def test_a_job_stands_as_squeue_says_in_its_words(
     handle = made.submit(order())
     say(tmp_path, 0, {"type": "node_started"})
     slurm.list_as(41, state, reason)
-    assert made.look(handle) == JobStatus(phase=phase, detail=detail)
+    is_out_of_memory = state == "OUT_OF_MEMORY"
+    assert made.look(handle) == JobStatus(phase=phase, detail=detail, is_out_of_memory=is_out_of_memory)
 
 
 def test_nodes_that_all_said_how_they_ended_are_believed_while_the_controller_is_away(
