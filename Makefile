@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test oracle engines chaos fuzz properties check format serve migrate revision container bench clean
+.PHONY: help setup browser demo pictures test oracle engines chaos fuzz properties check format serve migrate revision container bench clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,6 +35,9 @@ browser:  # the dashboard's tests drive Debian's Chromium
 demo: setup  ## Sweep a small Llama over this machine's own devices and rank the result.
 	@BIN=$(BIN) sh scripts/demo.sh
 
+pictures: setup browser  ## Take the pictures of the README from the demo's database: make demo pictures.
+	$(BIN)/python scripts/pictures.py
+
 test: setup browser  ## Run the tests, a process per core (CORES=2); 7 to 9 minutes.
 	$(PYTEST) -m "not oracle and not engine" --ignore tests/oracle
 
@@ -43,7 +46,7 @@ oracle: setup  ## Train every option and every pair of options (PART=1/1) beside
 	PAIRS_PART=$(PART) $(PYTEST) -m oracle
 
 # Two engines at a time, each with daemons of its own.
-engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes.
+engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes; 13 to 18 minutes.
 	$(BIN)/pip install -q -c constraints.txt 'ray[default]'
 	@sh tests/engines/slurm/install.sh
 	$(BIN)/pytest -n 2 -m engine --durations 10 tests/engines

@@ -26,7 +26,7 @@ class Descriptions:
         Raises:
             Conflict: The catalog or another stored model has that name.
         """
-        if model.name in models():
+        if model.name.lower() in models():
             raise _catalogued("model", model.name)
         self.store.save_model(model, created_by=caller.name)
 

@@ -12,7 +12,7 @@ say() { printf '\n== %s\n' "$*"; }
 say "database $AUTOTUNER_DATABASE_URL"
 "$BIN/autotuner" migrate
 
-say "profile: what this machine's devices reach, about 25 s; taken once and kept in the database"
+say "profile: measuring how fast this machine is, about 25 s; the database keeps it for the next time"
 "$BIN/autotuner" profile --keep
 
 say "service on $url"
@@ -43,6 +43,6 @@ if [ -t 0 ]; then
   say "the dashboard is at $url/ until you press Ctrl-C"
   wait "$service"
 else
-  say "it was shown at $url/; see it again with:"
+  say "the service has stopped; to see the result in a browser, at $url/, run:"
   echo "AUTOTUNER_DATABASE_URL=$AUTOTUNER_DATABASE_URL $BIN/autotuner serve --port $port"
 fi

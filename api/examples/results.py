@@ -201,10 +201,12 @@ def _answer(prospects: Prospects) -> Answer:
         gain_error=0.014,
         is_tie=True,
     )
-    sentences = ("71 % likely the best of 21 with a rank", f"rank 2 may be as good, 29 % likely the best ({change})")
+    sentences = (
+        "the chance that it is the best of the 21 ranked layouts is 71 %",
+        f"it is tied with rank 2 ({change}; its chance is 29 %)",
+    )
     return Answer(
-        sentence=f"{best.label}: 43.0 ± 0.3 % MFU, measured, 104 ktoken/s, 71 % likely the best of 21; "
-        "+0.6 ± 1.4 % against rank 2",
+        sentence=f"{best.label}: 43.0 ± 0.3 % MFU, measured, 104 ktoken/s; tied with rank 2",
         best=best,
         is_in_use=False,
         gate=None,
@@ -224,7 +226,7 @@ def _answer(prospects: Prospects) -> Answer:
             trial_id=_SECOND_ID,
             label=str(second),
             is_tie=True,
-            sentences=("a step is predicted to take 210 ms less in recomputation",),
+            sentences=("its step is predicted to spend 210 ms less on recomputation",),
         ),
     )
 

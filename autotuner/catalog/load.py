@@ -1,4 +1,7 @@
-"""Accelerators, models and clusters by name, from the tables in this folder."""
+"""Accelerators, models and clusters by name, from the tables in this folder.
+
+Names are read in upper or lower case. The tables, and every answer, spell them in lower case.
+"""
 
 from __future__ import annotations
 
@@ -139,10 +142,11 @@ def load_model(name: str) -> TransformerSpec:
         NotFound: With the nearest name.
     """
     tables = _model_tables()
-    if name not in tables:
+    key = name.lower()
+    if key not in tables:
         raise _not_found("model", name, tables)
-    shapes = {key: value for key, value in tables[name].items() if key not in _ABOUT_A_MODEL}
-    return from_dict(TransformerSpec, {"name": name, **shapes})
+    shapes = {field: value for field, value in tables[key].items() if field not in _ABOUT_A_MODEL}
+    return from_dict(TransformerSpec, {"name": key, **shapes})
 
 
 def load_stack(name: str) -> Stack:
@@ -152,9 +156,10 @@ def load_stack(name: str) -> Stack:
         NotFound: With the nearest name.
     """
     tables = _stack_tables()
-    if name not in tables:
+    key = name.lower()
+    if key not in tables:
         raise _not_found("stack", name, tables)
-    return from_dict(Stack, {"name": name, **{key: v for key, v in tables[name].items() if key != _ORIGIN}})
+    return from_dict(Stack, {"name": key, **{field: v for field, v in tables[key].items() if field != _ORIGIN}})
 
 
 def stack_origin(name: str) -> Mapping[str, Any]:
@@ -180,10 +185,11 @@ def load_link(name: str) -> Link:
         NotFound: With the nearest name.
     """
     tables = _fact_tables("links.toml")
-    if name not in tables:
+    key = name.lower()
+    if key not in tables:
         raise _not_found("link", name, tables)
-    measured = core_collectives() if name == _BETWEEN_CORES else ()
-    return Link(name=name, measured=measured, **{field: fact.value for field, fact in tables[name].items()})
+    measured = core_collectives() if key == _BETWEEN_CORES else ()
+    return Link(name=key, measured=measured, **{field: fact.value for field, fact in tables[key].items()})
 
 
 def node_size(accelerator: Accelerator) -> int | None:
@@ -197,13 +203,14 @@ def load_cluster(description: str) -> Cluster:
 
     ``h100`` is one accelerator, ``h100:64`` is 64 of them (whole nodes, or a part of one node), ``h100:8x4`` is
     8 nodes of 4. ``gb200:128`` is 32 nodes of 4, which NVLink joins 16 by 16. ``h100:64@fat-tree-2to1`` names the
-    network between the nodes (``networks.toml``).
+    network between the nodes (``networks.toml``). The cluster's name is the short form in lower case.
 
     Raises:
         NotFound: No such accelerator or network; with the nearest name.
         InvalidInput: The count is no count, or neither whole nodes nor less than one, or the network cannot join so
             many nodes; with the nearest that is or that it can.
     """
+    description = description.lower()
     hardware, at, network = description.partition("@")
     name, _, count = hardware.partition(":")
     accelerator = load_accelerator(name)
@@ -250,11 +257,12 @@ def _nodes(count: str, per_node: int) -> tuple[int, int]:
 
 def _canonical(name: str) -> str:
     tables = _accelerator_tables()
-    if name in tables:
-        return name
+    key = name.lower()
+    if key in tables:
+        return key
     aliases = {alias: owner for owner, facts in tables.items() for alias in facts["aliases"].value}
-    if name in aliases:
-        return aliases[name]
+    if key in aliases:
+        return aliases[key]
     raise _not_found("accelerator", name, (*tables, *aliases))
 
 

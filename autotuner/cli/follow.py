@@ -173,7 +173,7 @@ def _said_of_job(data: dict[str, Any]) -> str:
 
 def _result(trial: dict[str, Any], objective: Objective) -> str:
     seconds = (trial["finished_at"] or 0.0) - (trial["started_at"] or 0.0)
-    tail = f"  [{seconds:.1f} s, {trial['id']}]"
+    tail = f"  [took {seconds:.1f} s; {trial['id']}]"
     if trial["measured"] or trial["estimated"]:
         return f"{trial['state']:<9} {reached_beside_predicted(trial, objective)}  {trial['label']}{tail}"
     reason = f"  {why(trial)}" if why(trial) else ""

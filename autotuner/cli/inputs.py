@@ -219,8 +219,13 @@ def for_service(text: str, *, kind: str) -> Any:
 
 
 def cluster_name(text: str) -> str:
-    """Return the name of a cluster for people: of one that a file describes its own, and else what was written."""
-    return read_cluster(text).name if _is_file(text) else text
+    """Return the name of a cluster for people: that of its file or of the catalog, or else the text itself."""
+    if _is_file(text):
+        return read_cluster(text).name
+    try:
+        return load_cluster(text).name
+    except (InvalidInput, NotFound):
+        return text
 
 
 def _read(kind: type[SearchSpace | TrialSettings | OptimizerSpace], text: str | None, field: str) -> dict[str, Any]:

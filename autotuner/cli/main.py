@@ -1,10 +1,10 @@
-"""The command line: its commands, and what becomes of their errors.
+"""The command line: its commands, and the exit codes of their errors.
 
 Exit codes: 0 done; 1 an error of ours; 2 the input is wrong; 3 nothing is stored under that name; 4 the request
-contradicts what is stored; 5 the service or its database does not answer; 6 the sweep ended without a measured
+conflicts with stored data; 5 the service or its database does not answer; 6 the sweep ended without a measured
 layout, no row of a table can be judged, a cluster's check failed, a gate could not run, or a webhook's test was not
-accepted; 7 no layout fits in memory; 8 a gate failed; 9 a gate is undecided; 10 nothing is stored that a gate can be
-held to; 11 the service lets nobody do that with this token, or without one; 130 interrupted.
+accepted; 7 no layout fits in memory; 8 a gate failed; 9 a gate is undecided; 10 no baseline is stored for a gate;
+11 the service refused the token, or asked for one; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -52,7 +52,7 @@ app = typer.Typer(
     name="autotuner",
     help="Find the parallel layout that trains a transformer fastest.",
     epilog="Exit codes: 0 done, 1 our error, 2 wrong input, 3 not found, 4 conflict, 5 no service or database, "
-    "6 nothing measured, 7 nothing fits, 8 gate failed, 9 gate undecided, 10 no baseline, 11 not let in, "
+    "6 nothing measured, 7 nothing fits, 8 gate failed, 9 gate undecided, 10 no baseline, 11 access denied, "
     "130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
@@ -64,11 +64,11 @@ _COMMANDS = {
     "Decide where to train": (plan,),
     "Bring your own launch": (import_, export),
     "Look at sweeps": (show, front, rules, study),
-    "Steer sweeps": (pause, resume, extend, rerun, clone, cancel),
+    "Control sweeps": (pause, resume, extend, rerun, clone, cancel),
     "Once a layout is in use": (gate, baselines),
-    "Judge and calibrate predictions": (calibrate, backtest, profile, catalog, stacks),
+    "Check and correct predictions": (calibrate, backtest, profile, catalog, stacks),
     "Run the service": (serve, worker, migrate, trainers, engines, audit),
-    "Keep its database": (backup, restore, thin),
+    "Maintain the database": (backup, restore, thin),
 }
 
 for _panel, _commands in _COMMANDS.items():
@@ -77,8 +77,26 @@ for _panel, _commands in _COMMANDS.items():
         app.command(_name, rich_help_panel=_panel)(_command)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"autotuner {version('parallelism-autotuner')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # its callback prints it
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
 app.add_typer(token, name="token", rich_help_panel="Run the service")
-app.add_typer(cluster, name="cluster", rich_help_panel="Where trials run")
+app.add_typer(cluster, name="cluster", rich_help_panel="Clusters")
 app.add_typer(webhook, name="webhook", rich_help_panel="Once a layout is in use")
 app.add_typer(optimizer, name="optimizer", rich_help_panel="Once a layout is in use")
 app.add_typer(retune, name="retune", rich_help_panel="Once a layout is in use")
@@ -102,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @cache
 def _reader() -> Any:
-    """What reads the arguments; Typer would make it of all commands' signatures again for each command that is run."""
+    """Return the parser of the arguments. It is kept, since Typer builds it from the signatures of all commands."""
     return typer.main.get_command(app)
 
 

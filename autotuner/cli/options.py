@@ -10,6 +10,7 @@ import typer
 from autotuner.errors import InvalidInput
 
 __all__ = [
+    "SELDOM",
     "ClusterArgument",
     "GlobalBatch",
     "Json",
@@ -61,14 +62,49 @@ def _trial_id(text: str | None) -> str | None:
     return None if text is None else stored_id(text, "trial")
 
 
-_MODEL = typer.Option("--model", help="Catalog name, or a JSON file: a config.json, or ours (docs/descriptions.md).")
-_CLUSTER = typer.Option(
-    "--cluster", help="'local', accelerator and count ('h100:64'), or a JSON file (docs/descriptions.md)."
+_UNITS = {"k": 1024, "m": 1024**2}
+"""Tokens by the letter behind a number, upper or lower case."""
+
+
+def _tokens(text: object) -> int:
+    """Return the number of tokens that ``8192``, ``8k`` or ``1M`` stands for.
+
+    Raises:
+        BadParameter: The text is no whole number of 1 or more, with or without k or m behind it.
+    """
+    said = str(text).strip()
+    unit = _UNITS.get(said[-1:].lower(), 1)
+    try:
+        number = int(said[:-1] if unit > 1 else said)
+    except ValueError:
+        number = 0
+    if number < 1:
+        rule = "must be a whole number of tokens, 1 or more, such as 8192 or 8k (k = 1,024 and m = 1,048,576)"
+        raise typer.BadParameter(f"{said[:60]!r} {rule}")
+    return number * unit
+
+
+SELDOM = "Seldom used"
+"""Panel of a command's help that holds the options that few people need."""
+
+_MODEL = typer.Option(
+    "--model",
+    help="Model of the catalog (llama-3-8b), or a JSON file: a Hugging Face config.json, or a description as "
+    "in docs/descriptions.md.",
 )
-_GLOBAL_BATCH = typer.Option("--global-batch", help="Sequences per optimizer step, whole job.")
-_SEQ_LEN = typer.Option("--seq-len", help="Tokens per sequence.")
-_STACK = typer.Option("--stack", help="Software that would run it; `catalog` lists them.")
-_LAYOUT = typer.Option("--layout", help="As tables print it ('fsdp8 tp4 mb1 sp'), or JSON.")
+_CLUSTER = typer.Option(
+    "--cluster",
+    help="This machine (local), an accelerator and a count (h100:64), a stored cluster, or a JSON file as "
+    "in docs/descriptions.md.",
+)
+_GLOBAL_BATCH = typer.Option("--global-batch", help="Sequences per optimizer step, over the whole job.")
+_SEQ_LEN = typer.Option(
+    "--seq-len", parser=_tokens, metavar="TOKENS", help="Tokens per sequence, such as 8192 or 8k (k = 1,024)."
+)
+_STACK = typer.Option(
+    "--stack", help="Training software to predict for. `autotuner stacks` lists the names.", rich_help_panel=SELDOM
+)
+_LAYOUT = typer.Option("--layout", help="Layout as tables print it ('fsdp8 tp4 mb1 sp'), or as JSON.")
 
 Model = Annotated[str, _MODEL]
 OptionalModel = Annotated[str | None, _MODEL]
@@ -87,62 +123,97 @@ LengthsText = Annotated[
     str | None,
     typer.Option(
         "--lengths",
-        help="How long sequences are, where not all have --seq-len tokens: a file of lengths, or '1-128:6, 512:3'.",
+        help="Sequence lengths, if they differ: a file, or lengths with how often each occurs ('1-128:6, 512:3').",
+        rich_help_panel=SELDOM,
     ),
 ]
 LinkHealthText = Annotated[
     str | None,
     typer.Option(
         "--link-health",
-        help="Links that are not as the cluster says: a file, or lines such as '2_3; 0.06' ('|' parts them).",
+        help="Degraded links: a file, or lines such as '2_3; 0.06' (0.06 s of delay between nodes 2 and 3). "
+        "The sign '|' separates lines.",
+        rich_help_panel=SELDOM,
     ),
 ]
 Space = Annotated[
-    str | None, typer.Option("--space", help='Axes to restrict, as JSON or a file: {"recompute": ["none"]}.')
+    str | None,
+    typer.Option(
+        "--space",
+        help='Options to search, as JSON or a JSON file: {"recompute": ["none", "full"]}.',
+        rich_help_panel=SELDOM,
+    ),
 ]
 ObjectiveName = Annotated[
     Literal["mfu", "tokens_per_s", "tokens_per_joule", "tokens_per_dollar", "tokens_per_kg_co2"],
-    typer.Option("--objective", help="What to maximise, and show; the first two rank a job's layouts alike."),
+    typer.Option("--objective", help="Value to maximise. mfu and tokens_per_s give the same ranking."),
 ]
 ProfileText = Annotated[
     str | None,
     typer.Option(
-        "--profile", help="Maximise several at once, by weight: 'mfu=2,tokens_per_dollar=1' (docs/objectives.md)."
+        "--profile",
+        help="Maximise several values, each with a weight: 'mfu=2,tokens_per_dollar=1' (docs/objectives.md).",
+        rich_help_panel=SELDOM,
     ),
 ]
 Price = Annotated[
     float | None,
-    typer.Option("--price", min=0, help="US dollars per accelerator and hour, in the place of the list's."),
+    typer.Option(
+        "--price",
+        min=0,
+        help="US dollars per accelerator-hour, instead of the cluster's price.",
+        rich_help_panel=SELDOM,
+    ),
 ]
 TariffText = Annotated[
     str | None,
     typer.Option(
         "--tariff",
-        help="Where the energy is from ('france'), or fields as JSON or a file: {\"energy_price_per_kwh\": 0.2}.",
+        help="Energy price and emissions: a region (france), or fields as JSON or a JSON file: "
+        '{"energy_price_per_kwh": 0.2}.',
+        rich_help_panel=SELDOM,
     ),
 ]
 TrialOption = Annotated[
-    str | None, typer.Option("--trial", help='Further settings of trials, as JSON or a file: {"num_runs": 2}.')
+    str | None,
+    typer.Option(
+        "--trial",
+        help='More settings of trials, as JSON or a JSON file: {"num_runs": 2}.',
+        rich_help_panel=SELDOM,
+    ),
 ]
-SweepId = Annotated[str, typer.Argument(callback=_sweep_id, help="The sweep's id, as `sweep` printed it.")]
+SweepId = Annotated[
+    str,
+    typer.Argument(callback=_sweep_id, help="Id of the sweep, as `autotuner sweep` prints it (sw-k3v7q2mxn5)."),
+]
 TrialId = Annotated[
-    str, typer.Argument(callback=_trial_id, help="A trial's id: its sweep's, a dash and its number, four digits.")
+    str,
+    typer.Argument(
+        callback=_trial_id, help="Id of the trial: its sweep's id, a dash and four digits (sw-k3v7q2mxn5-0003)."
+    ),
 ]
 OptionalTrialId = Annotated[
     str | None,
     typer.Argument(
         callback=_trial_id,
-        help="A trial's id: its sweep's, a dash and its number, four digits. Or describe a layout by options.",
+        help="Id of a stored trial (sw-k3v7q2mxn5-0003). Leave it out to describe a job and a layout by options.",
     ),
 ]
 Measured = Annotated[
     str | None,
     typer.Option(
-        "--measured", help="CSV or JSON of runs on this cluster (layout, step_time_s or tokens_per_s), to learn from."
+        "--measured",
+        help="CSV or JSON file of measured runs on this cluster (layout, step_time_s or tokens_per_s), "
+        "which corrects the predictions.",
+        rich_help_panel=SELDOM,
     ),
 ]
 Server = Annotated[
     str | None,
-    typer.Option("--server", envvar="AUTOTUNER_SERVER", help="URL of a running service; else one in this process."),
+    typer.Option(
+        "--server",
+        envvar="AUTOTUNER_SERVER",
+        help="URL of a running service. Without it, this process does the work itself.",
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON.")]

@@ -20,6 +20,24 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"fsdp_.*wrap.*|fsdp_min_num_params", "a layout wraps each layer"),
     (r"deepspeed_config", "the file is not opened: paste its contents too, or the layout lacks what they say"),
     (r"no_pipeline_parallel", "the number of stages says it"),
+    (r"bf16|fp16", "another flag says the number format"),
+    (r"max_position_embeddings", "the length of the sequences says what is computed"),
+    (r"overlap_.*|tp_comm_overlap.*|tp_comm_.*", "the stack says how much communication is hidden"),
+    (
+        r"use_mcore_models|transformer_impl|use_legacy_models|.*_fusion(_.*)?|no_persist_layer_norm|persist_layer_norm",
+        "which kernels run beside products and attention is a fact of the stack",
+    ),
+    (r"make_vocab_size_divisible_by", "the vocabulary is taken as it is said, without padding"),
+    (
+        r"rotary_.*|use_rotary_.*|position_embedding_.*|rope_.*|use_rope_scaling|attention_softmax_in_fp32|apply_layernorm_1p"
+        r"|(layer)?norm_epsilon|fp8_(amax|margin|interval).*|squared_relu|openai_gelu|quick_gelu|calculate_per_token_loss",
+        "it changes what is computed, and neither time nor memory as they are predicted",
+    ),
+    (
+        r"empty_unused_memory_level|manual_gc.*|use_cpu_initialization|te_rng_tracker|deterministic_mode|enable_experimental"
+        r"|high_priority_.*|cuda_graph_.*|enable_cuda_graph|main_(grads|params)_dtype|inference_.*",
+        "what it changes of time and memory is not predicted",
+    ),
     (r"lora_.*|use_peft|peft_.*|qlora|load_in_[48]bit", "adapters and quantised weights are not modelled"),
     (
         r"lr|lr_.*|min_lr|learning_rate|warmup_.*|weight_decay.*|(start|end)_weight_decay.*|adam_.*|optimizer|optim_.*"

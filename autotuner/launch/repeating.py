@@ -79,7 +79,7 @@ class _Runs:
             return first
         runs = [first]
         while len(runs) < spec.settings.num_runs and self._has_time():
-            watcher.on_note(f"run {len(runs) + 1} of {spec.settings.num_runs}, for the noise between equal runs")
+            watcher.on_note(f"run {len(runs) + 1} of {spec.settings.num_runs}, to see how much repeats differ")
             outcome = self._undisturbed(replace(spec, fault_trace=None), _without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
@@ -203,8 +203,9 @@ def _is_disturbed(measurement: Measurement, spec: TrialSpec) -> bool:
 
 def _why_again(least_disturbed: Measurement, number: int, most: int) -> str:
     share_percent = 100.0 * least_disturbed.foreign_cpu_share
-    others = f"others used {share_percent:.0f} % of the machine's CPU time"
-    return f"repeat {number} of at most {most}: {others}" + (", at the least, so far" if number > 1 else "")
+    quietest = "in the quietest run so far " if number > 1 else ""
+    others = f"{quietest}other programs used {share_percent:.0f} % of the CPU time"
+    return f"is measured again, because {others} (repeat {number} of at most {most})"
 
 
 def _foreign_share(measurement: Measurement) -> float:

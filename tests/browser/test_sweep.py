@@ -49,7 +49,7 @@ def test_the_answer_stands_first_what_how_fast_how_sure_and_what_it_beats(page: 
     expect(card.get_by_role("heading", level=2)).to_have_text("Best layout so far")
     expect(card.locator(".layout")).to_contain_text("mb2")
     expect(card.locator(".figure.first dd")).to_contain_text("40.0 %")
-    expect(card).to_contain_text("likely the best")
+    expect(card).to_contain_text("The chance that it is the best of the 2 ranked layouts")
     expect(card.get_by_role("link", name="rank 2").first).to_be_visible()
     driver.finish(sweep)
     expect(card.get_by_role("heading", level=2)).to_have_text("Train with this layout")

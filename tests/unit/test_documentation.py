@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
 from typer.core import TyperGroup
-from typer.models import CommandInfo, TyperInfo
 
 from autotuner.cli.main import app
 from autotuner.domain.layouts.choice import ShardLevel
@@ -23,30 +23,22 @@ def test_every_setting_is_documented() -> None:
     assert [name for name in Settings.model_fields if f"AUTOTUNER_{name.upper()}" not in text] == []
 
 
-_PAGES_OF_COMMANDS = (
-    "clusters",
-    "fronts",
-    "job-phases",
-    "layers",
-    "optimizer-studies",
-    "plan",
-    "retunes",
-    "security",
-    "webhooks",
-    "topology",
-)
+def test_the_page_of_commands_has_each_command_with_its_help() -> None:
+    told = re.findall(r"^\| `autotuner ([\w -]+)` \| (.+) \|$", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
+    assert dict(told) == dict(_helps(typer.main.get_group(app), ()))
 
 
-def test_every_command_is_documented() -> None:
-    text = "".join((ROOT / page).read_text() for page in ("README.md", "docs/guide.md", "docs/operations.md"))
-    text += "".join((ROOT / f"docs/{page}.md").read_text() for page in _PAGES_OF_COMMANDS)
-    names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
-    names += [f"{group.name} {command.name}" for group in app.registered_groups for command in _commands(group)]
-    assert [name for name in names if f"autotuner {name}" not in text] == []
+def _helps(group: TyperGroup, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from _helps(command, (*names, name))
+        else:
+            yield " ".join((*names, name)), (command.help or "").partition("\n\n")[0].replace("\n", " ")
 
 
-def _commands(group: TyperInfo) -> list[CommandInfo]:
-    return group.typer_instance.registered_commands if group.typer_instance else []
+def test_the_index_lists_every_page_once() -> None:
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/README.md").read_text())
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
 
 
 def test_every_option_in_a_command_of_the_guide_exists() -> None:

@@ -12,12 +12,17 @@ __all__ = ["audit"]
 
 
 def audit(
-    caller: Annotated[str | None, typer.Option("--caller", help="Only what that caller did.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Most entries to print.")] = 50,
+    caller: Annotated[str | None, typer.Option("--caller", help="List only the requests of this caller.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Largest number of entries to print.")] = 50,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """List what was changed and what was refused, newest first; of a service with a login this takes an admin."""
+    """List the requests that changed something or were refused, newest first.
+
+    A service with a login shows them only to an admin.
+
+    Example: autotuner audit --limit 20
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.audit import audit_table

@@ -14,14 +14,20 @@ __all__ = ["backtest"]
 
 
 def backtest(
-    table: Annotated[Path, typer.Argument(help="CSV file of measured runs; docs/backtest.md names its columns.")],
+    table: Annotated[Path, typer.Argument(help="CSV file of measured runs. docs/backtest.md lists the columns.")],
     calibrate: Annotated[
-        int, typer.Option("--calibrate", min=0, help="Measured runs on each sheet's cluster to learn from first.")
+        int, typer.Option("--calibrate", min=0, help="Measured runs of each job to learn from first.")
     ] = 0,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Searches of each sheet by each sampler.")] = 20,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Simulated searches of each job by each sampler.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Predict measured runs, published or yours, and print the errors and the trials to the best layout."""
+    """Predict runs that were already measured, and print the errors of the predictions.
+
+    It also counts how many trials a sweep needs to find the best layout.
+    Exit code 6: no row of the table can be judged.
+
+    Example: autotuner backtest runs.csv
+    """
     from autotuner.backtest.report import backtest as run_backtest
     from autotuner.backtest.slow_links.table import read_iteration_table
     from autotuner.backtest.table import read_table

@@ -14,16 +14,17 @@ __all__ = ["calibrate"]
 def calibrate(
     on: Annotated[
         str | None,
-        typer.Option("--on", help="Only what was learnt on accelerators of this cluster ('local', 'h100:64')."),
+        typer.Option("--on", help="Show only the accelerators of this cluster (local, h100:64)."),
     ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Show what the trials of earlier sweeps teach predictions and the next sweeps, by accelerator, links and software.
+    """Show how much finished trials correct the predictions, by accelerator, links and software.
 
-    Nothing runs, and nothing has to be called for it: every trial that ends is known to the next prediction. Error
-    "before" is that of predictions for a typical machine; "left out" is that after learning, where each job is
-    predicted from all other jobs alone.
+    The column "error before" is the error of predictions without these trials.
+    The column "left out" is the error for a job after learning from other jobs.
+
+    Example: autotuner calibrate --on h100:64
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json

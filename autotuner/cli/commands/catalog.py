@@ -10,7 +10,10 @@ __all__ = ["catalog"]
 
 
 def catalog(server: Server = None, as_json: Json = False) -> None:
-    """List the accelerators, models and training software that are known by name."""
+    """List the accelerators, models and training software that commands accept by name.
+
+    Example: autotuner catalog
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 

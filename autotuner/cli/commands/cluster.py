@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.options import Json, Server
+from autotuner.cli.options import SELDOM, Json, Server
 
 if TYPE_CHECKING:
     from typing import Any
@@ -15,49 +15,67 @@ if TYPE_CHECKING:
 
 __all__ = ["cluster"]
 
-cluster = typer.Typer(no_args_is_help=True, help="Store clusters with the engine that their trials run on; check them.")
+cluster = typer.Typer(no_args_is_help=True, help="Store clusters by name, and check that trials can run on them.")
 
 _NOTHING_MEASURED = 6
 
-_Name = Annotated[str, typer.Argument(help="The cluster's name.")]
+_Name = Annotated[str, typer.Argument(help="Name of the cluster.")]
 
 
 @cluster.command("add")
 def add(
     name: _Name,
     accelerator: Annotated[
-        str | None, typer.Option("--accelerator", help="Name of the catalog; says what is usual around it.")
+        str | None,
+        typer.Option(
+            "--accelerator", help="Accelerator of the catalog (h100). It decides the usual nodes, links and price."
+        ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="How many nodes.")] = None,
-    per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Accelerators of each.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Number of nodes.")] = None,
+    per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Accelerators per node.")] = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", help="Where its trials run: a name that `autotuner engines` lists.")
+        str | None, typer.Option("--engine", help="Engine that runs its trials. `autotuner engines` lists the names.")
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Of that engine; by default its first.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Queue of the engine. Default: its first queue.")] = None,
     network: Annotated[
-        str | None, typer.Option("--network", help="Link between nodes, by its name in the catalog ('ndr400').")
+        str | None, typer.Option("--network", help="Link between nodes, by its name in the catalog (ndr400).")
     ] = None,
     oversubscription: Annotated[
-        float | None, typer.Option("--oversubscription", min=1, help="By what the network's core is thinner.")
+        float | None,
+        typer.Option(
+            "--oversubscription",
+            min=1,
+            help="Ratio of the nodes' bandwidth to the bandwidth of the network's core.",
+            rich_help_panel=SELDOM,
+        ),
     ] = None,
     topology: Annotated[
         list[str] | None,
         typer.Option(
             "--topology",
-            help="Network that the catalog names ('fat-tree-2to1'), or files of `cluster topology`; may be repeated.",
+            help="Network of the catalog (fat-tree-2to1), or a file that `cluster topology` reads. May be repeated.",
+            rich_help_panel=SELDOM,
         ),
     ] = None,
     price: Annotated[
-        float | None, typer.Option("--price", min=0, help="US dollars of an accelerator and hour.")
+        float | None,
+        typer.Option("--price", min=0, help="US dollars per accelerator-hour.", rich_help_panel=SELDOM),
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option("--from", help="JSON file that describes it (docs/descriptions.md); options change its fields."),
+        typer.Option(
+            "--from",
+            help="JSON file with a description (docs/descriptions.md). Other options change its fields.",
+            rich_help_panel=SELDOM,
+        ),
     ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Store a cluster, to be named by --cluster from then on."""
+    """Store a cluster under a name that --cluster accepts.
+
+    Example: autotuner cluster add ours --accelerator h100 --nodes 16 --per-node 8
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.inputs import read_document
@@ -90,18 +108,25 @@ def add(
 def topology_(
     files: Annotated[
         list[str],
-        typer.Argument(help="Output of `nvidia-smi topo -m`, a NCCL_TOPO_FILE, Slurm's topology.conf or .yaml, JSON."),
+        typer.Argument(
+            help="Output of `nvidia-smi topo -m`, a NCCL_TOPO_FILE, Slurm's topology.conf or .yaml, or JSON."
+        ),
     ],
     cluster_: Annotated[
         str | None,
-        typer.Option("--cluster", help="What they describe: its name, 'h100:128', or a JSON file; says what it means."),
+        typer.Option(
+            "--cluster", help="Cluster that the files describe, to apply them to: a name, h100:128, or a JSON file."
+        ),
     ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Read files that describe a network or a node, and print what they say and mean; nothing is stored.
+    """Read files that describe a network or a node, and print their content.
 
-    `cluster add --topology FILE` stores a cluster that is so.
+    This command stores nothing.
+    `autotuner cluster add --topology FILE` stores a cluster with that network.
+
+    Example: autotuner cluster topology topology.conf --cluster h100:128
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
@@ -120,7 +145,10 @@ def topology_(
 
 @cluster.command("networks")
 def networks(server: Server = None, as_json: Json = False) -> None:
-    """List the networks that a cluster can name, and where their numbers are from."""
+    """List the networks that a cluster can name, with the sources of their numbers.
+
+    Example: autotuner cluster networks
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.topologies import network_lines
@@ -135,7 +163,10 @@ def networks(server: Server = None, as_json: Json = False) -> None:
 
 @cluster.command("list")
 def list_(server: Server = None, as_json: Json = False) -> None:
-    """List the stored clusters, where their trials run, and how they were last checked."""
+    """List the stored clusters, with their engine and their last check.
+
+    Example: autotuner cluster list
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.clusters import cluster_table
@@ -151,7 +182,12 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 
 @cluster.command("show")
 def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
-    """Print a stored cluster: its engine, its links as described and as measured, and its last check."""
+    """Print the engine, the links and the last check of a stored cluster.
+
+    For the links, it prints the described values and the measured values.
+
+    Example: autotuner cluster show ours
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.clusters import cluster_view
@@ -167,7 +203,12 @@ def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
 @cluster.command("remove")
 def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
-    """Forget a stored cluster and what was measured of it; sweeps keep the cluster that they were given."""
+    """Remove a stored cluster, its checks and their measurements.
+
+    Sweeps keep the cluster that they started with.
+
+    Example: autotuner cluster remove ours
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 
@@ -182,23 +223,25 @@ def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
 @cluster.command("check")
 def check(
     name: _Name,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes that measure; two tell all that is needed.")] = 2,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes to measure on. Two are enough.")] = 2,
     max_minutes_queued: Annotated[
-        float, typer.Option("--max-minutes-queued", help="How long each of its two jobs may wait for nodes.")
+        float, typer.Option("--max-minutes-queued", help="Minutes that each of its two jobs may wait for nodes.")
     ] = 10.0,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: tries the way, not the devices.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use tiny sizes, to try the check itself.")] = False,
     links: Annotated[
-        bool, typer.Option("--links", help="Every link between all nodes one by one; no trial, and devices only once.")
+        bool, typer.Option("--links", help="Measure each link between all nodes, and run no trial.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the check to its end.")] = True,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End the check that runs; its jobs are ended.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the running check and its jobs.")] = False,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the cluster's engine, run a small trial on two nodes, and measure devices and links for predictions.
+    """Run a small trial on a stored cluster, and measure its devices and links for predictions.
 
-    It goes on where nobody watches, if a service runs it; asked again meanwhile, the command watches the same check.
-    Exit code 6: it failed or was cancelled, and its last line says why.
+    A check that a service runs continues when you close the terminal.
+    Exit code 6: the check failed or was cancelled.
+
+    Example: autotuner cluster check ours
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import PlainConsole, console, print_json

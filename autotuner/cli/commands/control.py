@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.options import Json, Server, Space, SweepId, TrialId, TrialOption
+from autotuner.cli.options import SELDOM, Json, Server, Space, SweepId, TrialId, TrialOption
 from autotuner.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -15,17 +15,24 @@ if TYPE_CHECKING:
 __all__ = ["clone", "extend", "pause", "rerun", "resume"]
 
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the sweep to its end.")]
-_Trials = Annotated[int | None, typer.Option("--trials", min=1, help="Most trials, in all.")]
-_Minutes = Annotated[float | None, typer.Option("--minutes", help="Most wall-clock minutes, in all.")]
-_Hours = Annotated[float | None, typer.Option("--accelerator-hours", help="Most of these, in all.")]
-_Patience = Annotated[int | None, typer.Option("--patience", help="Trials without a better one to wait.")]
+_Trials = Annotated[int | None, typer.Option("--trials", min=1, help="Largest number of trials in total.")]
+_Minutes = Annotated[float | None, typer.Option("--minutes", help="Wall-clock minutes in total.")]
+_Hours = Annotated[float | None, typer.Option("--accelerator-hours", help="Accelerator-hours in total.")]
+_Patience = Annotated[
+    int | None, typer.Option("--patience", help="Stop after this many trials in a row without a better one.")
+]
 _MinGain = Annotated[
-    float | None, typer.Option("--min-gain", help="Stop when less than this fraction is left to gain; 0: never.")
+    float | None, typer.Option("--min-gain", help="Stop when the expected gain is below this fraction. 0: never.")
 ]
 
 
 def pause(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
-    """Have nobody work on a sweep until it is resumed; the trial that runs begins anew then."""
+    """Stop work on a sweep until it is resumed.
+
+    A running trial is stopped, and starts again from its beginning later.
+
+    Example: autotuner pause sw-k3v7q2mxn5
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 
@@ -39,7 +46,12 @@ def pause(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> No
 
 
 def resume(sweep_id: SweepId, wait: _Wait = True, server: Server = None, as_json: Json = False) -> None:
-    """Have a paused sweep go on; the time that it was paused counts for no budget."""
+    """Continue a paused sweep.
+
+    The time of the pause does not count towards its limits.
+
+    Example: autotuner resume sw-k3v7q2mxn5
+    """
     _ask(sweep_id, f"/sweeps/{sweep_id}/resume", wait=wait, server=server, as_json=as_json)
 
 
@@ -54,7 +66,13 @@ def extend(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Give a sweep another budget, what it has spent included; a finished one goes on where it ended."""
+    """Change the limits of a sweep, so that it can run more trials.
+
+    The limits are totals, and include what the sweep has already used.
+    A finished sweep continues where it ended.
+
+    Example: autotuner extend sw-k3v7q2mxn5 --trials 40
+    """
     budget = _limits(trials, minutes, accelerator_hours, patience, min_gain)
     if not budget:
         raise InvalidInput("--trials", None, "must be given, or another limit that is to change")
@@ -62,17 +80,24 @@ def extend(
 
 
 def rerun(trial_id: TrialId, wait: _Wait = True, server: Server = None, as_json: Json = False) -> None:
-    """Run a trial again, which tells how far equal runs differ; a finished sweep is opened again to do that alone."""
+    """Run a trial again, to see how much repeated runs differ.
+
+    A finished sweep is opened again for this run only.
+
+    Example: autotuner rerun sw-k3v7q2mxn5-0003
+    """
     sweep_id = trial_id.rpartition("-")[0]
     _ask(sweep_id, f"/trials/{trial_id}/rerun", wait=wait, server=server, as_json=as_json)
 
 
 def clone(
     sweep_id: SweepId,
-    name: Annotated[str | None, typer.Option("--name", help="For people; need not be unique.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Another order of trials.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Another model, as for `sweep`.")] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", help="Another cluster, as for `sweep`.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name for people. It need not be unique.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of the order of trials.", rich_help_panel=SELDOM)
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="New model, as for `autotuner sweep`.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="New cluster, as for `autotuner sweep`.")] = None,
     space: Space = None,
     trial: TrialOption = None,
     trials: _Trials = None,
@@ -84,7 +109,10 @@ def clone(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Start a sweep that is asked for as another was, but for what the options say."""
+    """Start a new sweep with the settings of another one, except for the options that you give.
+
+    Example: autotuner clone sw-k3v7q2mxn5 --trials 40 --name longer
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.commands.sweep import see_through
     from autotuner.cli.inputs import for_service, read_space, read_trial_settings

@@ -14,13 +14,17 @@ __all__ = ["backup", "restore", "thin"]
 
 def thin(
     days: Annotated[
-        float | None, typer.Option("--days", min=0, help="Of steps and events; default AUTOTUNER_KEEP_STEPS_DAYS.")
+        float | None,
+        typer.Option("--days", min=0, help="Age of steps and events to delete. Default: AUTOTUNER_KEEP_STEPS_DAYS."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove steps and events inside trials of sweeps that ended long ago, and old announcements and audit entries.
+    """Delete the steps and events of old sweeps, and old announcements, plans and audit entries.
 
-    Workers do it by themselves. What was measured stays, and so do rankings and whatever later sweeps learn from.
+    Measurements stay, and so does everything that later sweeps learn from.
+    Workers delete old records every hour by themselves.
+
+    Example: autotuner thin --days 90
     """
     from dataclasses import asdict, replace
 
@@ -48,8 +52,11 @@ def thin(
     return None
 
 
-def backup(file: Annotated[Path, typer.Argument(help="A new file, which becomes one SQLite database.")]) -> None:
-    """Write all that the database holds into one file, as it is at one moment, while the service runs."""
+def backup(file: Annotated[Path, typer.Argument(help="New file to write. It becomes an SQLite database.")]) -> None:
+    """Write the whole database into one file while the service keeps running.
+
+    Example: autotuner backup copy.db
+    """
     from autotuner.settings import Settings
     from autotuner.store.copying import backup as copy
 
@@ -57,8 +64,13 @@ def backup(file: Annotated[Path, typer.Argument(help="A new file, which becomes 
     _say(rows, f"in {file} ({file.stat().st_size / 1e6:.1f} MB)")
 
 
-def restore(file: Annotated[Path, typer.Argument(help="As `autotuner backup` wrote it, here or elsewhere.")]) -> None:
-    """Fill the empty database of AUTOTUNER_DATABASE_URL, SQLite or PostgreSQL, with what a backup holds."""
+def restore(file: Annotated[Path, typer.Argument(help="File that `autotuner backup` wrote.")]) -> None:
+    """Fill an empty database from a backup.
+
+    AUTOTUNER_DATABASE_URL names the database, SQLite or PostgreSQL.
+
+    Example: autotuner restore copy.db
+    """
     from autotuner.settings import Settings
     from autotuner.store.copying import restore as fill
 

@@ -24,14 +24,20 @@ def dry_run(
     seq_len: SeqLen,
     layout: LayoutText,
     rank: Annotated[
-        int | None, typer.Option("--rank", min=0, help="Of the whole job; else those that may be the fullest.")
+        int | None, typer.Option("--rank", min=0, help="Rank to count. Default: the ranks that may use most memory.")
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Run every layer and micro-batch, however long it takes.")
+        bool, typer.Option("--exact", help="Run all layers and micro-batches, which takes longer.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a layout's own step at full size without values: bytes by part, FLOP and collectives of a rank."""
+    r"""Count the memory, FLOP and collectives of a rank at full size, without a GPU.
+
+    It runs the training step of a trial on tensors without values.
+
+    Example: autotuner dry-run --model llama-3-70b --cluster h100:64 \
+        --global-batch 16 --seq-len 8k --layout 'fsdp2 tp8 pp4 1f1b mb1 sp'
+    """
     from autotuner.cli.console import console, print_json, status
     from autotuner.cli.inputs import cluster_name, read_cluster, read_model
     from autotuner.cli.layout_text import read_layout

@@ -8,7 +8,10 @@ __all__ = ["engines"]
 
 
 def engines(server: Server = None, as_json: Json = False) -> None:
-    """List the engines that a cluster may name, and ask each whether it answers and has its queues."""
+    """List the engines that can run trials, and ask each one whether it is ready.
+
+    Example: autotuner engines
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, plain_table, print_json
 

@@ -38,10 +38,13 @@ def explain(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Explain a layout: where its time and memory go, what limits it, and which change would help.
+    r"""Explain how a layout uses time and memory, what limits it, and which change would help.
 
-    On several nodes also which way to share gradients is fastest, by the bandwidth between them. For a trial that was
-    measured, what was measured comes first.
+    For a trial that ran, the measurement comes first.
+    On several nodes, it also compares ways to exchange gradients.
+
+    Example: autotuner explain --model llama-3-8b --cluster h100:8 \
+        --global-batch 64 --seq-len 8k --layout 'fsdp8 mb1 recompute-selective'
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
@@ -73,11 +76,16 @@ def explain(
 
 
 def rules(
-    source: Annotated[str, typer.Argument(help="A sweep's id, or a CSV file of measured runs.")],
+    source: Annotated[str, typer.Argument(help="Id of a sweep, or a CSV file of measured runs.")],
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """State what measured layouts say about one choice at a time: pair counts and effects."""
+    """Show how much each single option changed the measured speed.
+
+    It compares pairs of measured layouts that differ in nothing else.
+
+    Example: autotuner rules sw-k3v7q2mxn5
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.explanation import rules_view

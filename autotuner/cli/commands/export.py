@@ -32,23 +32,25 @@ _FORMATS = (
 
 def export(
     layout: Annotated[
-        str, typer.Argument(help="As tables print it ('fsdp8 tp4 mb1 sp'), JSON, or the id of a stored trial.")
+        str, typer.Argument(help="Layout as tables print it ('fsdp8 tp4 mb1 sp'), JSON, or the id of a trial.")
     ],
-    wanted: Annotated[str, typer.Option("--format", help=f"Whose words: {_FORMATS}")],
+    wanted: Annotated[str, typer.Option("--format", help=f"Trainer to write for: {_FORMATS}")],
     model: OptionalModel = None,
     cluster: OptionalCluster = None,
     global_batch: OptionalGlobalBatch = None,
     seq_len: OptionalSeqLen = None,
     stack: OptionalStack = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder to write the files into; else all is printed.")
+        Path | None, typer.Option("--output", help="Folder to write the files to. Default: print them.")
     ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Write a layout down as arguments or files of a trainer, to be pasted.
+    """Write a layout as command-line arguments or configuration files of a trainer.
 
-    What the trainer cannot say, and what was left at its default, is told on standard error.
+    Standard error lists what the trainer cannot do, and what keeps its default.
+
+    Example: autotuner export sw-k3v7q2mxn5-0003 --format megatron-lm
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import print_json

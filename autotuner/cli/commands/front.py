@@ -14,15 +14,21 @@ __all__ = ["front"]
 def front(
     sweep_id: SweepId,
     metrics: Annotated[
-        str, typer.Option("--metrics", help="What counts: mfu,tokens_per_joule. Left out: what the sweep looks for.")
+        str,
+        typer.Option("--metrics", help="Metrics to compare: mfu,tokens_per_joule. Default: the metrics of the sweep."),
     ] = "",
     profile: Annotated[
-        str, typer.Option("--profile", help="How much each counts where one is named: mfu=2,tokens_per_joule=1.")
+        str, typer.Option("--profile", help="Weight of each metric, to mark one layout: mfu=2,tokens_per_joule=1.")
     ] = "",
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Print the layouts of a sweep that no other beats in everything, and why each is one of them."""
+    """Print the layouts of a sweep that no other layout beats in every metric.
+
+    These layouts are called the Pareto front.
+
+    Example: autotuner front sw-k3v7q2mxn5 --metrics mfu,tokens_per_joule
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.front import front_view

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotuner.cli.options import (
+    SELDOM,
     ClusterArgument,
     GlobalBatch,
     Json,
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["baselines", "gate"]
 
-_STRICT = "How strictly"
+_PREDICT = "Without a cluster"
+_TEST = "Statistical test"
 _STOP = "When to stop"
 _FILES = "Files for CI"
-_PREDICT = "Without a cluster"
 
 
 def gate(
@@ -40,77 +41,104 @@ def gate(
         str | None,
         typer.Option(
             "--layout",
-            help="What the change trains with: words ('fsdp8 tp4 mb1 sp'), JSON, or a trainer's configuration file; "
-            "left out: the best that a sweep finds.",
+            help="Layout of the change: words ('fsdp8 tp4 mb1 sp'), JSON, or a trainer's configuration file. "
+            "Default: the best layout that a sweep finds.",
         ),
     ] = None,
-    baseline: Annotated[str, typer.Option("--baseline", help="Name of what it is held to, such as a branch.")] = "main",
+    baseline: Annotated[
+        str, typer.Option("--baseline", help="Name of the baseline to compare with, such as a branch.")
+    ] = "main",
     set_baseline: Annotated[
-        bool, typer.Option("--set-baseline", help="What is measured becomes the baseline, unless the gate fails.")
+        bool, typer.Option("--set-baseline", help="Store the measurement as the baseline, unless the gate fails.")
     ] = False,
     software: Annotated[
-        str, typer.Option("--software", help="What is under test, such as a commit: another is measured anew.")
+        str,
+        typer.Option("--software", help="Version under test, such as a commit. A new version is measured again."),
     ] = "",
-    reuse: Annotated[
-        bool, typer.Option("--reuse/--no-reuse", help="Take the runs of an earlier gate of the same content.")
-    ] = True,
-    tolerance: Annotated[
-        float, typer.Option("--tolerance", help="Loss that is accepted, as a fraction.", rich_help_panel=_STRICT)
-    ] = 0.02,
-    loss: Annotated[
-        float, typer.Option("--loss", help="Loss that must be found, as a fraction.", rich_help_panel=_STRICT)
-    ] = 0.05,
-    min_runs: Annotated[
-        int, typer.Option("--min-runs", min=1, help="Fewest runs of the change.", rich_help_panel=_STRICT)
-    ] = 3,
-    max_runs: Annotated[
-        int, typer.Option("--max-runs", min=1, help="Most of them; undecided by then is told.", rich_help_panel=_STRICT)
-    ] = 40,
-    trials: Annotated[
-        int, typer.Option("--trials", min=1, help="Most layouts, without --layout.", rich_help_panel=_STOP)
-    ] = 20,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Most wall-clock minutes of trials.", rich_help_panel=_STOP)
-    ] = None,
-    accelerator_hours: Annotated[
-        float | None, typer.Option("--accelerator-hours", help="Most of these.", rich_help_panel=_STOP)
-    ] = None,
-    trainer: Annotated[
-        str | None, typer.Option("--trainer", help="What runs as a trial: a name that `autotuner trainers` lists.")
-    ] = None,
-    trial: TrialOption = None,
-    space: Space = None,
     predict: Annotated[
         bool,
         typer.Option(
-            "--predict", help="Measure nothing: predict, and count memory in a dry run.", rich_help_panel=_PREDICT
+            "--predict",
+            help="Predict instead of measuring, and count memory with a dry run.",
+            rich_help_panel=_PREDICT,
         ),
     ] = False,
     against: Annotated[
         str | None,
-        typer.Option(
-            "--against", help="The baseline's layout, written as --layout; with --predict.", rich_help_panel=_PREDICT
-        ),
+        typer.Option("--against", help="Layout to compare with, written as for --layout.", rich_help_panel=_PREDICT),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Count memory with torch.", rich_help_panel=_PREDICT)
     ] = True,
-    stack: StackName = "torch",
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Slowdown to accept, as a fraction.", rich_help_panel=_TEST)
+    ] = 0.02,
+    loss: Annotated[
+        float,
+        typer.Option("--loss", help="Slowdown that the test must detect, as a fraction.", rich_help_panel=_TEST),
+    ] = 0.05,
+    min_runs: Annotated[
+        int, typer.Option("--min-runs", min=1, help="Smallest number of runs of the change.", rich_help_panel=_TEST)
+    ] = 3,
+    max_runs: Annotated[
+        int,
+        typer.Option(
+            "--max-runs",
+            min=1,
+            help="Largest number of runs. Without a result by then, the gate is undecided.",
+            rich_help_panel=_TEST,
+        ),
+    ] = 40,
+    trials: Annotated[
+        int,
+        typer.Option(
+            "--trials", min=1, help="Largest number of layouts to try without --layout.", rich_help_panel=_STOP
+        ),
+    ] = 20,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Wall-clock minutes for trials.", rich_help_panel=_STOP)
+    ] = None,
+    accelerator_hours: Annotated[
+        float | None,
+        typer.Option("--accelerator-hours", help="Accelerator-hours for trials.", rich_help_panel=_STOP),
+    ] = None,
     junit: Annotated[
-        Path | None, typer.Option("--junit", help="File to write JUnit XML to.", rich_help_panel=_FILES)
+        Path | None, typer.Option("--junit", help="JUnit XML file to write.", rich_help_panel=_FILES)
     ] = None,
     summary: Annotated[
-        Path | None, typer.Option("--summary", help="File to write Markdown to.", rich_help_panel=_FILES)
+        Path | None, typer.Option("--summary", help="Markdown file to write.", rich_help_panel=_FILES)
     ] = None,
-    badge: Annotated[
-        Path | None, typer.Option("--badge", help="File to write a badge to, as SVG.", rich_help_panel=_FILES)
+    badge: Annotated[Path | None, typer.Option("--badge", help="SVG badge to write.", rich_help_panel=_FILES)] = None,
+    reuse: Annotated[
+        bool,
+        typer.Option(
+            "--reuse/--no-reuse",
+            help="Use the runs of an earlier gate with the same layout and software.",
+            rich_help_panel=SELDOM,
+        ),
+    ] = True,
+    trainer: Annotated[
+        str | None,
+        typer.Option(
+            "--trainer",
+            help="Trainer that trials run. `autotuner trainers` lists the names.",
+            rich_help_panel=SELDOM,
+        ),
     ] = None,
+    trial: TrialOption = None,
+    space: Space = None,
+    stack: StackName = "torch",
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Gate a change: measure its MFU beside the stored baseline until loss is told from noise, and wait for it.
+    r"""Check whether a change makes training slower than the stored baseline.
 
-    Exit codes: 0 passed, 6 could not run or was cancelled, 8 failed, 9 undecided, 10 there is no baseline yet.
+    It repeats runs until it can tell a slowdown from noise.
+    Exit codes: 0 passed, 6 could not run or was cancelled, 8 failed, 9 undecided,
+    10 no baseline is stored.
+
+    Example: autotuner gate --model llama-demo --cluster local \
+        --global-batch 16 --seq-len 128 --layout 'dp2 mb1 fp32' --set-baseline
     """
     from autotuner.cli.console import print_json
     from autotuner.cli.gate_measured import run_gate
@@ -192,12 +220,17 @@ def _print(report: GateReport) -> None:
 def baselines(
     remove: Annotated[
         str | None,
-        typer.Option("--remove", help="Forget those of this name: the next gate that sets one begins anew."),
+        typer.Option(
+            "--remove", help="Remove the baselines of this name. The next gate with --set-baseline starts a new one."
+        ),
     ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """List what changes are held to, or accept a slower state by forgetting a baseline."""
+    """List the baselines that the gate compares with, or remove one to accept a slowdown.
+
+    Example: autotuner baselines
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.gate import baselines_view

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from autotuner.cli.options import (
+    SELDOM,
     Json,
     OptionalCluster,
     OptionalGlobalBatch,
@@ -28,29 +29,49 @@ def import_(
     config: Annotated[
         list[str],
         typer.Argument(
-            help="Launch script, configuration file, log that begins with the arguments; -: input; or, after --, flags."
+            help="Launch script, configuration file, or log that starts with the arguments. "
+            "Write - for standard input, or -- before flags."
         ),
     ],
-    wanted: Annotated[
-        str | None, typer.Option("--format", help="Whose words they are, as for export; else found by their look.")
-    ] = None,
-    ranks: Annotated[
-        int | None, typer.Option("--ranks", min=1, help="Of the job; else those of --cluster, or what it says itself.")
-    ] = None,
     model: OptionalModel = None,
     cluster: OptionalCluster = None,
     global_batch: OptionalGlobalBatch = None,
     seq_len: OptionalSeqLen = None,
+    wanted: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="Trainer of the configuration, as for `autotuner export`. Default: found automatically.",
+            rich_help_panel=SELDOM,
+        ),
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--ranks",
+            min=1,
+            help="Ranks of the job. Default: the ranks of --cluster or of the configuration.",
+            rich_help_panel=SELDOM,
+        ),
+    ] = None,
     stack: OptionalStack = None,
     save_model: Annotated[
-        Path | None, typer.Option("--save-model", help="File to write the model to that was read, for --model.")
+        Path | None,
+        typer.Option(
+            "--save-model",
+            help="File to write the model of the configuration to. --model reads it.",
+            rich_help_panel=SELDOM,
+        ),
     ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Read what you run today as a layout; with --cluster, beside the best that your trainer can be told.
+    """Read the layout that you use today from a launch script or a configuration.
 
-    Scripts are read, never run. What was assumed, changed and ignored on the way is listed.
+    With --cluster, it also predicts the best layout that your trainer can run.
+    It never runs a script.
+
+    Example: autotuner import train.sh --cluster h100:64
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json

@@ -24,7 +24,9 @@ __all__ = ["layers"]
 
 
 def layers(
-    sweep: Annotated[str | None, typer.Argument(help="A sweep's id: its job, and what its trials measured.")] = None,
+    sweep: Annotated[
+        str | None, typer.Argument(help="Id of a sweep, to use its job and its trials (sw-k3v7q2mxn5).")
+    ] = None,
     model: OptionalModel = None,
     cluster: OptionalCluster = None,
     global_batch: OptionalGlobalBatch = None,
@@ -35,10 +37,14 @@ def layers(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Say what each layer of communication gives: strategy, task scheduling, collectives, flow scheduling, network.
+    r"""Predict how much faster a job becomes with each layer of communication options.
 
-    The best layout with the options of one layer searched, of two, and so on to all five, each no worse than the one
-    before. Of a stored sweep also the same among its trials.
+    It searches the options of one layer, then of two, up to all five: strategy,
+    task scheduling, collectives, flow scheduling and network.
+    With the id of a sweep, it also compares the trials of that sweep.
+
+    Example: autotuner layers --model llama-3-8b --cluster h100:64@fat-tree-4to1 \
+        --global-batch 256 --seq-len 4k
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotuner.cli.options import (
+    SELDOM,
     ClusterArgument,
     GlobalBatch,
     Json,
@@ -27,20 +28,21 @@ __all__ = ["optimizer"]
 
 optimizer = typer.Typer(
     no_args_is_help=True,
-    help="Find the optimizer, its numbers and the batch that come to a target loss fastest, once a layout is chosen.",
+    help="Find the optimizer, its settings and the batch size that reach a target loss fastest.",
 )
 
 _NOTHING_REACHED = 6
 
-_STOP = "When it ends"
-_WHAT = "What is tried"
+_STOP = "When to stop"
 
 
 def _study_id(text: str) -> str:
     return stored_id(text, "study")
 
 
-_StudyId = Annotated[str, typer.Argument(callback=_study_id, help="The study's id, as `optimizer tune` printed it.")]
+_StudyId = Annotated[
+    str, typer.Argument(callback=_study_id, help="Id of the study, as `autotuner optimizer tune` prints it.")
+]
 
 
 @optimizer.command("tune")
@@ -50,33 +52,40 @@ def tune(
     global_batch: GlobalBatch,
     seq_len: SeqLen,
     layout: LayoutText,
-    target_loss: Annotated[float, typer.Option("--target-loss", help="Training is done when the loss is there.")],
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Most candidates.", rich_help_panel=_STOP)] = 30,
-    max_samples: Annotated[
-        int, typer.Option("--max-samples", min=1, help="Most sequences of one candidate.", rich_help_panel=_STOP)
-    ] = 20_000,
-    accelerator_hours: Annotated[
-        float | None, typer.Option("--accelerator-hours", help="Most of these.", rich_help_panel=_STOP)
-    ] = None,
+    target_loss: Annotated[float, typer.Option("--target-loss", help="Loss at which training is done.")],
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Largest number of candidates to train.")] = 30,
     space: Annotated[
         str | None,
         typer.Option(
             "--space",
-            help='What is tried, as JSON or a file: {"optimizers": ["adamw"], "global_batch_sizes": [64, 256]}.',
-            rich_help_panel=_WHAT,
+            help='Settings to try, as JSON or a JSON file: {"optimizers": ["adamw"], "global_batch_sizes": [64, 256]}.',
         ),
     ] = None,
-    prune: Annotated[bool, typer.Option("--prune/--no-prune", help="End candidates early that lose.")] = True,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Same seed, same candidates.")] = 0,
-    name: Annotated[str, typer.Option("--name", help="For people.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name for people. It need not be unique.")] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the study ends.")] = True,
+    max_samples: Annotated[
+        int,
+        typer.Option("--max-samples", min=1, help="Largest number of sequences per candidate.", rich_help_panel=_STOP),
+    ] = 20_000,
+    accelerator_hours: Annotated[
+        float | None,
+        typer.Option("--accelerator-hours", help="Accelerator-hours of the study.", rich_help_panel=_STOP),
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune/--no-prune", help="End poor candidates early.", rich_help_panel=SELDOM)
+    ] = True,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the candidates.", rich_help_panel=SELDOM)] = 0,
     trial: TrialOption = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the study to its end.")] = True,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Train candidates until their loss is at the target, and print those that came there fastest and for least.
+    r"""Train with different optimizer settings to find those that reach a target loss fastest.
 
-    Exit code 6: none came to the target.
+    It prints the candidates that took the least time or accelerator-hours.
+    Exit code 6: no candidate reached the target.
+
+    Example: autotuner optimizer tune --model llama-demo --cluster local \
+        --global-batch 16 --seq-len 128 --layout 'dp2 mb1 fp32' --target-loss 8.5
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
@@ -111,7 +120,10 @@ def tune(
 
 @optimizer.command("list")
 def list_(server: Server = None, as_json: Json = False) -> None:
-    """List the studies, newest first."""
+    """List the studies of optimizers, newest first.
+
+    Example: autotuner optimizer list
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.optimizer_studies import study_table
@@ -126,7 +138,12 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 
 @optimizer.command("show")
 def show(study_id: _StudyId, server: Server = None, as_json: Json = False) -> None:
-    """Print a study: its candidates, what each took to the target, and the front of time and accelerator-hours."""
+    """Print the candidates of a study, with the time and accelerator-hours that each one took.
+
+    It marks the candidates that no other one beats in both.
+
+    Example: autotuner optimizer show os-k3v7q2mxn5
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.optimizer_studies import study_view
@@ -141,7 +158,10 @@ def show(study_id: _StudyId, server: Server = None, as_json: Json = False) -> No
 
 @optimizer.command("cancel")
 def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> None:
-    """Ask for the end of a study; its running candidate is ended first."""
+    """End a study and the candidate that it is training.
+
+    Example: autotuner optimizer cancel os-k3v7q2mxn5
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 

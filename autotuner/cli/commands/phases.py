@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from autotuner.cli.options import (
+    SELDOM,
     ClusterArgument,
     GlobalBatch,
     Json,
@@ -32,19 +33,28 @@ def phases(
         str,
         typer.Option(
             "--phases",
-            help="The phases in order: a file, or lines such as 'main: 95 % | long: 5 %; seq_len 131072; batch 64'.",
+            help="Phases in order: a file, or lines such as 'main: 95 % | long: 5 %; seq_len 131072; batch 64'.",
         ),
     ],
-    tokens: Annotated[str, typer.Option("--tokens", help="Of the whole training: 15.6T, 400B, 2e12.")],
+    tokens: Annotated[str, typer.Option("--tokens", help="Tokens of the whole training: 15.6T, 400B, 2e12.")],
     restart: Annotated[
-        float | None, typer.Option("--restart", min=0.0, help="Seconds until ranks that start anew could train.")
+        float | None,
+        typer.Option(
+            "--restart", min=0.0, help="Seconds until restarted ranks can train again.", rich_help_panel=SELDOM
+        ),
     ] = None,
     storage: Annotated[
         float | None,
-        typer.Option("--storage", min=0.0, help="GB/s that the whole job writes and reads checkpoints at."),
+        typer.Option(
+            "--storage",
+            min=0.0,
+            help="GB/s at which the whole job writes and reads checkpoints.",
+            rich_help_panel=SELDOM,
+        ),
     ] = None,
     current: Annotated[
-        str | None, typer.Option("--current", help="The layout that runs before the first phase.")
+        str | None,
+        typer.Option("--current", help="Layout that runs before the first phase.", rich_help_panel=SELDOM),
     ] = None,
     space: Space = None,
     stack: StackName = "torch",
@@ -53,14 +63,18 @@ def phases(
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the best layout of each phase of a job, each switch paid for. Measures nothing.
+    r"""Predict the best layout for each phase of a training run.
 
-    Phases differ in sequences, batch, network or number format. A switch writes a checkpoint, starts the ranks anew
-    and reads it; where that costs more than it saves, the layout stays.
+    It counts the time to switch layouts, which is a checkpoint and a restart.
+    It runs nothing on the cluster.
+
+    Example: autotuner phases --model llama-3-8b --cluster h100:32 \
+        --global-batch 512 --seq-len 8k --tokens 1T \
+        --phases 'main: 95 % | long: 5 %; seq_len 131072; batch 32'
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.inputs import job_body, may_be_stored, read_phases_of, read_space
+    from autotuner.cli.inputs import cluster_name, job_body, may_be_stored, read_phases_of, read_space
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
     from autotuner.cli.views.job_phases import phases_view
@@ -78,7 +92,9 @@ def phases(
     if as_json:
         print_json(answer)
         return
-    console().print(phases_view(answer, title=f"{model} on {cluster}, {written_amount(num_tokens)} tokens"))
+    console().print(
+        phases_view(answer, title=f"{model} on {cluster_name(cluster)}, {written_amount(num_tokens)} tokens")
+    )
 
 
 def _switch(restart_s: float | None, storage_gb_per_s: float | None) -> dict[str, Any]:

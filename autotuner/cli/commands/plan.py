@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotuner.cli.options import Json, Model, Server, Space
+from autotuner.cli.options import Json, Model, SeqLen, Server, Space, StackName
 from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
 
 if TYPE_CHECKING:
@@ -14,89 +14,95 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-_GOAL, _CLUSTERS, _MONEY = "What is wanted", "What is compared", "What it costs"
+_CLUSTERS, _MONEY = "Clusters to compare", "Prices"
 
 _WAIT_S = 0.5
 
 
 def plan(
     model: Model,
-    tokens: Annotated[str, typer.Option("--tokens", help="To train on: 15.6T, 400B, 2e12.", rich_help_panel=_GOAL)],
+    tokens: Annotated[str, typer.Option("--tokens", help="Tokens to train on: 15.6T, 400B, 2e12.")],
     deadline: Annotated[
-        str | None, typer.Option("--deadline", help="How long the run may take: 60d, 8w, 36h.", rich_help_panel=_GOAL)
+        str | None, typer.Option("--deadline", help="Longest time that the run may take: 60d, 8w, 36h.")
     ] = None,
     price_limit: Annotated[
-        str | None, typer.Option("--price-limit", help="What it may cost, in dollars: 3.5M.", rich_help_panel=_GOAL)
+        str | None, typer.Option("--price-limit", help="Largest cost of the run in US dollars: 3.5M.")
     ] = None,
-    seq_len: Annotated[
-        int, typer.Option("--seq-len", help="Tokens per sequence.", rich_help_panel=_GOAL)
-    ] = USUAL_SEQ_LEN,
+    seq_len: SeqLen = USUAL_SEQ_LEN,
     global_batch: Annotated[
-        int, typer.Option("--global-batch", help="Sequences per optimizer step.", rich_help_panel=_GOAL)
+        int, typer.Option("--global-batch", help="Sequences per optimizer step.")
     ] = USUAL_GLOBAL_BATCH,
     accelerators: Annotated[
         str | None,
-        typer.Option(
-            "--accelerators",
-            help="Names with commas between; else those with a list price. `catalog` has all.",
-            rich_help_panel=_CLUSTERS,
-        ),
+        typer.Option("--accelerators", help="Accelerators to compare: h100,h200. Default: all with a list price."),
+    ] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option("--cluster", help="Cluster of yours to compare, as for `predict`. May be repeated."),
     ] = None,
     sizes: Annotated[
         str | None,
         typer.Option(
             "--sizes",
-            help="Numbers of accelerators; else powers of two of nodes that suit the goal.",
+            help="Numbers of accelerators: 256,512. Default: powers of two of nodes that suit the goal.",
             rich_help_panel=_CLUSTERS,
         ),
     ] = None,
     max_accelerators: Annotated[
-        int, typer.Option("--max-accelerators", min=1, help="Where no sizes are named.", rich_help_panel=_CLUSTERS)
+        int,
+        typer.Option(
+            "--max-accelerators",
+            min=1,
+            help="Largest number of accelerators, without --sizes.",
+            rich_help_panel=_CLUSTERS,
+        ),
     ] = 16_384,
     network: Annotated[
         str | None,
         typer.Option(
-            "--network", help="Times the usual bandwidth between nodes, to compare: 0.5,1,2.", rich_help_panel=_CLUSTERS
+            "--network",
+            help="Multiples of the usual bandwidth between nodes: 0.5,1,2.",
+            rich_help_panel=_CLUSTERS,
         ),
     ] = None,
     more_memory: Annotated[
         str | None,
         typer.Option(
             "--more-memory",
-            help="GB more than the usual memory of an accelerator, to compare: 0,40.",
+            help="GB to add to the usual memory of an accelerator: 0,40.",
             rich_help_panel=_CLUSTERS,
-        ),
-    ] = None,
-    cluster: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cluster", help="One of yours to compare, as for `predict`; may be repeated.", rich_help_panel=_CLUSTERS
         ),
     ] = None,
     price: Annotated[
         list[str] | None,
         typer.Option(
-            "--price", help="Your price of an accelerator and hour: h100=2.1; may be repeated.", rich_help_panel=_MONEY
+            "--price",
+            help="Your US dollars per accelerator-hour: h100=2.1. May be repeated.",
+            rich_help_panel=_MONEY,
         ),
     ] = None,
     tariff: Annotated[
         str | None,
         typer.Option(
             "--tariff",
-            help="Where the energy is from ('france'), or fields as JSON or a file: {\"energy_price_per_kwh\": 0.2}.",
+            help="Energy price and emissions: a region (france), or fields as JSON or a JSON file: "
+            '{"energy_price_per_kwh": 0.2}.',
             rich_help_panel=_MONEY,
         ),
     ] = None,
     space: Space = None,
-    stack: Annotated[str, typer.Option("--stack", help="Software that would run it; `catalog` lists them.")] = "torch",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Clusters to print.")] = 12,
+    stack: StackName = "torch",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of clusters to print.")] = 12,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Compare whole clusters for a training run: time, cost and energy with error bars, and which one to take.
+    r"""Compare clusters for a training run by time, cost and energy, and recommend one.
 
-    Also what one more node, twice the network or 40 GB more memory would buy, and which small sweeps to run first.
-    Measures nothing. Without --deadline and --price-limit clusters are compared by time x cost.
+    It runs nothing on a cluster.
+    Without --deadline and --price-limit, it compares clusters by time x cost.
+
+    Example: autotuner plan --model llama-3-70b --tokens 2T --deadline 60d \
+        --seq-len 8k
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from autotuner.cli.options import (
+    SELDOM,
     ClusterArgument,
     GlobalBatch,
     Json,
@@ -15,7 +16,6 @@ from autotuner.cli.options import (
     Measured,
     Model,
     ObjectiveName,
-    OptionalLayoutText,
     Price,
     ProfileText,
     SeqLen,
@@ -36,31 +36,41 @@ def predict(
     cluster: ClusterArgument,
     global_batch: GlobalBatch,
     seq_len: SeqLen,
-    space: Space = None,
-    layout: OptionalLayoutText = None,
-    current: Annotated[
+    layout: Annotated[
         str | None,
-        typer.Option("--current", help="The layout that you run today, to be told what the best would give."),
+        typer.Option("--layout", help="Predict only this layout, as tables print it ('fsdp8 tp4 mb1 sp') or as JSON."),
     ] = None,
+    current: Annotated[
+        str | None, typer.Option("--current", help="Layout that you use today, to compare the best one with.")
+    ] = None,
+    objective: ObjectiveName = "mfu",
+    space: Space = None,
     wanted: Annotated[
-        str | None, typer.Option("--format", help="Try only layouts that this trainer can be told; as for export.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="Try only layouts that this trainer can run. The names are those of `autotuner export`.",
+            rich_help_panel=SELDOM,
+        ),
     ] = None,
     stack: StackName = "torch",
     measured: Measured = None,
     link_health: LinkHealthText = None,
     lengths: LengthsText = None,
-    objective: ObjectiveName = "mfu",
     profile: ProfileText = None,
     price: Price = None,
     tariff: TariffText = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Rows to print.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Number of layouts to print.")] = 10,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Predict every legal layout and print the best, with where the time goes. Measures nothing.
+    r"""Predict the speed and memory of every legal layout of a job, and print the best ones.
 
-    With --layout, predict that one alone. Exit code 7: no layout fits in memory; the answer says how much is missing
-    and what would help.
+    It runs nothing on the cluster.
+    Exit code 7: no layout fits in memory.
+
+    Example: autotuner predict --model llama-3-8b --cluster h100:8 \
+        --global-batch 64 --seq-len 8k
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import print_json

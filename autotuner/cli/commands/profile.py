@@ -18,19 +18,26 @@ __all__ = ["profile"]
 
 def profile(
     name: Annotated[
-        str, typer.Option("--name", help="'local' is used for this machine; others as the cluster 'profile:NAME'.")
+        str,
+        typer.Option(
+            "--name", help="Name of the profile. The cluster local uses the profile local, and profile:NAME any other."
+        ),
     ] = "local",
-    show: Annotated[bool, typer.Option("--show", help="Print the stored profiles and measure nothing.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: tries the way, not the device.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print the stored profiles, and measure nothing.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use tiny sizes, to try the command itself.")] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Measure only where no profile of that name describes these devices yet.")
+        bool, typer.Option("--keep", help="Measure only if no profile of that name describes these devices.")
     ] = False,
     links: Annotated[
-        bool, typer.Option("--links", help="Measure every link one by one, and of a stored profile nothing else.")
+        bool,
+        typer.Option("--links", help="Measure each link separately. If a profile is stored, measure only the links."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine's products, attention, memory, collectives and, on cores, Python; predictions use that."""
+    """Measure the compute, memory and communication speed of this machine for predictions.
+
+    Example: autotuner profile
+    """
     from autotuner.bootstrap import build
     from autotuner.cli.console import console, print_json
     from autotuner.cli.service import migrate_if_embedded

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotuner.cli.options import (
+    SELDOM,
     ClusterArgument,
     GlobalBatch,
     Json,
@@ -27,74 +28,101 @@ __all__ = ["retune"]
 
 retune = typer.Typer(
     no_args_is_help=True,
-    help="Have the layout in use measured and challenged by the clock, and be told of the outcome.",
+    help="Measure the layout in use on a schedule, and search for a better one.",
 )
 
 _COULD_NOT_RUN, _REGRESSION = 6, 8
 
-_STOP = "What a run may cost"
-_TEST = "How strictly runs are compared"
+_STOP = "Limits of a run"
+_TEST = "Statistical test"
 
-_Name = Annotated[str, typer.Argument(help="The retune's name.")]
+_Name = Annotated[str, typer.Argument(help="Name of the retune.")]
 
 
 @retune.command("add")
 def add(
     name: _Name,
     cron: Annotated[
-        str, typer.Option("--cron", help="Minute, hour, day of month, month, day of week: '0 2 * * *' is nightly.")
+        str,
+        typer.Option(
+            "--cron", help="Schedule: minute, hour, day of month, month, day of week. '0 2 * * *' is 2 a.m. every day."
+        ),
     ],
     model: Model,
     cluster: ClusterArgument,
     global_batch: GlobalBatch,
     seq_len: SeqLen,
-    time_zone: Annotated[str, typer.Option("--time-zone", help="Of the cron expression: Europe/Berlin.")] = "UTC",
-    layout: OptionalLayoutText = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Most layouts to try.", rich_help_panel=_STOP)] = 20,
+    time_zone: Annotated[str, typer.Option("--time-zone", help="Time zone of the schedule: Europe/Berlin.")] = "UTC",
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            "--layout",
+            help="Layout in use. Default: the fastest measured layout of the job, or the best of the first run.",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Largest number of layouts to try per run.")] = 20,
+    adopts: Annotated[bool, typer.Option("--adopt", help="Put a better layout into use without asking.")] = False,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Most wall-clock minutes.", rich_help_panel=_STOP)
+        float | None, typer.Option("--minutes", help="Wall-clock minutes per run.", rich_help_panel=_STOP)
     ] = None,
     accelerator_hours: Annotated[
-        float | None, typer.Option("--accelerator-hours", help="Most of these.", rich_help_panel=_STOP)
+        float | None,
+        typer.Option("--accelerator-hours", help="Accelerator-hours per run.", rich_help_panel=_STOP),
     ] = None,
     search: Annotated[
         bool,
         typer.Option(
-            "--search/--no-search", help="Try other layouts, or only measure --layout.", rich_help_panel=_STOP
+            "--search/--no-search", help="Try other layouts, or only measure the one in use.", rich_help_panel=_STOP
         ),
     ] = True,
     tolerance: Annotated[
-        float,
-        typer.Option("--tolerance", help="Loss that is accepted, as a fraction.", rich_help_panel=_TEST),
+        float, typer.Option("--tolerance", help="Slowdown to accept, as a fraction.", rich_help_panel=_TEST)
     ] = 0.02,
     loss: Annotated[
-        float, typer.Option("--loss", help="Loss that must be found, as a fraction.", rich_help_panel=_TEST)
+        float,
+        typer.Option("--loss", help="Slowdown that the test must detect, as a fraction.", rich_help_panel=_TEST),
     ] = 0.05,
     min_runs: Annotated[
-        int, typer.Option("--min-runs", help="Fewest measurements of the layout in use.", rich_help_panel=_TEST)
+        int,
+        typer.Option("--min-runs", help="Smallest number of measurements of the layout in use.", rich_help_panel=_TEST),
     ] = 3,
-    max_runs: Annotated[int, typer.Option("--max-runs", help="Most measurements of it.", rich_help_panel=_TEST)] = 40,
+    max_runs: Annotated[
+        int,
+        typer.Option("--max-runs", help="Largest number of measurements of the layout in use.", rich_help_panel=_TEST),
+    ] = 40,
     on_new_environment: Annotated[
-        bool, typer.Option("--on-new-environment", help="Also run when torch, driver or kernel here have changed.")
+        bool,
+        typer.Option(
+            "--on-new-environment",
+            help="Also run when the torch, driver or kernel version here has changed.",
+            rich_help_panel=SELDOM,
+        ),
     ] = False,
     on_new_links: Annotated[
-        bool, typer.Option("--on-new-links", help="Also run when the stored cluster's links have changed.")
-    ] = False,
-    adopts: Annotated[
-        bool, typer.Option("--adopt", help="Take a better layout for the one in use without asking.")
+        bool,
+        typer.Option(
+            "--on-new-links", help="Also run when the links of the stored cluster have changed.", rich_help_panel=SELDOM
+        ),
     ] = False,
     trainer: Annotated[
-        str | None, typer.Option("--trainer", help="What runs as a trial: a name that `autotuner trainers` lists.")
+        str | None,
+        typer.Option(
+            "--trainer",
+            help="Trainer that trials run. `autotuner trainers` lists the names.",
+            rich_help_panel=SELDOM,
+        ),
     ] = None,
     trial: TrialOption = None,
     space: Space = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Store a retune; a service or `autotuner worker` runs it when it is due.
+    r"""Schedule runs that measure the layout in use and search for a better one.
 
-    Without --layout the layout in use is the fastest that was measured of the job, else the best that the first run
-    finds.
+    A service or `autotuner worker` starts each run when it is due.
+
+    Example: autotuner retune add nightly --cron '0 2 * * *' --model llama-3-8b \
+        --cluster h100:64 --global-batch 512 --seq-len 8k
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
@@ -136,7 +164,10 @@ def add(
 
 @retune.command("list")
 def list_(server: Server = None, as_json: Json = False) -> None:
-    """List the retunes: the layout in use, what it reaches, when each is due, and how its last run ended."""
+    """List the retunes, with the layout in use, the next run and the last outcome.
+
+    Example: autotuner retune list
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.retunes import retune_table
@@ -151,7 +182,10 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 
 @retune.command("show")
 def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
-    """Print a retune: when it is due, what is in use and what that is held to, and how the last run ended."""
+    """Print the schedule, the layout in use, the baseline and the last outcome of a retune.
+
+    Example: autotuner retune show nightly
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.retunes import retune_view
@@ -167,11 +201,16 @@ def show(name: _Name, server: Server = None, as_json: Json = False) -> None:
 @retune.command("history")
 def history(
     name: _Name,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Most runs to print.")] = 30,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Largest number of runs to print.")] = 30,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Print the runs of a retune, newest first: what the layout in use reached, beside the band of its noise."""
+    """Print the runs of a retune, newest first.
+
+    It shows the speed of the layout in use, and the range that noise explains.
+
+    Example: autotuner retune history nightly
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.retunes import history_view
@@ -189,13 +228,16 @@ def history(
 @retune.command("run")
 def run(
     name: _Name,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run to its outcome.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the outcome of the run.")] = True,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Start a run now; when the retune is next due stays as it was.
+    """Start a run of a retune now.
 
-    Exit code 8: the layout in use has become slower; 6: it could not run.
+    The schedule stays as it is.
+    Exit codes: 6 the run could not take place, 8 the layout in use is slower.
+
+    Example: autotuner retune run nightly
     """
     from autotuner.cli.client import connect
     from autotuner.cli.console import PlainConsole, console, print_json
@@ -220,21 +262,32 @@ def run(
 
 @retune.command("pause")
 def pause(name: _Name, server: Server = None, as_json: Json = False) -> None:
-    """Start no run of it by the clock any more."""
+    """Stop the scheduled runs of a retune until it is resumed.
+
+    Example: autotuner retune pause nightly
+    """
     _changed(f"/retunes/{name}/pause", None, server, as_json=as_json)
 
 
 @retune.command("resume")
 def resume(name: _Name, server: Server = None, as_json: Json = False) -> None:
-    """Go on with the next due time."""
+    """Start the scheduled runs of a paused retune again.
+
+    It does not repeat the runs that it missed.
+
+    Example: autotuner retune resume nightly
+    """
     _changed(f"/retunes/{name}/resume", None, server, as_json=as_json)
 
 
 @retune.command("adopt")
 def adopt(name: _Name, layout: OptionalLayoutText = None, server: Server = None, as_json: Json = False) -> None:
-    """Make the better layout that the last run found, or --layout, the one in use.
+    """Put the better layout of the last run into use, or the layout after --layout.
 
-    The layout in use, named again, is from then on held to what it reaches now: that accepts a regression.
+    If you name the layout already in use, the next run sets a new baseline.
+    This accepts a slowdown.
+
+    Example: autotuner retune adopt nightly
     """
     from autotuner.cli.layout_text import read_layout
 
@@ -244,7 +297,10 @@ def adopt(name: _Name, layout: OptionalLayoutText = None, server: Server = None,
 
 @retune.command("remove")
 def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
-    """Forget a retune with its runs; their sweeps stay."""
+    """Remove a retune and its runs, and keep their sweeps.
+
+    Example: autotuner retune remove nightly
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 

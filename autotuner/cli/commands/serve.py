@@ -12,12 +12,18 @@ __all__ = ["migrate", "serve", "worker"]
 
 
 def serve(
-    host: Annotated[str | None, typer.Option("--host", help="Address; default AUTOTUNER_HOST.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: AUTOTUNER_HOST.")] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Port, 0 for a free one; default AUTOTUNER_PORT.")
+        int | None,
+        typer.Option("--port", min=0, max=65535, help="Port to listen on, 0 for a free one. Default: AUTOTUNER_PORT."),
     ] = None,
 ) -> None:
-    """Run the REST service, the dashboard and, unless AUTOTUNER_NUM_WORKERS=0, the worker."""
+    """Run the REST service, the dashboard and a worker.
+
+    With AUTOTUNER_NUM_WORKERS=0, it runs no worker.
+
+    Example: autotuner serve --port 8000
+    """
     from api.edge.login import check_start
     from api.main import create_app
     from autotuner.bootstrap import build
@@ -38,7 +44,10 @@ def serve(
 
 
 def worker() -> None:
-    """Run sweeps of the shared database on this machine until interrupted."""
+    """Run the queued sweeps of the shared database on this machine until interrupted.
+
+    Example: autotuner worker
+    """
     from autotuner.bootstrap import build
     from autotuner.cli.service import migrate_if_embedded
     from autotuner.cli.signals import interruptible
@@ -55,7 +64,10 @@ def worker() -> None:
 
 
 def migrate(as_json: Json = False) -> None:
-    """Bring the database to the newest schema."""
+    """Upgrade the database to the newest schema.
+
+    Example: autotuner migrate
+    """
     from autotuner.cli.console import console, print_json
     from autotuner.settings import Settings
     from autotuner.store.schema import head_revision

@@ -11,7 +11,10 @@ __all__ = ["stacks"]
 
 
 def stacks(server: Server = None, as_json: Json = False) -> None:
-    """List the training software that predictions know: its versions, and the measured runs that it was fitted to."""
+    """List the training software that --stack accepts, with the measured runs behind each one.
+
+    Example: autotuner stacks
+    """
     from rich.text import Text
 
     from autotuner.cli.client import connect

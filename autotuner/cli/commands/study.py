@@ -14,10 +14,13 @@ __all__ = ["study"]
 
 def study(
     sweep_id: SweepId,
-    file: Annotated[Path, typer.Argument(help="SQLite file to be made.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="SQLite file to write.", metavar="FILE")],
     server: Server = None,
 ) -> None:
-    """Write a sweep as an Optuna study, for optuna-dashboard or a notebook."""
+    """Write a sweep to a file as an Optuna study, for optuna-dashboard or a notebook.
+
+    Example: autotuner study sw-k3v7q2mxn5 study.db
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console
     from autotuner.cli.optuna_study import write_study

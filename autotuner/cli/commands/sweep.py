@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from autotuner.cli.options import (
+    SELDOM,
     GlobalBatch,
     Json,
     LengthsText,
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["cancel", "see_through", "show", "sweep"]
 
 _STOP = "When to stop"
-_MEASURE = "How a trial is measured"
-_GATE = "Loss gate"
-_FAULTS = "Links that fail"
+_SMALLER = "Trials on a smaller cluster"
+_MEASURE = "Measuring a trial"
+_GATE = "Convergence gate"
+_FAULTS = "Injected link faults"
 
 
 def sweep(
@@ -43,135 +45,178 @@ def sweep(
     global_batch: GlobalBatch,
     seq_len: SeqLen,
     cluster: OptionalCluster = None,
-    for_cluster: Annotated[
-        str | None,
-        typer.Option("--for", help="Cluster of the job, where --on names a smaller one; else what --cluster is."),
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on", help="Run trials on this smaller cluster: each stands for a layout of the job, which is estimated."
-        ),
-    ] = None,
     objective: ObjectiveName = "mfu",
-    profile: ProfileText = None,
-    price: Price = None,
-    tariff: TariffText = None,
-    front: Annotated[
-        str,
-        typer.Option(
-            "--front", help="Look for all that no other beats in everything, such as mfu,tokens_per_joule,simplicity."
-        ),
-    ] = "",
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Most trials to run.", rich_help_panel=_STOP)] = 20,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Largest number of trials to run.")] = 20,
+    trainer: Annotated[
+        str | None,
+        typer.Option("--trainer", help="Trainer that trials run. `autotuner trainers` lists the names."),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Name for people. It need not be unique.")] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show the sweep live until it ends.")] = True,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Most wall-clock minutes.", rich_help_panel=_STOP)
+        float | None, typer.Option("--minutes", help="Wall-clock minutes of the sweep.", rich_help_panel=_STOP)
     ] = None,
     accelerator_hours: Annotated[
         float | None,
         typer.Option(
-            "--accelerator-hours", help="Most of these, trials and loss gates together.", rich_help_panel=_STOP
+            "--accelerator-hours",
+            help="Accelerator-hours of trials and convergence gates together.",
+            rich_help_panel=_STOP,
         ),
     ] = None,
     patience: Annotated[
-        int | None, typer.Option("--patience", help="Trials without a better one to wait.", rich_help_panel=_STOP)
+        int | None,
+        typer.Option(
+            "--patience", help="Stop after this many trials in a row without a better one.", rich_help_panel=_STOP
+        ),
     ] = None,
     min_gain: Annotated[
         float,
         typer.Option(
-            "--min-gain", help="Stop when less than this fraction is left to gain; 0: never.", rich_help_panel=_STOP
+            "--min-gain", help="Stop when the expected gain is below this fraction. 0: never.", rich_help_panel=_STOP
         ),
     ] = 0.01,
     prune_below: Annotated[
         float,
         typer.Option(
-            "--prune-below", help="End trials below this fraction of the best so far; 0: never.", rich_help_panel=_STOP
+            "--prune-below",
+            help="End a trial early below this fraction of the best one so far. 0: never.",
+            rich_help_panel=_STOP,
         ),
     ] = 0.5,
+    for_cluster: Annotated[
+        str | None,
+        typer.Option("--for", help="Cluster of the job, instead of --cluster.", rich_help_panel=_SMALLER),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            help="Smaller cluster to run trials on. The result for the job's cluster is estimated.",
+            rich_help_panel=_SMALLER,
+        ),
+    ] = None,
     warmup_steps: Annotated[
-        int, typer.Option("--warmup-steps", help="Fewest steps before timing starts.", rich_help_panel=_MEASURE)
+        int,
+        typer.Option(
+            "--warmup-steps", help="Smallest number of steps before the timing starts.", rich_help_panel=_MEASURE
+        ),
     ] = 2,
     measured_steps: Annotated[
-        int, typer.Option("--measured-steps", help="Fewest steps that are timed.", rich_help_panel=_MEASURE)
+        int,
+        typer.Option("--measured-steps", help="Smallest number of steps to time.", rich_help_panel=_MEASURE),
     ] = 5,
     target_interval: Annotated[
         float,
         typer.Option(
             "--target-interval",
-            help="Half the 95 % interval of the median to reach, as a fraction.",
+            help="Precision to reach: half the 95 % interval of the median step time, as a fraction.",
             rich_help_panel=_MEASURE,
         ),
     ] = 0.01,
     measuring_seconds: Annotated[
-        float, typer.Option("--measuring-seconds", help="Seconds of steps to reach it in.", rich_help_panel=_MEASURE)
+        float,
+        typer.Option(
+            "--measuring-seconds",
+            help="Largest number of seconds to time steps for.",
+            rich_help_panel=_MEASURE,
+        ),
     ] = 5.0,
     timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds that a trial may take.", rich_help_panel=_MEASURE)
+        float, typer.Option("--timeout", help="Seconds after which a trial is ended.", rich_help_panel=_MEASURE)
     ] = 300.0,
+    loss_gate: Annotated[
+        bool,
+        typer.Option(
+            "--loss-gate/--no-loss-gate",
+            help="Compare the loss of a layout that is not numerically equivalent (fp8) before it may rank first.",
+            rich_help_panel=_GATE,
+        ),
+    ] = True,
+    gate_steps: Annotated[
+        int,
+        typer.Option(
+            "--gate-steps", help="Steps to train the layout and its reference, per seed.", rich_help_panel=_GATE
+        ),
+    ] = 20,
+    gate_lossy_steps: Annotated[
+        int,
+        typer.Option(
+            "--gate-lossy-steps",
+            help="Steps for layouts that send compressed gradients or clip them early.",
+            rich_help_panel=_GATE,
+        ),
+    ] = 192,
+    gate_seeds: Annotated[
+        int, typer.Option("--gate-seeds", help="Number of seeds, 2 to 10.", rich_help_panel=_GATE)
+    ] = 3,
+    gate_tolerance: Annotated[
+        float,
+        typer.Option(
+            "--gate-tolerance", help="Increase of the final loss to accept, as a fraction.", rich_help_panel=_GATE
+        ),
+    ] = 0.02,
     fault_trace: Annotated[
         str | None,
         typer.Option(
             "--fault-trace",
-            help="Rank layouts by what they reach while links fail: a file, or lines such as '7;2_3;0.06'.",
+            help="Rank layouts by their speed while links fail: a file, or lines such as '7;2_3;0.06'.",
             rich_help_panel=_FAULTS,
         ),
     ] = None,
     fault_steps: Annotated[
         int | None,
         typer.Option(
-            "--fault-steps", min=1, help="Steps of it; twice its last fault's if left out.", rich_help_panel=_FAULTS
+            "--fault-steps",
+            min=1,
+            help="Steps of the trace. Default: twice the steps up to its last fault.",
+            rich_help_panel=_FAULTS,
         ),
     ] = None,
+    space: Space = None,
+    front: Annotated[
+        str,
+        typer.Option(
+            "--front",
+            help="Search for the Pareto front of these metrics: mfu,tokens_per_joule,simplicity.",
+            rich_help_panel=SELDOM,
+        ),
+    ] = "",
+    profile: ProfileText = None,
+    price: Price = None,
+    tariff: TariffText = None,
     parallel: Annotated[
-        int, typer.Option("--parallel", min=1, help="Most trials at once, where the devices suffice for several.")
-    ] = 1,
-    loss_gate: Annotated[
-        bool,
-        typer.Option(
-            "--loss-gate/--no-loss-gate",
-            help="Before a layout that computes otherwise (fp8) may lead, train it beside one that does not.",
-            rich_help_panel=_GATE,
-        ),
-    ] = True,
-    gate_steps: Annotated[
-        int, typer.Option("--gate-steps", help="Steps that both train, per seed.", rich_help_panel=_GATE)
-    ] = 20,
-    gate_lossy_steps: Annotated[
         int,
-        typer.Option("--gate-lossy-steps", help="The same of what sends less or clips early.", rich_help_panel=_GATE),
-    ] = 192,
-    gate_seeds: Annotated[
-        int, typer.Option("--gate-seeds", help="Pairs of trainings, 2 to 10.", rich_help_panel=_GATE)
-    ] = 3,
-    gate_tolerance: Annotated[
-        float,
         typer.Option(
-            "--gate-tolerance", help="How much higher its loss may end, as a fraction.", rich_help_panel=_GATE
+            "--parallel",
+            min=1,
+            help="Largest number of trials at once, if there are devices for them.",
+            rich_help_panel=SELDOM,
         ),
-    ] = 0.02,
-    trainer: Annotated[
-        str | None, typer.Option("--trainer", help="What runs as a trial: a name that `autotuner trainers` lists.")
-    ] = None,
+    ] = 1,
     optimizer_states: Annotated[
-        Literal["fp32", "bf16"], typer.Option("--optimizer-states", help="Format of AdamW's two moments.")
+        Literal["fp32", "bf16"],
+        typer.Option("--optimizer-states", help="Number format of the two moments of AdamW.", rich_help_panel=SELDOM),
     ] = "fp32",
     history: Annotated[
-        bool, typer.Option("--history/--no-history", help="Whether trials of earlier sweeps teach this one.")
+        bool,
+        typer.Option("--history/--no-history", help="Learn from trials of earlier sweeps.", rich_help_panel=SELDOM),
     ] = True,
     measured: Measured = None,
     link_health: LinkHealthText = None,
     lengths: LengthsText = None,
     trial: TrialOption = None,
-    space: Space = None,
-    seed: Annotated[int, typer.Option("--seed", help="Same seed, same order of trials.")] = 0,
-    name: Annotated[str, typer.Option("--name", help="For people; need not be unique.")] = "",
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the sweep to its end.")] = True,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of trials.", rich_help_panel=SELDOM)] = 0,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Start a sweep of real trials and, with --wait, show it live until it ends.
+    r"""Find the best layout of a job by running trials of the most promising layouts.
 
-    With --on SMALL --for LARGE, trials of SMALL stand for layouts of LARGE.
+    With --on SMALL --for LARGE, trials on SMALL estimate the layouts of LARGE.
+    Exit code 6: no layout was measured.
+
+    Example: autotuner sweep --model llama-demo --cluster local \
+        --global-batch 16 --seq-len 128 --trials 8
     """
     from autotuner.cli.client import connect
     from autotuner.cli.inputs import (
@@ -263,7 +308,12 @@ def see_through(client: Client, sweep: dict[str, Any], *, wait: bool, as_json: b
 
 
 def show(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
-    """Print a sweep: its state, its ranking, and why some trials have no rank."""
+    """Print the state and the ranking of a sweep.
+
+    It also says why some trials have no rank.
+
+    Example: autotuner show sw-k3v7q2mxn5
+    """
     from autotuner.cli.client import connect
 
     with connect(server) as client:
@@ -271,7 +321,10 @@ def show(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> Non
 
 
 def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> None:
-    """Ask a sweep to end; what it measured stays."""
+    """End a sweep, and keep its measurements.
+
+    Example: autotuner cancel sw-k3v7q2mxn5
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 

@@ -14,7 +14,9 @@ from autotuner.errors import InvalidInput
 
 __all__ = ["token"]
 
-token = typer.Typer(no_args_is_help=True, help="Let people and programs in to a service that asks who calls.")
+token = typer.Typer(no_args_is_help=True, help="Manage the access tokens of a service with a login.")
+
+_LIMITS = "Limits"
 
 _DAY_S = 86_400
 
@@ -29,22 +31,42 @@ def _token_id(text: str) -> str:
 
 @token.command("add")
 def add(
-    name: Annotated[str, typer.Argument(help="Of the person or program; owns what the token makes.")],
-    scope: Annotated[Scope, typer.Option("--scope", help="Each holds what stands before it.")] = Scope.RUN,
+    name: Annotated[
+        str, typer.Argument(help="Name of the person or program that uses the token, and owns what it creates.")
+    ],
+    scope: Annotated[
+        Scope, typer.Option("--scope", help="Allowed actions. Each scope includes those before it.")
+    ] = Scope.RUN,
     days: Annotated[
-        int | None, typer.Option("--expires-in-days", min=1, max=36_500, help="By default it never expires.")
+        int | None,
+        typer.Option("--expires-in-days", min=1, max=36_500, help="Days until the token expires. Default: never."),
     ] = None,
     sweeps: Annotated[
-        int | None, typer.Option("--unfinished-sweeps", min=1, help="At most so many that wait or run at once.")
+        int | None,
+        typer.Option(
+            "--unfinished-sweeps",
+            min=1,
+            help="Largest number of sweeps that wait or run at once.",
+            rich_help_panel=_LIMITS,
+        ),
     ] = None,
     hours: Annotated[
-        float | None, typer.Option("--accelerator-hours-per-day", help="At most so many in any 24 hours.")
+        float | None,
+        typer.Option("--accelerator-hours-per-day", help="Accelerator-hours in any 24 hours.", rich_help_panel=_LIMITS),
     ] = None,
-    requests: Annotated[int | None, typer.Option("--requests-per-minute", min=1, help="At most so many.")] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option("--requests-per-minute", min=1, help="Requests in any minute.", rich_help_panel=_LIMITS),
+    ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token; prints its text, this once. Without --server it is stored in the database of the settings."""
+    """Create an access token and print it once.
+
+    Without --server, AUTOTUNER_DATABASE_URL names the database that stores it.
+
+    Example: autotuner token add ci --scope run --expires-in-days 90
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 
@@ -61,7 +83,10 @@ def add(
 
 @token.command("list")
 def list_(server: Server = None, as_json: Json = False) -> None:
-    """List all tokens: whose, what each may do, when it was last used, and how long it counts."""
+    """List the tokens, with their owners, scopes, last uses and expiry dates.
+
+    Example: autotuner token list
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.tokens import token_table
@@ -77,12 +102,20 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 @token.command("revoke")
 def revoke(
     token_id: Annotated[
-        str, typer.Argument(metavar="TOKEN", callback=_token_id, help="The token's id, as `token list` prints it.")
+        str,
+        typer.Argument(
+            metavar="TOKEN", callback=_token_id, help="Id of the token, as `autotuner token list` prints it."
+        ),
     ],
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Take a token back from the next request on, with the sessions of browsers that it opened."""
+    """Revoke a token, and end the browser sessions that it opened.
+
+    The next request with this token is refused.
+
+    Example: autotuner token revoke k3v7q2mxn5
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 

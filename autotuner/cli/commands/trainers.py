@@ -8,7 +8,10 @@ __all__ = ["trainers"]
 
 
 def trainers(server: Server = None, as_json: Json = False) -> None:
-    """List the trainers that an operator registered for sweeps, and what a sweep may search with each."""
+    """List the registered trainers, and the layout options that a sweep can search with each one.
+
+    Example: autotuner trainers
+    """
     from rich.text import Text
 
     from autotuner.cli.client import connect

@@ -11,13 +11,11 @@ from autotuner.domain.upkeep.announcement import AnnouncementKind, DeliveryState
 
 __all__ = ["webhook"]
 
-webhook = typer.Typer(
-    no_args_is_help=True, help="Have outcomes of retunes, MFU gates and sweeps posted to URLs; look after deliveries."
-)
+webhook = typer.Typer(no_args_is_help=True, help="Post the outcomes of sweeps, gates and retunes to URLs.")
 
 _NOT_ACCEPTED = 6
 
-_Name = Annotated[str, typer.Argument(help="The webhook's name.")]
+_Name = Annotated[str, typer.Argument(help="Name of the webhook.")]
 
 
 def _delivery_id(text: str) -> str:
@@ -27,21 +25,30 @@ def _delivery_id(text: str) -> str:
 @webhook.command("add")
 def add(
     name: _Name,
-    url: Annotated[str, typer.Argument(help="What is posted to.")],
+    url: Annotated[str, typer.Argument(help="URL to post to.")],
     kinds: Annotated[
-        list[AnnouncementKind] | None, typer.Option("--kind", help="What it wants, once for each; by default all.")
+        list[AnnouncementKind] | None,
+        typer.Option("--kind", help="Kind of outcome to post. May be repeated. Default: all kinds."),
     ] = None,
     form: Annotated[
-        PayloadFormat, typer.Option("--format", help="json for programs, slack for an incoming webhook of Slack.")
+        PayloadFormat,
+        typer.Option("--format", help="Format of the posts: json for programs, slack for a Slack webhook."),
     ] = PayloadFormat.JSON,
     secret: Annotated[
         str | None,
-        typer.Option("--secret", envvar="AUTOTUNER_WEBHOOK_SECRET", help="Key of the signature; else one is made."),
+        typer.Option(
+            "--secret", envvar="AUTOTUNER_WEBHOOK_SECRET", help="Secret that signs the posts. Default: a new one."
+        ),
     ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Have outcomes posted to a URL from now on; prints the secret of the signatures, this once."""
+    """Post outcomes to a URL from now on.
+
+    It prints the secret that signs the posts once.
+
+    Example: autotuner webhook add ours https://hooks.example.com/autotuner
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 
@@ -56,7 +63,12 @@ def add(
 
 @webhook.command("list")
 def list_(server: Server = None, as_json: Json = False) -> None:
-    """List the webhooks, what each wants, and how many deliveries wait or were given up."""
+    """List the webhooks, with the kinds of outcome that each one receives.
+
+    It also counts the deliveries that wait, and those that were given up.
+
+    Example: autotuner webhook list
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.webhooks import webhook_table
@@ -71,7 +83,10 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 
 @webhook.command("remove")
 def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
-    """Forget a webhook with its deliveries, those that wait too."""
+    """Remove a webhook and its deliveries, including those that wait.
+
+    Example: autotuner webhook remove ours
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 
@@ -85,7 +100,12 @@ def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
 @webhook.command("test")
 def try_(name: _Name, server: Server = None, as_json: Json = False) -> None:
-    """Post a test to a webhook now; exit code 6 where it is not accepted."""
+    """Post a test message to a webhook now.
+
+    Exit code 6: the receiver did not accept the message.
+
+    Example: autotuner webhook test ours
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 
@@ -101,12 +121,18 @@ def try_(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
 @webhook.command("deliveries")
 def deliveries(
-    name: Annotated[str | None, typer.Argument(help="Only deliveries to this webhook.")] = None,
-    state: Annotated[DeliveryState | None, typer.Option("--state", help="Only these; dead ones were given up.")] = None,
+    name: Annotated[str | None, typer.Argument(help="List only the deliveries to this webhook.")] = None,
+    state: Annotated[
+        DeliveryState | None,
+        typer.Option("--state", help="List only deliveries in this state. Dead ones were given up."),
+    ] = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """List deliveries, newest first, with what the receiver last answered."""
+    """List deliveries, newest first, with the last answer of the receiver.
+
+    Example: autotuner webhook deliveries ours
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.webhooks import delivery_table
@@ -123,12 +149,18 @@ def deliveries(
 @webhook.command("send-again")
 def send_again(
     delivery: Annotated[
-        str, typer.Argument(callback=_delivery_id, help="The delivery's id, as `webhook deliveries` prints it.")
+        str,
+        typer.Argument(callback=_delivery_id, help="Id of the delivery, as `autotuner webhook deliveries` prints it."),
     ],
     server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Make a delivery anew, whether it arrived or was given up; a service or worker posts it."""
+    """Post a delivery again, even if it arrived or was given up.
+
+    A service or `autotuner worker` posts it.
+
+    Example: autotuner webhook send-again dl-k3v7q2mxn5
+    """
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
 

@@ -47,16 +47,16 @@ def beyond_the_table(answer: Mapping[str, Any]) -> Iterator[str]:
     marks = []
     if changing := [item["layout"] for item in answer["items"] if item["changes_mathematics"]]:
         how = [said for name, said in MATHEMATICS.items() if any(_changes(name, layout) for layout in changing)]
-        marks.append(f"* {' or '.join(how)}, which changes the mathematics: compare losses before you rely on it.")
+        marks.append(f"* {' or '.join(how)}, so its losses may differ. Compare them before you use it.")
     if answer["unchanged"] is not None:
-        marks.append("–: the best layout that does not.")
+        marks.append("The row – is the best layout without that.")
     if marks:
         yield " ".join(marks)
     named = [f"{one['change']} (−{100 * one['saved_share']:.1f} %)" for one in answer["not_searched"][:_MOST_NAMED]]
     if named:
-        yield f"Not searched, and expected to shorten the first row's step: {'; '.join(named)}."
+        yield f"Options outside the search that would shorten the first row's step: {'; '.join(named)}."
     elif answer["num_legal"] is not None:
-        yield "No option beyond those searched is expected to shorten the first row's step by 0.5 %."
+        yield "Options outside the search were predicted too: none shortens the first row's step by 0.5 %."
 
 
 MATHEMATICS: Mapping[str, str] = {
@@ -99,7 +99,8 @@ def _gain(gain: Mapping[str, Any]) -> str:
     if not gain["change"]:
         return "the same layout"
     share = 100 * gain["gain"]
-    return f"{abs(share):.1f} % {'more' if share >= 0 else 'fewer'} tokens per second, predicted, by {gain['change']}"
+    rate = f"{abs(share):.1f} % {'more' if share >= 0 else 'fewer'} tokens per second"
+    return f"{rate} (predicted); it changes {gain['change']}"
 
 
 def _reason(reason: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.search.text.sentences import signed
+from autotuner.search.text.sentences import in_sentences, signed
 
 __all__ = ["answer_view"]
 
@@ -21,13 +21,13 @@ def answer_view(answer: Mapping[str, Any]) -> RenderableType:
     Args:
         answer: As the service tells it.
     """
-    return Group(Text(answer["sentence"], style="bold"), *(Text(line) for line in _lines(answer)))
+    return Group(Text(f"Best layout: {answer['sentence']}", style="bold"), *(Text(line) for line in _lines(answer)))
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    yield f"how sure: {'; '.join(answer['certainty']['sentences'])}"
-    beaten = [f"{signed(one['gain'], one['gain_error'])} {one['said']}" for one in answer["beaten"][:_NUM_BEATEN]]
-    if beaten:
-        yield f"it beats: {'; '.join(beaten)}"
+    yield f"How sure: {in_sentences(answer['certainty']['sentences'])}"
+    told_apart = [one for one in answer["beaten"] if not one["is_tie"]][:_NUM_BEATEN]
+    if beaten := [f"{one['said']} ({signed(one['gain'], one['gain_error'])})" for one in told_apart]:
+        yield f"It is ahead of {'; '.join(beaten)}."
     if why := answer["why"]:
-        yield f"why, against {why['than']}: {'; '.join(why['sentences'])}"
+        yield f"Why it is ahead of {why['than']}: {in_sentences(why['sentences'])}"

@@ -43,7 +43,7 @@ def compared_view(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str,
         global_batch=job.global_batch or 0,
         seq_len=job.seq_len or 0,
     )
-    told = f"{title}: the best that {read['format']} can say, of {answer['num_legal']:,} legal layouts"
+    told = f"{title}: the best that {read['format']} can run, of {answer['num_legal']:,} legal layouts"
     return Group("", prediction_table(answer, title=told))
 
 
@@ -88,7 +88,7 @@ def _notes(notes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
 def _next(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str, Any] | None) -> Iterator[str]:
     options, today, wanted = job.options(), shlex.quote(read["label"]), read["format"]
     if read["model"] is not None and job.model is None:
-        yield "  repeat this command with --save-model model.json, which MODEL is then"
+        yield "  repeat this command with --save-model model.json, and write model.json in the place of MODEL"
     if answer is None:
         yield f"  autotuner predict {options} --current {today} --format {wanted}"
     yield f"  autotuner explain {options} --layout {today}"

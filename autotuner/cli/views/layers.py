@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.cli.views.rankings import in_sentences
-from autotuner.search.text.sentences import percent, signed
+from autotuner.search.text.sentences import in_sentences, percent, signed
 from autotuner.units import format_seconds
 
 __all__ = ["layers_view"]

@@ -15,6 +15,7 @@ from autotuner.domain.wire import from_dict
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.whole_clusters import RECALLED
 from autotuner.search.planning.words import advice_in_words, amount, money, workload_in_words, worth_in_words
+from autotuner.search.text.sentences import percent
 
 __all__ = ["plan_view"]
 
@@ -42,27 +43,28 @@ def _answer(plan: Document) -> Iterator[str]:
     """Return the advice: the cluster to take, how sure the choice is, and for which run."""
     first = plan["answer"]["contenders"][0]
     run = first["predicted"]
+    advice = advice_in_words(first["cluster"], first["chance_best"])
     yield (
-        f"{advice_in_words(first['cluster'], first['chance_best'])}: {_days(run['time_s'])}, {_dollars(run['cost'])}"
-        + (f", {_energy(run['energy_kwh'])}" if run["energy_kwh"] else "")
-        + f", at {100 * run['mfu']:.1f} % MFU with {first['label']}"
+        f"{advice}. It takes {_days(run['time_s'])}, {_dollars(run['cost'])}"
+        + (f" and {_energy(run['energy_kwh'])}" if run["energy_kwh"] else "")
+        + f", at {100 * run['mfu']:.1f} % MFU with {first['label']}."
     )
     goal, workload = from_dict(Goal, plan["goal"]), from_dict(Workload, plan["workload"])
-    yield f"For {workload_in_words(goal, workload)} (--tokens, --global-batch, --seq-len)."
+    yield f"The run: {workload_in_words(goal, workload)} (--tokens, --global-batch, --seq-len)."
     if wanted := _wanted(plan["goal"]):
-        yield f"It keeps {wanted} in {_of_hundred(first['chance_kept'])} of 100 cases{_but(plan['answer'])}."
+        yield f"The chance to meet {wanted} is {percent(first['chance_kept'])}{_but(plan['answer'])}."
     if len(plan["answer"]["contenders"]) == 1:
         return
     yield (
-        f"It turns out to be the best choice in {_of_hundred(first['chance_best'])} of 100 cases; to know all times "
-        f"beforehand would save {money(plan['answer']['regret'])} on average."
+        f"The chance that it is the best choice is {percent(first['chance_best'])}. If all times were known before, "
+        f"the best choice would save {money(plan['answer']['regret'])} on average."
     )
 
 
 def _but(answer: Document) -> str:
     """That nothing else does, where nothing that was compared is likely to."""
     likeliest = max(one["chance_kept"] for one in answer["contenders"])
-    return "; nothing that was compared is likely to" if likeliest < _UNLIKELY else ""
+    return "; no cluster that was compared is likely to" if likeliest < _UNLIKELY else ""
 
 
 def _wanted(goal: Document) -> str:
@@ -103,17 +105,18 @@ def _row(one: Document) -> LayoutRow:
 def _notes(answer: Document, limit: int) -> Iterator[str]:
     contenders = answer["contenders"]
     yield (
-        "* on the front: no other is both faster and cheaper; x/÷ the 80 % interval of days, cost and MWh, as many "
-        "times below as above"
+        "* No other cluster is both faster and cheaper. x/÷ is the 80 % interval of days, cost and MWh: from the "
+        "figure divided by it to the figure times it. Keeps: the chance to keep the limits. Best: the chance to be "
+        "the best choice."
     )
     if any(not one["is_thorough"] for one in contenders):
-        yield "~ of its layouts a thin space was looked through"
+        yield "~ Not all of its layouts were predicted."
     hidden = sum(not one["is_on_front"] for one in contenders[limit:])
     unfit = answer["num_compared"] - len(contenders)
     said = [f"{hidden} more clusters are not shown (--limit)"] if hidden else []
     said += [f"on {unfit} of {answer['num_compared']} clusters no layout fits"] if unfit else []
     if said:
-        yield "; ".join(said)
+        yield f"{'; '.join(said)}."
 
 
 def _marginals(marginals: Sequence[Document]) -> RenderableType:
@@ -164,7 +167,7 @@ def _proofs(answer: Document) -> Iterator[RenderableType]:
         )
     yield table
     yield Text(
-        "better by: what the choice is expected to be better by; then within: how well the run's time is known then"
+        "Better by: how much better the choice is expected to be. Then within: the 80 % interval of the time then."
     )
 
 
@@ -178,20 +181,16 @@ def _prices(prices: Sequence[Document]) -> RenderableType:
 
 def _assumed(plan: Document) -> Iterator[str]:
     if any(RECALLED in one["source"] for one in plan["answer"]["prices"]):
-        yield f"A price that is '{RECALLED}' may be another today: give yours with --price."
+        yield f"A price that is '{RECALLED}' may differ today. Give yours with --price."
     failures, changes = plan["failures"], plan["change_prices"]
     yield (
-        f"Assumed: an interruption every {failures['hours_between']:,.0f} accelerator-hours that takes "
-        f"{failures['lost_s'] / 60:.1f} minutes (Llama 3 405B, arXiv 2407.21783), within a factor of "
-        f"{failures['spread']:g}; twice the network costs {100 * changes['network_share']:.0f} % more, 40 GB of memory "
-        f"${40 * changes['memory_per_gb_hour']:.2f} an hour."
+        f"Assumed: the run is interrupted every {failures['hours_between']:,.0f} accelerator-hours and loses "
+        f"{failures['lost_s'] / 60:.1f} minutes each time, within a factor of {failures['spread']:g} (Llama 3 405B, "
+        f"arXiv 2407.21783). Twice the network costs {100 * changes['network_share']:.0f} % more; 40 GB more memory "
+        f"costs ${40 * changes['memory_per_gb_hour']:.2f} an hour."
     )
     for caveat in plan["answer"]["caveats"]:
         yield f"{caveat[0].upper()}{caveat[1:]}."
-
-
-def _of_hundred(chance: float) -> str:
-    return f"{100 * chance:.0f}"
 
 
 def _days(interval: Document) -> str:

@@ -21,12 +21,15 @@ def profile_view(profiles: list[DeviceProfile], *, details: bool = True) -> Rend
     """The constants of each, and below them, where details are wanted, what the last one found part by part."""
     if not profiles:
         return Text("no profile is stored; `autotuner profile` takes one of this machine")
-    table = plain_table("name", "device", "ranks", "measured", "fp32", "bf16", "memory", "launch", "link", "latency")
+    table = plain_table("name", "device", "ranks", "measured on", *_SPEEDS)
     for one in profiles:
         table.add_row(*_constants(one))
     if not details:
         return table
     return Group(table, _kernels(profiles[-1]), _core(profiles[-1]), _messages(profiles[-1]))
+
+
+_SPEEDS = ("fp32", "bf16", "memory\nbandwidth", "kernel\nlaunch", "link\nbandwidth", "link\nlatency")
 
 
 def _constants(one: DeviceProfile) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from autotuner.search.text.sentences import (
     expected_rate,
     expected_seconds,
     gate_in_words,
+    in_sentences,
     is_wide,
     likely,
     percent,
@@ -37,7 +38,6 @@ from autotuner.search.text.sentences import (
 from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = [
-    "in_sentences",
     "predicted_mfu",
     "prediction_table",
     "ranking_table",
@@ -47,15 +47,15 @@ __all__ = [
 ]
 
 _PARTS = {
-    "comp": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
-    "recomp": ("recompute_s",),
+    "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
+    "recompute": ("recompute_s",),
     "tp": ("tensor_communication_s",),
     "cp": ("context_communication_s",),
     "ep": ("expert_communication_s",),
     "pp": ("pipeline_communication_s",),
     "dp": ("data_communication_s",),
     "bubble": ("bubble_s",),
-    "optim": ("optimizer_s",),
+    "optimizer": ("optimizer_s",),
 }
 """Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
 
@@ -83,10 +83,10 @@ def prediction_table(answer: Mapping[str, Any], *, title: str, objective: Object
     table = LayoutTable(keys=("#",), heads=heads, rows=cells)
     peak = f"{format_rate(answer['reference_flop_per_s'], 'FLOP/s')} per rank, the {answer['reference_precision']} peak"
     by = "MFU" if objective is None or objective.is_speed else objective.noun
-    ranked = "" if answer["num_legal"] is None else f"; ranked by {by} x the chance to fit"
+    ranked = "" if answer["num_legal"] is None else f" Rows are ranked by {by} times the chance to fit."
     notes = (
-        f"Predicted, nothing measured{ranked}. ± is the 80 % interval, MFU of {peak}; other "
-        "shares are of the step, communication as exposed.",
+        f"All figures are predicted. ± is the 80 % interval: of MFU in points, of the step in percent.{ranked} MFU is "
+        f"a share of {peak}. Fits: the chance that the layout does not run out of memory.",
         *beyond_the_table(answer),
         in_sentences(answer["caveats"]),
     )
@@ -164,12 +164,12 @@ def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> Rend
             "step",
             *(["to loss"] if has_gates else []),
             "memory",
-            *(["best"] if is_close else []),
+            *(["chance"] if is_close else []),
         ),
         rows=[_ranked_row(item, objective, by_ends=by_ends, is_close=is_close, has_gates=has_gates) for item in items],
     )
     found = _sources(items)
-    notes = f"{_meant(items)}; (in brackets): predicted, {_error(items)}.{_caveats(items)}"
+    notes = f"{_meant(items)}. In brackets: predicted, {_error(items)}.{_caveats(items)}"
     head = Text(f"ranking by {found} {objective.noun}", style="bold")
     return Group(head, table, *([Text(_ties(items))] if is_close else []), Text(notes, style="dim"))
 
@@ -239,8 +239,9 @@ def _meant(items: Sequence[dict[str, Any]]) -> str:
     ran = [item for item in items if not item["estimated"]]
     said = "estimated from trials on fewer ranks, never measured, ± the 80 % interval"
     parts = [said] if len(ran) < len(items) else []
-    parts += [f"{_sources(ran)}, ± the 95 % interval of the median"] if ran else []
-    return "; ".join([parts[0][0].upper() + parts[0][1:], *parts[1:]])
+    has_intervals = any(item["measured"]["step_time_interval_s"] is not None for item in ran)
+    parts += [f"{_sources(ran)}{', ± the 95 % interval of the median' if has_intervals else ''}"] if ran else []
+    return f"Above: {'; '.join(parts)}"
 
 
 def reached_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:
@@ -322,7 +323,7 @@ def _is_close(items: Sequence[dict[str, Any]]) -> bool:
 
 def _ties(items: Sequence[dict[str, Any]]) -> str:
     tied = ranges(item["rank"] for item in items if item["tied_with_best"])
-    return f"Ranks {tied} (=) cannot be told apart; best: how likely each is the fastest."
+    return f"Ranks {tied} (=) are tied: noise can explain the difference. Chance: how likely the layout is the fastest."
 
 
 def trial_number(trial_id: str) -> str:
@@ -331,7 +332,7 @@ def trial_number(trial_id: str) -> str:
 
 
 def _shares(predicted: dict[str, Any]) -> str:
-    """``comp 76 %, tp 23 %``: what takes 1 % of the step or more, in the order of the parts."""
+    """``compute 76 %, tp 23 %``: what takes 1 % of the step or more, in the order of the parts."""
     step_time, total_s = predicted["step_time"], predicted["step_time_s"]
     shares = {word: sum(step_time[key] for key in keys) / total_s for word, keys in _PARTS.items()}
     return ", ".join(f"{word} {percent(share)}" for word, share in shares.items() if share >= 0.01)
@@ -374,9 +375,11 @@ def _caveats(items: Sequence[dict[str, Any]]) -> str:
     num_ungated = sum(item["gate_outcome"] == GateOutcome.NOT_GATED for item in items)
     said = [
         "Simulated figures are the cost model's with seeded noise: nothing ran." if _any_simulated(items) else "",
-        f"Equal runs differ by up to {percent(max(floors))}." if floors else "",
+        f"Repeats of one trial differ by up to {percent(max(floors))}." if floors else "",
         f"{num_extrapolated} extrapolated from fewer layers." if num_extrapolated else "",
-        f"{num_disturbed} disturbed runs thrown away." if num_disturbed else "",
+        f"{num_disturbed} run{'s' if num_disturbed > 1 else ''} did not count, because other programs used the machine."
+        if num_disturbed
+        else "",
         f"{num_ungated} not gated: what such a layout learns was compared with nothing." if num_ungated else "",
     ]
     return "".join(f" {sentence}" for sentence in said if sentence)
@@ -390,11 +393,6 @@ def _ran(item: Mapping[str, Any]) -> Mapping[str, Any]:
     """What was measured of the trial, or of the small one that stands for it."""
     ran: Mapping[str, Any] = item["measured"] or item["small"]["measured"]
     return ran
-
-
-def in_sentences(caveats: Sequence[str]) -> str:
-    """What a reader should know, one sentence after the other."""
-    return " ".join(f"{caveat[0].upper()}{caveat[1:]}." for caveat in caveats)
 
 
 def _error(items: Sequence[dict[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.cli.views.rankings import in_sentences, ranking_table, reached_beside_predicted, trial_number
+from autotuner.cli.views.rankings import ranking_table, reached_beside_predicted, trial_number
 from autotuner.domain.runs.engine_job import EngineJob
 from autotuner.domain.runs.loss_gate import GateOutcome
 from autotuner.domain.runs.objective import Objective
@@ -21,6 +21,7 @@ from autotuner.domain.runs.sweep import StopReason
 from autotuner.domain.runs.trial import Waiting
 from autotuner.domain.wire import from_dict
 from autotuner.search.text.jobs import engine_in_words, job_in_words, latest, waiting_in_words
+from autotuner.search.text.sentences import in_sentences
 
 __all__ = ["sweep_view", "why"]
 
@@ -73,16 +74,18 @@ def why(trial: dict[str, Any], said: str = "") -> str:
 
 
 def _headline(sweep: dict[str, Any]) -> Text:
-    states = ", ".join(f"{count} {state}" for state, count in sweep["trials"].items() if count)
+    counts = {state: count for state, count in sweep["trials"].items() if count}
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    trials = f"trials: {states}" if counts else "no trials yet"
     trainer = f", trained by {sweep['trainer']}" if sweep["trainer"] else ""
     by = f", by {sweep['created_by']}" if sweep["created_by"] else ""
     job = f" {model_in_words(sweep['model_size'])} {_where(sweep)}{trainer}{by}: "
     text = Text.assemble((sweep["id"], "bold"), job, ("waiting" if sweep["waiting"] else sweep["state"], "bold"))
-    text.append(f", {states or 'no trials yet'}")
+    text.append(f"; {trials}")
     if sweep["stop_reason"] == StopReason.COMPARED:  # what was compared has lines of its own
         text.append(f"; {sweep['stop_reason']}")
     elif sweep["stop_detail"]:
-        text.append(f"; {sweep['stop_reason']}: {sweep['stop_detail']}")
+        text.append(f"\nended ({sweep['stop_reason'].replace('_', ' ')}): {sweep['stop_detail']}")
     elif sweep["waiting"]:
         text.append(f"; {waiting_in_words(from_dict(Waiting, sweep['waiting']), (), time.time())}")
     elif sweep["pause_requested"]:

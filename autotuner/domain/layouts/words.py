@@ -43,13 +43,13 @@ def fields_said(text: str) -> dict[str, Any]:
     """The fields of a layout that words name, in the form of JSON.
 
     The words are those of ``Layout``: ``fsdp8 tp4 pp2 1f1b mb1 sp recompute-full every2 flash bf16``. ``zero8`` shards
-    the optimizer over 8 ranks, ``shardgrad8`` gradients too, ``fsdp8`` all.
+    the optimizer over 8 ranks, ``shardgrad8`` gradients too, ``fsdp8`` all. Upper case is read as lower case.
 
     Raises:
         InvalidInput: A word is unknown, with the nearest that is known; or a field is said twice.
     """
     fields: dict[str, Any] = {}
-    for word in text.split():
+    for word in text.lower().split():
         for name, value in _fields(word).items():
             if name in fields:
                 raise InvalidInput("layout", word, f"says {name} again")

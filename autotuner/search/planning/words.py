@@ -26,7 +26,7 @@ _CLEAR = 0.5
 
 def advice_in_words(cluster: str, chance_best: float) -> str:
     """Return what to take, as sure as that is: ``Take h100-sxm:64``, or that the cluster only leads."""
-    return f"Take {cluster}" if chance_best >= _CLEAR else f"No clear choice; {cluster} leads"
+    return f"Take {cluster}" if chance_best >= _CLEAR else f"No clear choice: {cluster} leads"
 
 
 def workload_in_words(goal: Goal, workload: Workload) -> str:

@@ -16,7 +16,7 @@ from autotuner.search.results.reached import Reached, ranked_times
 from autotuner.search.results.why import why_faster
 from autotuner.search.standings import standings
 from autotuner.search.text.faults import under_trace
-from autotuner.search.text.sentences import likely, signed
+from autotuner.search.text.sentences import signed
 from autotuner.units import format_rate
 
 __all__ = ["Answer", "Why", "answer"]
@@ -81,7 +81,7 @@ def answer(request: SweepRequest, trials: Sequence[Trial], prospects: Prospects 
         certainty(ranked, trials, standing, prospects, of_front=bool(request.objective.front)),
     )
     return Answer(
-        sentence=_sentence(figures, sure, rivals, trace=request.fault_trace),
+        sentence=_sentence(figures, rivals, trace=request.fault_trace),
         best=figures,
         is_in_use=request.challenge is not None and request.challenge.incumbent == best.layout,
         gate=_gate(best),
@@ -116,11 +116,15 @@ def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], req
     )
 
 
-def _sentence(best: Reached, sure: Certainty, rivals: Sequence[Beaten], *, trace: FaultTrace | None) -> str:
-    """What, how fast, how sure, and what it beats first."""
+def _sentence(best: Reached, rivals: Sequence[Beaten], *, trace: FaultTrace | None) -> str:
+    """What, how fast, and what it beats first."""
     noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
     reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % {noun}, {best.said or best.source}"
     rate = format_rate(best.tokens_per_s, "token/s")
-    first = f"; {signed(rivals[0].gain, rivals[0].gain_error)} against {rivals[0].said}" if rivals else ""
-    among = f", {likely(sure.probability_best)} likely the best of {sure.num_ranked}" if sure.num_ranked > 1 else ""
-    return f"{best.label}: {reached}, {rate}{among}{first}"
+    return f"{best.label}: {reached}, {rate}{_against(rivals[0]) if rivals else ''}"
+
+
+def _against(rival: Beaten) -> str:
+    return (
+        f"; tied with {rival.said}" if rival.is_tie else f"; {signed(rival.gain, rival.gain_error)} over {rival.said}"
+    )

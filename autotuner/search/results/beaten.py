@@ -38,7 +38,7 @@ class Beaten:
     Attributes:
         rival: Why it stands there.
         without: Choices of the best that no layout up to this rank lacks: ``tp 4``; empty for other rivals.
-        said: What it is, in words: ``what runs today``, ``rank 2``, ``the best without tp 4``.
+        said: What it is, in words: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp``.
         rank: From 1.
         number: Of the trial, inside its sweep.
         label: The layout in short.
@@ -109,7 +109,7 @@ def _beside(
     return Beaten(
         rival=rival,
         without=without,
-        said=_said(rival, rank, without),
+        said=_said(rival, rank, tuple(axis.label for axis in axes)),
         rank=rank,
         trial_id=other.id,
         number=other.number,
@@ -122,18 +122,18 @@ def _beside(
     )
 
 
-def _said(rival: Rival, rank: int, without: tuple[str, ...]) -> str:
+def _said(rival: Rival, rank: int, other: tuple[str, ...]) -> str:
     match rival:
         case Rival.IN_USE:
             return "what runs today"
         case Rival.NEXT:
             return f"rank {rank}"
         case Rival.WITHOUT:
-            return f"rank {rank}, the best without {_either(without)}"
+            return f"rank {rank}, the best with a different {_either(other)}"
 
 
 def _either(choices: tuple[str, ...]) -> str:
-    """``tp 4 or pp 2``; of many the first few, as the change names all that differs."""
+    """``tp or pp``; of many the first few, as the change names all that differs."""
     if len(choices) <= _NUM_NAMED:
         return " or ".join(choices)
     return f"{', '.join(choices[: _NUM_NAMED - 1])} or {len(choices) - _NUM_NAMED + 1} other choices"

@@ -9,15 +9,12 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.prospects import Prospects
 from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.search.standings import Standing
-from autotuner.search.text.sentences import change_in_words, likely
+from autotuner.search.text.sentences import change_in_words, gain_in_words, likely, ranges
 
 __all__ = ["Certainty", "Tie", "certainty"]
 
 _NUM_NAMED = 3
 """Choices that a sentence names before it counts them."""
-
-_LEAST_GAIN_PERCENT = 0.01
-"""Smaller expected gains are not written out: no trial can show them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,17 +115,20 @@ def _ties(best: Trial, ranked: Sequence[Trial], standing: Mapping[str, Standing]
 
 def _of_ranked(sure: float, num_ranked: int, ties: Sequence[Tie]) -> Iterator[str]:
     if num_ranked == 1:
-        yield "the only layout with a rank so far"
+        yield "it is the only layout with a rank so far"
         return
-    yield f"{likely(sure)} likely the best of {num_ranked:,} with a rank"
+    yield f"the chance that it is the best of the {num_ranked:,} ranked layouts is {likely(sure)}"
     match ties:
         case ():
-            yield "no other is within what equal runs differ by"
+            yield "no other layout is as fast within the noise of equal runs"
         case (one,):
-            yield f"rank {one.rank} may be as good, {likely(one.probability_best)} likely the best ({_difference(one)})"
+            yield f"it is tied with {_tie(one)}"
         case (one, *_):
-            chance = f"{likely(one.probability_best)} likely the best"
-            yield f"{len(ties)} others may be as good; the first of them, rank {one.rank}, {chance}: {_difference(one)}"
+            yield f"it is tied with ranks {ranges(tie.rank for tie in ties)}; nearest is {_tie(one)}"
+
+
+def _tie(tie: Tie) -> str:
+    return f"rank {tie.rank} ({_difference(tie)}; its chance is {likely(tie.probability_best)})"
 
 
 def _difference(tie: Tie) -> str:
@@ -141,9 +141,6 @@ def _of_space(num_tried: int, prospects: Prospects | None, *, of_front: bool) ->
     if prospects is None:
         return
     legal, fitting = prospects.num_candidates, prospects.num_fitting
-    yield f"{num_tried:,} of {legal:,} legal layouts were tried, all were predicted, {fitting:,} of them to fit"
+    yield f"{fitting:,} of {legal:,} legal layouts are predicted to fit in memory, and {num_tried:,} were tried"
     if prospects.expected_gain is not None:
-        raised = "the front's hypervolume" if of_front else "the best"
-        gain = 100 * prospects.expected_gain
-        amount = f"{gain:.2g} %" if gain >= _LEAST_GAIN_PERCENT or not gain else f"less than {_LEAST_GAIN_PERCENT:g} %"
-        yield f"another trial is expected to gain {amount} of {raised}"
+        yield gain_in_words(prospects.expected_gain, "the front's hypervolume" if of_front else "the best value")

@@ -225,9 +225,8 @@ class SideBySide:
         if self.slowest is None or not self.is_one_job:
             return ""
         moved = shifts_in_words(self.shifts, _WORTH_SAYING * self.steps_s[self.slowest])
-        pair = f"{LETTERS[self.fastest]} against {LETTERS[self.slowest]}"
-        takes = "is predicted to take" if self.parts_are == "predicted" else f"took, as {self.parts_are},"
-        return f"{pair}, a step {takes} {moved}" if moved else ""
+        step = f"a {self.parts_are} step of {LETTERS[self.fastest]}"
+        return f"compared with {LETTERS[self.slowest]}, {step} spends {moved}" if moved else ""
 
 
 def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
@@ -400,6 +399,6 @@ def shifts_in_words(shifts: Sequence[Shift], least_s: float) -> str:
     """Return the two largest savings and the largest cost; empty where all shifts are smaller than ``least_s``."""
     shorter = [one for one in shifts if one.seconds < -least_s][:2]
     longer = [one for one in shifts if one.seconds > least_s][:1]
-    less = " and ".join(f"{format_seconds(-one.seconds)} less in {one.name}" for one in shorter)
-    more = "".join(f"{format_seconds(one.seconds)} more in {one.name}" for one in longer)
+    less = " and ".join(f"{format_seconds(-one.seconds)} less on {one.name}" for one in shorter)
+    more = "".join(f"{format_seconds(one.seconds)} more on {one.name}" for one in longer)
     return ", but ".join(filter(None, (less, more)))

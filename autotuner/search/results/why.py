@@ -43,7 +43,7 @@ def why_faster(best: Trial, other: Trial, job: Job, gain: float, than: str, *, o
     expected = theirs / mine - 1
     return (
         *(_under_faults(mine, theirs, than) if objective.under_faults else ()),
-        *_parts(best, other, job, than, is_healthy=objective.under_faults),
+        *_parts(best, other, job, than, gain, is_healthy=objective.under_faults),
         *_beside(expected, gain),
     )
 
@@ -54,15 +54,20 @@ def _under_faults(mine_s: float, theirs_s: float, than: str) -> Iterator[str]:
     yield f"under the fault trace a step is predicted to take {means}"
 
 
-def _parts(best: Trial, other: Trial, job: Job, than: str, *, is_healthy: bool) -> Iterator[str]:
+def _parts(best: Trial, other: Trial, job: Job, than: str, gain: float, *, is_healthy: bool) -> Iterator[str]:
     where = "on healthy links " if is_healthy else ""
     if (measured := measured_parts([best, other])) is None:
         yield from _predicted_parts(best, other, job, than, where)
         return
     source, (mine, theirs) = measured
+    told = sum(part.seconds for part in theirs) / sum(part.seconds for part in mine) - 1
+    if not is_healthy and _is_another(told, gain):
+        found = f"they sum to {signed(told)}, and {signed(gain)} was found"
+        yield f"the {source} parts of their steps do not explain it: {found}"
+        return
     least_s = _WORTHWHILE * sum(part.seconds for part in theirs)
     if moved := shifts_in_words(shifts_between(theirs, mine), least_s):
-        yield f"{where}a step took, as {source}, {moved}"
+        yield f"{where}its {source} step spends {moved}"
     else:
         yield f"{where}no {source} part of the step differs by 1 % of it"
 
@@ -74,7 +79,7 @@ def _predicted_parts(best: Trial, other: Trial, job: Job, than: str, where: str)
     saved = sorted((part for part in moved if moved[part] < 0), key=moved.__getitem__)[:_NUM_PARTS]
     added = sorted((part for part in moved if moved[part] > 0), key=moved.__getitem__, reverse=True)[:_NUM_PARTS]
     if saved or added:
-        yield f"{where}a step is predicted to take {_lists(saved, added, shifts)}"
+        yield f"{where}its step is predicted to spend {_lists(saved, added, shifts)}"
     else:
         yield f"{where}no part of the step is predicted to differ by 1 % of it"
     if saved:
@@ -83,11 +88,15 @@ def _predicted_parts(best: Trial, other: Trial, job: Job, than: str, where: str)
 
 def _beside(expected: float, gain: float) -> Iterator[str]:
     """Where the predictions do not tell the gain."""
-    if abs(expected - gain) >= _APART or (expected < 0) != (gain < 0):
-        yield f"the predictions of both say {signed(expected)}, and {signed(gain)} was found"
+    if _is_another(expected, gain):
+        yield f"predicted was a gain of {signed(expected)}; {signed(gain)} was found"
+
+
+def _is_another(told: float, gain: float) -> bool:
+    return abs(told - gain) >= _APART or (told < 0) != (gain < 0)
 
 
 def _lists(saved: list[str], added: list[str], shifts: dict[str, float]) -> str:
-    less = " and ".join(f"{format_seconds(-shifts[part])} less in {PART_WORDS[part]}" for part in saved)
-    more = " and ".join(f"{format_seconds(shifts[part])} more in {PART_WORDS[part]}" for part in added)
+    less = " and ".join(f"{format_seconds(-shifts[part])} less on {PART_WORDS[part]}" for part in saved)
+    more = " and ".join(f"{format_seconds(shifts[part])} more on {PART_WORDS[part]}" for part in added)
     return ", but ".join(each for each in (less, more) if each)

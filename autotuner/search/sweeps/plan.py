@@ -30,8 +30,9 @@ from autotuner.search.sweeps.loss_gates import LossGates
 from autotuner.search.sweeps.memory_notes import long_shot_in_words, memory_in_words
 from autotuner.search.sweeps.phases import Phases
 from autotuner.search.sweeps.reruns import is_rerun, next_rerun
-from autotuner.search.sweeps.stopping import Spending, finish, no_improvement, nothing_runs, percent, spent
+from autotuner.search.sweeps.stopping import Spending, finish, no_improvement, nothing_runs, spent
 from autotuner.search.sweeps.study import SweepStudy
+from autotuner.search.text.sentences import gain_in_words
 from autotuner.units import format_bytes
 
 __all__ = ["SweepPlan"]
@@ -337,8 +338,8 @@ class SweepPlan:
             return StopReason.SPACE_EXHAUSTED, f"{tried}{rest}"
         if proposal.expected_gain >= min_gain:
             return None
-        gain = f"{percent(proposal.expected_gain)} of it, less than the {percent(min_gain)} asked for"
-        return StopReason.NOTHING_TO_GAIN, f"{tried}; another is expected to raise the {self._raised} by {gain}"
+        gain = gain_in_words(proposal.expected_gain, f"the {self._raised}")
+        return StopReason.NOTHING_TO_GAIN, f"{tried}; {gain}; the least that was asked for is {100 * min_gain:.2g} %"
 
     def _does_not_fit(self, num_ended: int) -> str:
         """Why nothing more is proposed, with what is missing where nothing at all was tried."""

@@ -12,7 +12,7 @@ from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.fronts.of_trials import adds_to_front, valued
 from autotuner.units import format_seconds
 
-__all__ = ["Finish", "Spending", "finish", "no_improvement", "nothing_runs", "percent", "spent"]
+__all__ = ["Finish", "Spending", "finish", "no_improvement", "nothing_runs", "spent"]
 
 _MAX_FAULTS_IN_A_ROW = 8
 """Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
@@ -97,13 +97,8 @@ def _no_addition(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopRea
     return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not add {100 * WORTHWHILE_GAIN:g} % to the front"
 
 
-def percent(share: float) -> str:
-    """``1.25 %``."""
-    return f"{100 * share:.2f} %"
-
-
 def _noise(trials: Sequence[Trial]) -> str:
     """What differences of step times mean little, where a trial ran more than once."""
     floors = [trial.measurement.noise_floor for trial in trials if trial.measurement]
     known = [floor for floor in floors if floor is not None]
-    return f"; equal runs differed by up to {percent(max(known))}" if known else ""
+    return f"; repeats of one trial differed by up to {100 * max(known):.1f} %" if known else ""

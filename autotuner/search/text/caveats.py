@@ -93,7 +93,8 @@ def _compared(familiarity: Familiarity, accelerator: str) -> Iterator[str]:
     """How many runs of the kind of model were compared on this stack and device, or else where some were."""
     stack, device, kind = familiarity.stack, familiarity.device or "this device", familiarity.kind
     if familiarity.of_kind == Where.HERE:
-        yield f"{kind} on {stack} with {device} were compared with {_runs(sum(one.runs for one in familiarity.here))}"
+        runs_here = _runs(sum(one.runs for one in familiarity.here))
+        yield f"predictions for {kind} on {stack} with {device} were compared with {runs_here}"
         return
     runs: Counter[str] = Counter()
     for one in comparisons().values():
@@ -101,8 +102,9 @@ def _compared(familiarity: Familiarity, accelerator: str) -> Iterator[str]:
             runs[f"on {one.stack} with {one.device}"] += one.runs
     nearest = [(where, count) for where, count in runs.most_common() if where.endswith(f" with {accelerator}")]
     (where, count), *_ = [*nearest, *runs.most_common(), ("", 0)]
-    elsewhere = f"; the nearest that were: {_runs(count)} {where}" if count else ""
-    yield f"{kind} on {stack} with {device} were never compared with a measured run{elsewhere}"
+    yield f"predictions for {kind} on {stack} with {device} were never compared with a measured run"
+    if count:
+        yield f"the nearest comparison is with {_runs(count)} {where}"
 
 
 def _less_known(familiarity: Familiarity, layouts: LayoutColumns) -> Iterator[str]:
@@ -120,7 +122,7 @@ def _borrowed(job: Job, layouts: LayoutColumns) -> Iterator[str]:
     precisions = [precision for precision in Precision if (layouts.precision == precision).any()]
     kernels = [kernel for kernel in AttentionKernel if (layouts.attention_kernel == kernel).any()]
     if borrowed := borrowed_facts(job.cluster, precisions, kernels):
-        yield f"borrowed, not measured on {job.cluster.accelerator.name}: {', '.join(borrowed)}"
+        yield f"not measured on {job.cluster.accelerator.name} but taken from elsewhere: {', '.join(borrowed)}"
 
 
 def _measured(cluster: Cluster) -> Iterator[str]:

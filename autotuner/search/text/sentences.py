@@ -77,6 +77,10 @@ def percent(share: float) -> str:
     return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
+_LEAST_GAIN = 1e-4
+"""Smaller expected gains are not written out."""
+
+
 def signed(share: float, error: float | None = None) -> str:
     """A gain or a loss in tenths of a hundredth: ``−0.4 %``, and with what it may be off ``+8.6 ± 1.3 %``."""
     spread = "" if error is None else f" ± {100 * error:.1f}"
@@ -86,6 +90,18 @@ def signed(share: float, error: float | None = None) -> str:
 def likely(probability: float) -> str:
     """A probability in whole hundredths: ``97 %``; one that is all but certain is ``>99 %``."""
     return ">99 %" if 0.995 <= probability < 1 else percent(probability)
+
+
+def gain_in_words(share: float, raised: str) -> str:
+    """What one more trial is expected to gain; nothing where no trial could show it."""
+    if share < _LEAST_GAIN:
+        return "no gain is expected from more trials"
+    return f"one more trial is expected to raise {raised} by {100 * share:.2g} %"
+
+
+def in_sentences(parts: Iterable[str]) -> str:
+    """Sentences without full stops, one after the other with them."""
+    return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
 def ranges(numbers: Iterable[int]) -> str:

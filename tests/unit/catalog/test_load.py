@@ -71,6 +71,30 @@ def test_an_alias_finds_its_accelerator(alias: str, name: str) -> None:
     assert load_accelerator(alias) == load_accelerator(name)
 
 
+@pytest.mark.parametrize(
+    ("written", "name"), [("H100", "h100-sxm"), ("H100-SXM", "h100-sxm"), ("GB200-NVL72", "gb200")]
+)
+def test_names_and_aliases_of_accelerators_are_read_in_any_case(written: str, name: str) -> None:
+    assert load_accelerator(written) == load_accelerator(name)
+    assert load_accelerator(written).name == name
+    assert accelerator_facts(written) == accelerator_facts(name)
+
+
+def test_names_of_models_stacks_and_links_are_read_in_any_case() -> None:
+    assert load_model("Llama-3-70B") == load_model("llama-3-70b")
+    assert load_stack("Megatron") == load_stack("megatron")
+    assert load_link("NVLink4") == load_link("nvlink4")
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("H100:64", "h100:64"), ("H100-SXM:8X4", "h100-sxm:8x4"), ("h100:64@Fat-Tree-2to1", "h100:64@fat-tree-2to1")],
+)
+def test_a_short_form_is_read_in_any_case_and_names_its_cluster_in_lower_case(written: str, name: str) -> None:
+    assert load_cluster(written) == load_cluster(name)
+    assert load_cluster(written).name == name
+
+
 def test_an_h100_is_what_its_data_sheet_says() -> None:
     h100 = load_accelerator("h100")
     assert h100.peak_flop_per_s(Precision.BF16) == 989.4e12

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -50,6 +51,24 @@ def test_help_imports_neither_the_service_nor_the_sampler_nor_the_store() -> Non
     heavy = {"alembic", "fastapi", "httpx", "numpy", "optuna", "psutil", "sqlalchemy", "uvicorn"}
     assert imported_by("--help") & heavy == set()
     assert imported_by("predict", "--help") & heavy == set()
+
+
+def test_the_version_is_printed_alone(cli: CommandLine) -> None:
+    assert cli.run("--version") == f"autotuner {version('parallelism-autotuner')}\n"
+
+
+def test_the_version_imports_neither_the_service_nor_the_store_nor_torch() -> None:
+    assert imported_by("--version") & {"alembic", "fastapi", "numpy", "sqlalchemy", "torch", "uvicorn"} == set()
+
+
+def test_a_call_without_a_command_prints_the_help(cli: CommandLine) -> None:
+    assert "Find the parallel layout that trains a transformer fastest." in cli.run(code=2)
+
+
+def test_names_of_the_catalog_are_read_in_any_case_and_printed_in_lower_case(cli: CommandLine) -> None:
+    job = ["--global-batch", "64", "--seq-len", "8k", "--layout", "FSDP8 mb1 recompute-full"]
+    told = cli.run("predict", "--model", "Llama-3-8B", "--cluster", "H100:8", "--stack", "Torch", *job)
+    assert told == cli.run("predict", "--model", "llama-3-8b", "--cluster", "h100:8", "--stack", "torch", *job)
 
 
 def test_a_prediction_imports_no_server_no_sampler_and_no_database() -> None:

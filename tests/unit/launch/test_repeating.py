@@ -173,8 +173,9 @@ def test_a_person_who_waits_is_told_why_a_trial_is_run_again() -> None:
     watcher = Watcher()
     measured(FakeLauncher(disturbed_by(0.64, 0.8, 0.05)), replace(SHORT, max_repeats=3), watcher)
     assert watcher.notes == [
-        "repeat 1 of at most 3: others used 64 % of the machine's CPU time",
-        "repeat 2 of at most 3: others used 64 % of the machine's CPU time, at the least, so far",
+        "is measured again, because other programs used 64 % of the CPU time (repeat 1 of at most 3)",
+        "is measured again, because in the quietest run so far other programs used 64 % of the CPU time "
+        "(repeat 2 of at most 3)",
     ]
 
 
@@ -187,6 +188,6 @@ def test_a_trial_on_gpus_is_not_disturbed_by_those_who_use_the_cores_beside_it()
 def test_a_person_who_waits_is_told_of_runs_for_the_noise_floor_and_of_proxies() -> None:
     watcher = Watcher()
     measured(FakeLauncher(), replace(SHORT, num_runs=2, proxy_layers_per_stage=(1, 2)), watcher)
-    again = "run 2 of 2, for the noise between equal runs"
+    again = "run 2 of 2, to see how much repeats differ"
     first, second = (f"runs {num_layers} of 4 layers, to extrapolate from" for num_layers in (1, 2))
     assert watcher.notes == [first, again, second, again]

@@ -10,9 +10,9 @@ SMALL = ("--accelerators", "h100", "--sizes", "16", "--space", '{"recompute": ["
 
 def test_a_plan_says_what_to_take_and_what_it_takes(cli: CommandLine) -> None:
     text = cli.run("plan", *RUN, *SMALL, "--deadline", "30d")
-    assert "Take h100-sxm:16: " in text
-    assert "For 100B tokens in steps of 256 sequences of 8,192 tokens (--tokens, --global-batch, --seq-len)." in text
-    assert "keeps the deadline of 30 days" in text
+    assert "Take h100-sxm:16. It takes " in text
+    assert "The run: 100B tokens in steps of 256 sequences of 8,192 tokens (--tokens, --global-batch," in text
+    assert "The chance to meet the deadline of 30 days is" in text
     assert "What more would buy" in text
     assert "twice the network" in text
     assert "Modal price list, per second times 3,600, 2026-05-07" in text
@@ -22,7 +22,7 @@ def test_a_plan_says_what_to_take_and_what_it_takes(cli: CommandLine) -> None:
 def test_a_price_that_nobody_looked_up_is_said_to_be_recalled(cli: CommandLine) -> None:
     recalled = cli.run("plan", *RUN, "--accelerators", "b200", *SMALL[2:])
     assert "Modal price list, per second times 3,600; recalled, not looked up" in " ".join(recalled.split())
-    assert "may be another today: give yours with --price" in recalled
+    assert "may differ today. Give yours with --price" in recalled
     assert "recalled" not in cli.run("plan", *RUN, *SMALL)
 
 
@@ -65,5 +65,5 @@ def test_a_region_says_what_its_energy_emits_and_leaves_what_hosts_draw(cli: Com
 
 def test_a_deadline_that_nothing_keeps_is_said(cli: CommandLine) -> None:
     text = cli.run("plan", *RUN, *SMALL, "--deadline", "1h")
-    assert "keeps the deadline of 1 h in 0 of 100 cases; nothing that was compared is likely to" in text
+    assert "The chance to meet the deadline of 1 h is <1 %; no cluster that was compared is likely to" in text
     assert "turns out to be the best choice" not in text  # of one cluster nobody asks

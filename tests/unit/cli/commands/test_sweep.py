@@ -66,7 +66,7 @@ def test_a_sweep_has_one_cluster_of_its_job(cli: CommandLine) -> None:
 @pytest.mark.oracle  # a real sweep; the one below runs always
 def test_the_notes_of_a_trial_are_told_while_its_sweep_is_followed(cli: CommandLine) -> None:
     cli.run(*tiny_sweep(cli.directory, "--trials", "1", "--trial", '{"num_runs": 2, "max_repeats": 0}'))
-    assert "trial  1/1           run 2 of 2, for the noise between equal runs" in cli.error
+    assert "trial  1/1           run 2 of 2, to see how much repeats differ" in cli.error
     assert re.search(r"trial  1/1 complete  MFU .* measured", cli.error)
 
 

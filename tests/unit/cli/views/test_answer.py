@@ -20,13 +20,19 @@ def given() -> Answer:
 
 
 def test_an_answer_says_what_how_sure_what_it_beats_and_why() -> None:
-    what, sure, beaten, why = shown(given())
-    assert what.rstrip() == given().sentence
+    what, sure, why = shown(given())
+    assert what.rstrip() == f"Best layout: {given().sentence}"
     assert sure.startswith(
-        "how sure: 71 % likely the best of 21 with a rank; rank 2 may be as good, 29 % likely the best"
+        "How sure: The chance that it is the best of the 21 ranked layouts is 71 %. It is tied with rank 2"
     )
-    assert beaten.rstrip() == "it beats: +0.6 ± 1.4 % rank 2"
-    assert why.rstrip() == "why, against rank 2: a step is predicted to take 210 ms less in recomputation"
+    assert why.rstrip() == "Why it is ahead of rank 2: Its step is predicted to spend 210 ms less on recomputation."
+
+
+def test_what_is_tied_with_the_best_is_not_called_beaten() -> None:
+    (rival,) = given().beaten
+    assert rival.is_tie
+    beaten = shown(replace(given(), beaten=(rival, replace(rival, said="rank 3", is_tie=False))))[2]
+    assert beaten.rstrip() == "It is ahead of rank 3 (+0.6 ± 1.4 %)."
 
 
 def test_a_layout_alone_beats_none_and_needs_no_reason() -> None:

@@ -85,7 +85,7 @@ def test_a_sweep_that_waits_for_a_worker_says_so_and_for_how_long() -> None:
     waiting = {"reason": "waits for a worker: its worker gives no sign of life", "since": time.time() - 600.5}
     sweep = to_dict(sweep_detail()) | {"state": "running", "stop_reason": None, "stop_detail": "", "waiting": waiting}
     text = printed(sweep_view(sweep, [], []), 200)
-    assert ": waiting, " in text
+    assert ": waiting; " in text
     assert "; waits for a worker: its worker gives no sign of life, 10 min" in text
 
 

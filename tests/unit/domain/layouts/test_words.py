@@ -56,6 +56,10 @@ def test_one_shard_rank_beside_context_ranks_is_said() -> None:
     assert layout_of("fsdp1 cp2") == layout
 
 
+def test_words_are_read_in_upper_and_lower_case() -> None:
+    assert fields_said("FSDP8 tp2 Recompute-Full") == fields_said("fsdp8 tp2 recompute-full")
+
+
 def test_words_set_what_they_name_and_nothing_else() -> None:
     assert fields_said("fsdp8 tp2 mb4 sp") == {
         "data_parallel_shard_degree": 8,

@@ -10,7 +10,7 @@ from autotuner.search.planning.words import advice_in_words
 
 
 @pytest.mark.parametrize(
-    ("chance", "said"), [(0.97, "Take h100:64"), (0.5, "Take h100:64"), (0.1, "No clear choice; h100:64 leads")]
+    ("chance", "said"), [(0.97, "Take h100:64"), (0.5, "Take h100:64"), (0.1, "No clear choice: h100:64 leads")]
 )
 def test_a_cluster_that_is_likelier_not_the_best_is_said_to_lead_alone(chance: float, said: str) -> None:
     assert advice_in_words("h100:64", chance) == said

@@ -75,14 +75,14 @@ def test_the_best_without_each_choice_is_told_once_where_it_lacks_several() -> N
     near = [ran(number, replace(BASE, micro_batch_size=2**number), 1 + number / 10) for number in range(3)]
     found = of(*near, ran(5, replace(SMALL, recompute=Recompute.FULL), 1.5))
     (without,) = [one for one in found.beaten if one.rival is Rival.WITHOUT]
-    assert without.said == "rank 4, the best without tp 4 or pp 2 or recompute none"
+    assert without.said == "rank 4, the best with a different tp or pp or recompute"
 
 
 def test_of_many_choices_that_a_layout_lacks_the_first_are_named_and_the_rest_counted() -> None:
     near = [ran(number, replace(BASE, fused_norm=number > 0), 1 + number / 100) for number in range(2)]
     other = replace(SMALL, recompute=Recompute.FULL, micro_batch_size=2, fused_norm=False)
     found = of(*near, ran(5, replace(BASE, loss_parallel=False), 1.4), ran(6, other, 1.5))
-    assert found.beaten[-1].said == "rank 4, the best without tp 4, pp 2 or 2 other choices"
+    assert found.beaten[-1].said == "rank 4, the best with a different tp, pp or 2 other choices"
     assert len(found.beaten[-1].without) == 4
 
 
@@ -98,16 +98,18 @@ def test_a_tie_is_named_and_takes_from_the_certainty() -> None:
 def test_of_a_tie_that_differs_in_much_only_the_number_of_choices_is_said() -> None:
     far = replace(SMALL, micro_batch_size=2, recompute=Recompute.FULL)
     found = of(ran(0, BASE, 1.0), ran(1, far, 1.001))
-    assert found.certainty.sentences[1] == "rank 2 may be as good, 47 % likely the best (4 choices differ)"
+    assert found.certainty.sentences[1] == "it is tied with rank 2 (4 choices differ; its chance is 47 %)"
     near = of(ran(0, BASE, 1.0), ran(1, FULL, 1.001), ran(2, far, 1.002))
-    assert near.certainty.sentences[1].endswith("rank 2, 33 % likely the best: recompute none → full")
+    assert near.certainty.sentences[1] == (
+        "it is tied with ranks 2–3; nearest is rank 2 (recompute none → full; its chance is 33 %)"
+    )
 
 
 def test_an_expected_gain_that_no_trial_can_show_is_not_written_out() -> None:
     prospects = Prospects(num_candidates=9, num_fitting=3, expected_gain=2.6e-8)
     found = answer(REQUEST, [ran(0, BASE, 1.0)], prospects)
     assert found is not None
-    assert found.certainty.sentences[-1] == "another trial is expected to gain less than 0.01 % of the best"
+    assert found.certainty.sentences[-1] == "no gain is expected from more trials"
 
 
 def test_repeats_count_for_the_layout_that_they_repeat() -> None:
@@ -122,11 +124,11 @@ def test_how_much_of_the_space_was_tried_is_said_where_it_is_known() -> None:
     found = answer(REQUEST, trials, Prospects(num_candidates=36_417, num_fitting=802, expected_gain=0.007))
     assert found is not None
     assert found.certainty.sentences == (
-        "the only layout with a rank so far",
-        "2 of 36,417 legal layouts were tried, all were predicted, 802 of them to fit",
-        "another trial is expected to gain 0.7 % of the best",
+        "it is the only layout with a rank so far",
+        "802 of 36,417 legal layouts are predicted to fit in memory, and 2 were tried",
+        "one more trial is expected to raise the best value by 0.7 %",
     )
-    assert of(*trials).certainty.sentences == ("the only layout with a rank so far",)
+    assert of(*trials).certainty.sentences == ("it is the only layout with a rank so far",)
 
 
 def test_the_parts_of_the_predicted_steps_say_why() -> None:
@@ -134,7 +136,7 @@ def test_the_parts_of_the_predicted_steps_say_why() -> None:
     found = of(ran(0, BASE, 1.0, prediction=prediction()), ran(1, FULL, 1.3, prediction=slow))
     assert found.why is not None
     assert found.why.sentences == (
-        "a step is predicted to take 400 ms less in recomputation",
+        "its step is predicted to spend 400 ms less on recomputation",
         "recomputation of rank 2: recompute full: the forward pass runs again in the backward pass, to save memory",
     )
 
@@ -149,7 +151,7 @@ def test_measured_parts_say_why_where_both_trials_have_some() -> None:
         ran(1, FULL, 1.3, measured={"phases": slow_phases}, prediction=slow),
     )
     assert found.why is not None
-    assert found.why.sentences[0] == "a step took, as measured, 300 ms less in forward and backward"
+    assert found.why.sentences[0] == "its measured step spends 300 ms less on forward and backward"
 
 
 def test_predictions_that_do_not_tell_the_gain_are_said_to() -> None:
@@ -157,8 +159,12 @@ def test_predictions_that_do_not_tell_the_gain_are_said_to() -> None:
     assert found.why is not None
     assert found.why.sentences == (
         "no part of the step is predicted to differ by 1 % of it",
-        "the predictions of both say +0.0 %, and +30.0 % was found",
+        "predicted was a gain of +0.0 %; +30.0 % was found",
     )
+
+
+def test_a_tie_is_called_one_in_the_answer() -> None:
+    assert of(ran(0, BASE, 1.0), ran(1, FULL, 1.001)).sentence.endswith("1 ktoken/s; tied with rank 2")
 
 
 def test_a_layout_that_changes_the_mathematics_says_what_its_loss_gate_says() -> None:
@@ -168,9 +174,7 @@ def test_a_layout_that_changes_the_mathematics_says_what_its_loss_gate_says() ->
 
 def test_the_answer_is_one_sentence() -> None:
     found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
-    assert found.sentence == (
-        f"{BASE}: 40.0 ± 0.1 % MFU, measured, 1 ktoken/s, 100 % likely the best of 2; +30.0 ± 3.6 % against rank 2"
-    )
+    assert found.sentence == (f"{BASE}: 40.0 ± 0.1 % MFU, measured, 1 ktoken/s; +30.0 ± 3.6 % over rank 2")
 
 
 def test_simulated_trials_say_so() -> None:

@@ -113,7 +113,7 @@ def test_predicted_parts_stand_in_one_order_and_shifts_lead_from_the_slowest_to_
     assert found.slowest is not None
     moved = found.predicted_s[found.fastest] - found.predicted_s[found.slowest]
     assert sum(shift.seconds for shift in found.shifts) == pytest.approx(moved)
-    assert "a step is predicted to take" in found.said[1]
+    assert "a predicted step of" in found.said[1]
 
 
 def test_measured_parts_are_compared_in_kinds_that_all_profilers_tell() -> None:
@@ -126,7 +126,7 @@ def test_shifts_are_of_measured_parts_whatever_the_predictions_say() -> None:
     slow, fast = ran(1.1, breakdown=breakdown(optimizer_s=0.2)), ran(1.0, breakdown=breakdown(optimizer_s=0.1))
     blamed = prediction(step_time=replace(prediction().step_time, matrix_s=50.0))
     found = side_by_side([slow, replace(fast, prediction=blamed)])
-    assert found.said[1] == "B against A, a step took, as measured, 100 ms less in optimizer"
+    assert found.said[1] == "compared with A, a measured step of B spends 100 ms less on optimizer"
     assert found.shifts[0].name == "optimizer"
 
 

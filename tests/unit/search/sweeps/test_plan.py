@@ -143,7 +143,7 @@ def test_a_sweep_ends_when_less_is_left_to_gain_than_asked_for_and_says_how_much
     assert isinstance(order, Finish)
     assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.NOTHING_TO_GAIN)
     found = re.fullmatch(
-        r"(\d+) of \d+ .* raise the best MFU by ([\d.]+) % of it, less than the 2.00 % asked for", order.detail
+        r"(\d+) of \d+ .* raise the best MFU by ([\d.]+) %; the least that was asked for is 2 %", order.detail
     )
     assert found, order.detail
     assert int(found[1]) == tried

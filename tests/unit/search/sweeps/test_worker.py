@@ -99,7 +99,7 @@ def test_a_sweep_has_its_first_measured_trial_run_twice_and_tells_the_noise_floo
     launcher = FakeLauncher(lambda spec: next(deaths, None) or replace(plain_measurement(spec), noise_floor=0.02))
     ended = House().run(launcher)
     assert [spec.settings.num_runs for spec in launcher.specs] == [2, 2, 1, 1]
-    assert ended.stop_detail.endswith("; equal runs differed by up to 2.00 %")
+    assert ended.stop_detail.endswith("; repeats of one trial differed by up to 2.0 %")
 
 
 def test_a_worker_without_a_sweep_says_so() -> None:
