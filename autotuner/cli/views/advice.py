@@ -47,16 +47,18 @@ def beyond_the_table(answer: Mapping[str, Any]) -> Iterator[str]:
     marks = []
     if changing := [item["layout"] for item in answer["items"] if item["changes_mathematics"]]:
         how = [said for name, said in MATHEMATICS.items() if any(_changes(name, layout) for layout in changing)]
-        marks.append(f"* {' or '.join(how)}, so its losses may differ. Compare them before you use it.")
+        marks.append(
+            f"A layout marked * {' or '.join(how)}, so its losses may differ. Compare losses before you use it."
+        )
     if answer["unchanged"] is not None:
-        marks.append("The row – is the best layout without that.")
+        marks.append("The row marked – is the best layout without that.")
     if marks:
         yield " ".join(marks)
     named = [f"{one['change']} (−{100 * one['saved_share']:.1f} %)" for one in answer["not_searched"][:_MOST_NAMED]]
     if named:
         yield f"Options outside the search that would shorten the first row's step: {'; '.join(named)}."
     elif answer["num_legal"] is not None:
-        yield "Options outside the search were predicted too: none shortens the first row's step by 0.5 %."
+        yield "Options outside the search were predicted too: none shortens the first row's step by 0.5 % or more."
 
 
 MATHEMATICS: Mapping[str, str] = {

@@ -169,7 +169,7 @@ def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> Rend
         rows=[_ranked_row(item, objective, by_ends=by_ends, is_close=is_close, has_gates=has_gates) for item in items],
     )
     found = _sources(items)
-    notes = f"{_meant(items)}. In brackets: predicted, {_error(items)}.{_caveats(items)}"
+    notes = f"{_meant(items)}. Lower line, in brackets: predicted, {_error(items)}.{_caveats(items)}"
     head = Text(f"ranking by {found} {objective.noun}", style="bold")
     return Group(head, table, *([Text(_ties(items))] if is_close else []), Text(notes, style="dim"))
 
@@ -241,7 +241,7 @@ def _meant(items: Sequence[dict[str, Any]]) -> str:
     parts = [said] if len(ran) < len(items) else []
     has_intervals = any(item["measured"]["step_time_interval_s"] is not None for item in ran)
     parts += [f"{_sources(ran)}{', ± the 95 % interval of the median' if has_intervals else ''}"] if ran else []
-    return f"Above: {'; '.join(parts)}"
+    return f"Upper line: {'; '.join(parts)}"
 
 
 def reached_beside_predicted(trial: dict[str, Any], objective: Objective) -> str:

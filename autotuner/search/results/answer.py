@@ -16,7 +16,7 @@ from autotuner.search.results.reached import Reached, ranked_times
 from autotuner.search.results.why import why_faster
 from autotuner.search.standings import standings
 from autotuner.search.text.faults import under_trace
-from autotuner.search.text.sentences import signed
+from autotuner.search.text.sentences import ranges, signed
 from autotuner.units import format_rate
 
 __all__ = ["Answer", "Why", "answer"]
@@ -81,7 +81,7 @@ def answer(request: SweepRequest, trials: Sequence[Trial], prospects: Prospects 
         certainty(ranked, trials, standing, prospects, of_front=bool(request.objective.front)),
     )
     return Answer(
-        sentence=_sentence(figures, rivals, trace=request.fault_trace),
+        sentence=_sentence(figures, sure, rivals, trace=request.fault_trace),
         best=figures,
         is_in_use=request.challenge is not None and request.challenge.incumbent == best.layout,
         gate=_gate(best),
@@ -116,15 +116,17 @@ def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], req
     )
 
 
-def _sentence(best: Reached, rivals: Sequence[Beaten], *, trace: FaultTrace | None) -> str:
+def _sentence(best: Reached, sure: Certainty, rivals: Sequence[Beaten], *, trace: FaultTrace | None) -> str:
     """What, how fast, and what it beats first."""
     noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
     reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % {noun}, {best.said or best.source}"
     rate = format_rate(best.tokens_per_s, "token/s")
-    return f"{best.label}: {reached}, {rate}{_against(rivals[0]) if rivals else ''}"
+    return f"{best.label}: {reached}, {rate}{_against(sure, rivals)}"
 
 
-def _against(rival: Beaten) -> str:
-    return (
-        f"; tied with {rival.said}" if rival.is_tie else f"; {signed(rival.gain, rival.gain_error)} over {rival.said}"
-    )
+def _against(sure: Certainty, rivals: Sequence[Beaten]) -> str:
+    if rivals and not rivals[0].is_tie:
+        return f"; {signed(rivals[0].gain, rivals[0].gain_error)} over {rivals[0].said}"
+    if not sure.ties:
+        return ""
+    return f"; tied with rank{'s' if len(sure.ties) > 1 else ''} {ranges(tie.rank for tie in sure.ties)}"

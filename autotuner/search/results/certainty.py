@@ -124,7 +124,7 @@ def _of_ranked(sure: float, num_ranked: int, ties: Sequence[Tie]) -> Iterator[st
         case (one,):
             yield f"it is tied with {_tie(one)}"
         case (one, *_):
-            yield f"it is tied with ranks {ranges(tie.rank for tie in ties)}; nearest is {_tie(one)}"
+            yield f"it is tied with ranks {ranges(tie.rank for tie in ties)}; the closest is {_tie(one)}"
 
 
 def _tie(tie: Tie) -> str:

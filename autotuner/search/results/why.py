@@ -62,7 +62,7 @@ def _parts(best: Trial, other: Trial, job: Job, than: str, gain: float, *, is_he
     source, (mine, theirs) = measured
     told = sum(part.seconds for part in theirs) / sum(part.seconds for part in mine) - 1
     if not is_healthy and _is_another(told, gain):
-        found = f"they sum to {signed(told)}, and {signed(gain)} was found"
+        found = f"by their sum the gain is {signed(told)}, by the whole step {signed(gain)}"
         yield f"the {source} parts of their steps do not explain it: {found}"
         return
     least_s = _WORTHWHILE * sum(part.seconds for part in theirs)

@@ -66,7 +66,7 @@ def test_what_changes_the_mathematics_is_marked_and_the_best_that_does_not_stand
 def test_the_mark_says_which_option_changes_the_mathematics() -> None:
     lossy = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
     text = " ".join(printed(prediction_table(predictions(predicted(1, lossy)), title="all"), 200).split())
-    assert "* exchanges less than the whole gradients, so its losses may differ. Compare them" in text
+    assert "* exchanges less than the whole gradients, so its losses may differ. Compare losses" in text
     both = predictions(predicted(1, lossy), predicted(2, Layout(precision=Precision.FP8)))
     text = " ".join(printed(prediction_table(both, title="all"), 200).split())
     assert "* multiplies in fewer bits or exchanges less than the whole gradients, so" in text

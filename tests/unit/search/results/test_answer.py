@@ -101,7 +101,7 @@ def test_of_a_tie_that_differs_in_much_only_the_number_of_choices_is_said() -> N
     assert found.certainty.sentences[1] == "it is tied with rank 2 (4 choices differ; its chance is 47 %)"
     near = of(ran(0, BASE, 1.0), ran(1, FULL, 1.001), ran(2, far, 1.002))
     assert near.certainty.sentences[1] == (
-        "it is tied with ranks 2–3; nearest is rank 2 (recompute none → full; its chance is 33 %)"
+        "it is tied with ranks 2–3; the closest is rank 2 (recompute none → full; its chance is 33 %)"
     )
 
 
