@@ -61,7 +61,7 @@ def _parts(best: Trial, other: Trial, job: Job, than: str, gain: float, *, is_he
         return
     source, (mine, theirs) = measured
     told = sum(part.seconds for part in theirs) / sum(part.seconds for part in mine) - 1
-    if not is_healthy and _is_another(told, gain):
+    if not is_healthy and _is_another(told, gain) and (told * gain <= 0 or abs(told) < abs(gain) / 2):
         found = f"by their sum the gain is {signed(told)}, by the whole step {signed(gain)}"
         yield f"the {source} parts of their steps do not explain it: {found}"
         return

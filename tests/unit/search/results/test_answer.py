@@ -154,6 +154,16 @@ def test_measured_parts_say_why_where_both_trials_have_some() -> None:
     assert found.why.sentences[0] == "its measured step spends 300 ms less on forward and backward"
 
 
+def test_measured_parts_that_say_the_opposite_of_what_was_found_are_no_reason() -> None:
+    fast_phases, slow_phases = (
+        PhaseTimes(forward_backward_s=passes_s, gradient_sync_s=0.02, optimizer_s=0.008) for passes_s in (1.27, 0.97)
+    )
+    found = of(ran(0, BASE, 1.0, measured={"phases": fast_phases}), ran(1, FULL, 1.3, measured={"phases": slow_phases}))
+    assert found.why is not None
+    opposite = "by their sum the gain is −23.1 %, by the whole step +30.0 %"
+    assert found.why.sentences[0] == f"the measured parts of their steps do not explain it: {opposite}"
+
+
 def test_predictions_that_do_not_tell_the_gain_are_said_to() -> None:
     found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
     assert found.why is not None
