@@ -142,9 +142,7 @@ def load_model(name: str) -> TransformerSpec:
         NotFound: With the nearest name.
     """
     tables = _model_tables()
-    key = name.lower()
-    if key not in tables:
-        raise _not_found("model", name, tables)
+    key = _key("model", name, tables)
     shapes = {field: value for field, value in tables[key].items() if field not in _ABOUT_A_MODEL}
     return from_dict(TransformerSpec, {"name": key, **shapes})
 
@@ -156,9 +154,7 @@ def load_stack(name: str) -> Stack:
         NotFound: With the nearest name.
     """
     tables = _stack_tables()
-    key = name.lower()
-    if key not in tables:
-        raise _not_found("stack", name, tables)
+    key = _key("stack", name, tables)
     return from_dict(Stack, {"name": key, **{field: v for field, v in tables[key].items() if field != _ORIGIN}})
 
 
@@ -185,9 +181,7 @@ def load_link(name: str) -> Link:
         NotFound: With the nearest name.
     """
     tables = _fact_tables("links.toml")
-    key = name.lower()
-    if key not in tables:
-        raise _not_found("link", name, tables)
+    key = _key("link", name, tables)
     measured = core_collectives() if key == _BETWEEN_CORES else ()
     return Link(name=key, measured=measured, **{field: fact.value for field, fact in tables[key].items()})
 
@@ -264,6 +258,18 @@ def _canonical(name: str) -> str:
     if key in aliases:
         return aliases[key]
     raise _not_found("accelerator", name, (*tables, *aliases))
+
+
+def _key(kind: str, name: str, tables: Mapping[str, object]) -> str:
+    """Return the spelling that a table has of a name.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    key = name.lower()
+    if key not in tables:
+        raise _not_found(kind, name, tables)
+    return key
 
 
 def _not_found(kind: str, name: str, known: Iterable[str]) -> NotFound:

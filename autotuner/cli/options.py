@@ -35,6 +35,7 @@ __all__ = [
     "StackName",
     "SweepId",
     "TariffText",
+    "TrainerName",
     "TrialId",
     "TrialOption",
     "stored_id",
@@ -171,6 +172,14 @@ TariffText = Annotated[
         "--tariff",
         help="Energy price and emissions: a region (france), or fields as JSON or a JSON file: "
         '{"energy_price_per_kwh": 0.2}.',
+        rich_help_panel=SELDOM,
+    ),
+]
+TrainerName = Annotated[
+    str | None,
+    typer.Option(
+        "--trainer",
+        help="Trainer that trials run. `autotuner trainers` lists the names.",
         rich_help_panel=SELDOM,
     ),
 ]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from autotuner.export.flags import Flags
+from autotuner.export.nccl import COLLECTIVES
 from autotuner.export.target import Note, NoteKind
 
 __all__ = ["of_launcher", "of_variables", "unread"]
@@ -131,10 +132,7 @@ _OF_VARIABLES: tuple[tuple[str, str], ...] = (
     ),
 )
 
-_READ_ELSEWHERE = re.compile(
-    r"NCCL_(ALGO|PROTO|M(IN|AX)_NCHANNELS|PXN_DISABLE|IB_QPS_PER_CONNECTION|IB_SPLIT_DATA_ON_QPS)|CONFIG_FILE|NGPU"
-    r"|WORLD_SIZE|SLURM_(N|NT|JOB_NUM_N).*"
-)
+_READ_ELSEWHERE = re.compile(rf"{COLLECTIVES}|CONFIG_FILE|NGPU|WORLD_SIZE|SLURM_(N|NT|JOB_NUM_N).*")
 """Variables that another reader takes (``nccl``, ``torchtitan``, ``launched``)."""
 
 _MOST_NAMED = 6

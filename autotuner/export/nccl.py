@@ -13,10 +13,12 @@ from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProto
 from autotuner.domain.layouts.layout import OPTIONS
 from autotuner.export.target import Imported, Note, NoteKind
 
-__all__ = ["with_collectives"]
+__all__ = ["COLLECTIVES", "with_collectives"]
 
-_NAMES = "ALGO|PROTO|M(?:IN|AX)_NCHANNELS|PXN_DISABLE|IB_QPS_PER_CONNECTION|IB_SPLIT_DATA_ON_QPS"
-_SET = re.compile(rf"""(?:^|[\s"';{{,])(NCCL_(?:{_NAMES}))=["']?([^\s"'}}\\]*)""", re.MULTILINE)
+COLLECTIVES = "NCCL_(?:ALGO|PROTO|M(?:IN|AX)_NCHANNELS|PXN_DISABLE|IB_QPS_PER_CONNECTION|IB_SPLIT_DATA_ON_QPS)"
+"""Variables that a layout has fields for, as a pattern."""
+
+_SET = re.compile(rf"""(?:^|[\s"';{{,])({COLLECTIVES})=["']?([^\s"'}}\\]*)""", re.MULTILINE)
 
 _ALGORITHMS = {
     "ring": CollectiveAlgorithm.RING,

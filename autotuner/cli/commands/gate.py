@@ -17,6 +17,7 @@ from autotuner.cli.options import (
     Server,
     Space,
     StackName,
+    TrainerName,
     TrialOption,
 )
 from autotuner.errors import InvalidInput
@@ -117,14 +118,7 @@ def gate(
             rich_help_panel=SELDOM,
         ),
     ] = True,
-    trainer: Annotated[
-        str | None,
-        typer.Option(
-            "--trainer",
-            help="Trainer that trials run. `autotuner trainers` lists the names.",
-            rich_help_panel=SELDOM,
-        ),
-    ] = None,
+    trainer: TrainerName = None,
     trial: TrialOption = None,
     space: Space = None,
     stack: StackName = "torch",

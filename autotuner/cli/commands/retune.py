@@ -16,6 +16,7 @@ from autotuner.cli.options import (
     SeqLen,
     Server,
     Space,
+    TrainerName,
     TrialOption,
 )
 
@@ -104,14 +105,7 @@ def add(
             "--on-new-links", help="Also run when the links of the stored cluster have changed.", rich_help_panel=SELDOM
         ),
     ] = False,
-    trainer: Annotated[
-        str | None,
-        typer.Option(
-            "--trainer",
-            help="Trainer that trials run. `autotuner trainers` lists the names.",
-            rich_help_panel=SELDOM,
-        ),
-    ] = None,
+    trainer: TrainerName = None,
     trial: TrialOption = None,
     space: Space = None,
     server: Server = None,

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.domain.runs.dry_run import DryRun, RankDryRun
+from autotuner.search.text.sentences import in_sentences
 from autotuner.units import format_bytes, format_rate
 
 __all__ = ["dry_run_view"]
@@ -49,4 +50,4 @@ def _notes(answer: DryRun) -> list[str]:
     for what, sizes in (("layers per stage", answer.layers_run), ("micro-batches", answer.micro_batches_run)):
         if sizes:
             notes.append(f"Ran {sizes[0]} and {sizes[1]} {what} and went on in a straight line; --exact runs them all.")
-    return notes + [f"{note[0].upper()}{note[1:]}." for note in answer.notes]
+    return notes + [in_sentences([note]) for note in answer.notes]

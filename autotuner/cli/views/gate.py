@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.search.text.sentences import in_sentences
 from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
 from autotuner.units import format_rate
 
@@ -24,7 +25,7 @@ def gate_view(report: GateReport) -> RenderableType:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in report.facts:
         table.add_row(Text(name, style="dim"), Text(value), style="")
-    notes = [f"{line[0].upper()}{line[1:]}." for line in report.notes]
+    notes = [in_sentences([line]) for line in report.notes]
     parts = [*(Text(change) for change in report.changes), *(Text(note, style="dim") for note in notes)]
     return Group(Text(report.name, style="bold"), head, table, *parts)
 

@@ -15,7 +15,7 @@ from autotuner.domain.wire import from_dict
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.whole_clusters import RECALLED
 from autotuner.search.planning.words import advice_in_words, amount, money, workload_in_words, worth_in_words
-from autotuner.search.text.sentences import percent
+from autotuner.search.text.sentences import in_sentences, percent
 
 __all__ = ["plan_view"]
 
@@ -189,8 +189,7 @@ def _assumed(plan: Document) -> Iterator[str]:
         f"arXiv 2407.21783). Twice the network costs {100 * changes['network_share']:.0f} % more; 40 GB more memory "
         f"costs ${40 * changes['memory_per_gb_hour']:.2f} an hour."
     )
-    for caveat in plan["answer"]["caveats"]:
-        yield f"{caveat[0].upper()}{caveat[1:]}."
+    yield from (in_sentences([caveat]) for caveat in plan["answer"]["caveats"])
 
 
 def _days(interval: Document) -> str:

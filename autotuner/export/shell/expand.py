@@ -145,7 +145,7 @@ class Scope:
     values: dict[str, Elements] = field(default_factory=dict)
     arguments: list[str] | None = None
     assigned: dict[str, None] = field(default_factory=dict)
-    exported: dict[str, None] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     unset: dict[str, None] = field(default_factory=dict)
     unknowns: dict[str, None] = field(default_factory=dict)

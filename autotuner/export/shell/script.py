@@ -527,7 +527,7 @@ class _Reader:
                 continue
             name = one["Name"]["Value"]
             if variant == "export" or "x" in options:
-                self._scope.exported[name] = None
+                self._scope.exported.add(name)
             if is_local and function is not None and name not in function.locals:
                 function.locals[name] = self._scope.values.get(name)
                 if variant == "local" or "Value" in one or "Array" in one:

@@ -96,7 +96,7 @@ class EngineRanks:
         return self.is_out_of_reach
 
     def _peers_are_late(self, now: float) -> bool:
-        """Whether a node ended badly without naming a dead rank, and the others have had their time to end of it.
+        """Return whether a node ended badly without naming a dead rank, and the others had time to end of it.
 
         Where a rank is named, ``follow`` knows whether the others may still say why it died.
         """

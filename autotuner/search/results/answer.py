@@ -117,7 +117,7 @@ def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], req
 
 
 def _sentence(best: Reached, sure: Certainty, rivals: Sequence[Beaten], *, trace: FaultTrace | None) -> str:
-    """What, how fast, and what it beats first."""
+    """Return the layout, its speed, and the first layout that it beats or is tied with."""
     noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
     reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % {noun}, {best.said or best.source}"
     rate = format_rate(best.tokens_per_s, "token/s")

@@ -93,7 +93,7 @@ def likely(probability: float) -> str:
 
 
 def gain_in_words(share: float, raised: str) -> str:
-    """What one more trial is expected to gain; nothing where no trial could show it."""
+    """Return what one more trial is expected to gain, or that none is worth saying."""
     if share < _LEAST_GAIN:
         return "no gain is expected from more trials"
     return f"one more trial is expected to raise {raised} by {100 * share:.2g} %"
