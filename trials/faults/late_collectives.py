@@ -5,8 +5,8 @@ of n ranks waits 2 (n - 1) times, a gather, a scatter or an exchange n - 1 times
 thinner link comes on top. The cost model counts the same (``costmodel.communication``). The rank that calls waits
 before the collective begins, as if the operation lay in a stream of its own: nothing is hidden behind it.
 
-All collectives of PyTorch, the functional ones and those of DDP's reducer too, end in an operator of ``c10d`` per
-device, which is wrapped here; sends between stages have a transport of their own, and are none of them.
+All collectives of PyTorch, the functional ones and those of DDP's reducer too, end in an operator of ``c10d``, which is
+wrapped here; sends between stages have a transport of their own, and are none of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,9 +42,6 @@ _ROUNDS = {
     "reduce_": 1,
 }
 """Times around the ring, by operator."""
-
-_KEPT = 8
-"""Calls of an operator whose tensors are kept: more than gloo works on at once."""
 
 _BETWEEN_ALL = frozenset({"alltoall_", "alltoall_base_"})
 """Operators by which each rank sends to every other, not to its neighbour alone."""
@@ -97,7 +93,7 @@ class LateCollectives:
         met = {name: _Group(ranks, links.in_ring(ranks), links.among(ranks)) for name, ranks in self._ranks.items()}
         self._late = {name: group for name, group in met.items() if group.pairs is not None}
         if self._late and self._library is None:
-            self._library = _wrapped(self._device, self._hold)
+            self._library = _wrapped(self._hold)
 
     def _hold(self, operator: str, group_name: str, num_bytes: int) -> None:
         """Wait as long as the group's worst link is late by.
@@ -135,27 +131,34 @@ def ring_hold_s(
     return steps * (delay_s + thin_s)
 
 
-def _wrapped(device: torch.device, hold: Callable[[str, str, int], None]) -> torch.library.Library:
-    """Every collective of the device, behind ``hold``, until this process ends."""
-    library, key = torch.library.Library("c10d", "IMPL"), device.type.upper()  # type: ignore[no-untyped-call]
+def _wrapped(hold: Callable[[str, str, int], None]) -> torch.library.Library:
+    """Every collective, behind ``hold``, until this process ends.
+
+    The wrapper stands above the kernels of the devices and passes on to them. So the kernel runs without Python's lock,
+    as it does where nothing is wrapped. With that lock the rank would wait for ever: the kernel takes the lock of
+    gloo's queue, and a thread of gloo that holds it gives up Python objects of an earlier backward pass.
+    """
+    library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel", UserWarning)  # on purpose
-        for operator in _ROUNDS:
-            late = _held(operator, key, hold)
-            library.impl(operator, late, key, with_keyset=True, allow_override=True)  # type: ignore[no-untyped-call]
+        # those of an earlier trial of this process, in their place
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel", UserWarning)
+        for name in _ROUNDS:
+            library.impl(  # type: ignore[no-untyped-call]
+                name, _held(name, hold), _ABOVE_DEVICES.name, with_keyset=True, allow_override=True
+            )
     return library
 
 
-def _held(operator: str, key: str, hold: Callable[[str, str, int], None]) -> Callable[..., Any]:
-    kernel = torch.library.get_kernel(f"c10d::{operator}", key)
-    latest: deque[Any] = deque(maxlen=_KEPT)
+_ABOVE_DEVICES = torch._C.DispatchKey.BackendSelect
+"""The dispatch key next above those of devices. Every call has it, and no collective has a kernel for it."""
+
+
+def _held(name: str, hold: Callable[[str, str, int], None]) -> Callable[..., Any]:
+    operator = getattr(torch.ops.c10d, name).default
 
     def late(keyset: Any, *arguments: Any) -> Any:
-        hold(operator, _group_name(arguments), max(map(_num_bytes, arguments[:2])))
-        # The kernel runs under Python's lock and takes that of gloo's queue. A thread of gloo that gives away the last
-        # reference of a tensor but Python's holds the queue and wants Python's lock: so C++ keeps another meanwhile.
-        latest.append(torch._C.ScriptList(list(_tensors(arguments[:2]))))
-        return kernel.call_boxed(keyset, *arguments)
+        hold(name, _group_name(arguments), max(map(_num_bytes, arguments[:2])))
+        return operator.redispatch(keyset - torch._C.DispatchKeySet(_ABOVE_DEVICES), *arguments)
 
     return late
 

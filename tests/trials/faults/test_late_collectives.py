@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from autotuner.domain.jobs.link_health import LinkHealth
 from autotuner.domain.layouts.choice import GradientSync
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_cluster
+from tests.trials.zygote import Zygote
 from trials.distributed.functional_collectives import all_gather, all_to_all
 from trials.dry_run.fake_ranks import fake_ranks
 from trials.faults.late_collectives import GroupCut, LateCollectives, ring_hold_s
@@ -87,3 +89,8 @@ def test_a_ring_that_passes_by_the_link_is_not_late_but_an_exchange_between_all_
     dist.all_reduce(torch.ones(8), group=group)
     with pytest.raises(GroupCut):
         all_to_all(torch.ones(8), [2] * 4, [2] * 4, group)
+
+
+def test_no_rank_waits_for_ever_while_gloo_gives_up_what_a_backward_pass_left(zygote: Zygote, tmp_path: Path) -> None:
+    run = zygote.have_done("tests.trials.faults.tasks:reduces_while_gloo_gives_up_an_object", tmp_path, 2)
+    assert run.exit_codes == (0, 0), run.logs
