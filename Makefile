@@ -41,9 +41,9 @@ pictures: setup browser  ## Take the pictures of the README from the demo's data
 test: setup browser  ## Run the tests, a process per core (CORES=2); 7 to 9 minutes.
 	$(PYTEST) -m "not oracle and not engine" --ignore tests/oracle
 
-# PART=2/6 trains the second sixth of the pairs, and every option by itself.
-oracle: setup  ## Train every option and every pair of options (PART=1/1) beside one process; 33 to 42 minutes.
-	PAIRS_PART=$(PART) $(PYTEST) -m oracle
+# PART=2/6 runs the second sixth of these tests, and every option by itself.
+oracle: setup  ## Run the slow tests (PART=1/1): every option and every pair of options trains as one process does; 40 to 60 minutes.
+	$(PYTEST) --part $(PART) -m oracle
 
 # Two engines at a time, each with daemons of its own.
 engines: setup  ## Hold every engine to its contract: a real Slurm and a real Ray on this machine, a fake Kubernetes; 13 to 18 minutes.

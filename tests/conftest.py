@@ -48,6 +48,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--part 2/6``: of the slow tests run the second of six parts, which share no test and together hold all."""
+    parser.addoption("--part", default="1/1", help="part of the tests marked `oracle`: 2/6")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the other parts of the slow tests."""
+    number, num_parts = map(int, config.getoption("--part").split("/"))
+    if not 1 <= number <= num_parts:
+        raise pytest.UsageError(f"--part {number}/{num_parts}: the first number is 1 to {num_parts}")
+    slow = [item for item in items if item.get_closest_marker("oracle") and not item.get_closest_marker("every_part")]
+    left_out = {item.nodeid for place, item in enumerate(slow) if place % num_parts != number - 1}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder() -> Iterator[None]:
     """A temporary folder for each of several processes of tests, and so locks of devices of its own.

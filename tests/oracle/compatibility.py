@@ -106,8 +106,8 @@ def _page(options: list[Row], pairs: list[Row], refusals: list[Row]) -> Iterator
     yield ""
     yield "## Pairs of options"
     yield ""
-    yield "Chosen by allpairspy so that every two values of different options that a legal layout of at most 8 ranks"
-    yield "can hold are trained together at least once."
+    yield "Every two values of different options that a legal layout of at most 8 ranks can hold are trained together"
+    yield "at least once."
     yield ""
     yield from _table("number", pairs)
     yield ""

@@ -1,13 +1,11 @@
-"""Layouts that hold every legal pair of values of two axes, chosen by allpairspy."""
+"""Layouts that hold every legal pair of values of two axes: a covering array of strength two, under the rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, combinations, product
-
-from allpairspy import AllPairs
 
 from autotuner.domain.jobs.job import Job
 from autotuner.domain.jobs.link_health import LinkHealth
@@ -28,7 +26,6 @@ __all__ = [
     "job_of",
     "one_by_one",
     "pairs_of",
-    "part_of",
 ]
 
 Pair = frozenset[Value]
@@ -93,30 +90,43 @@ def _least(axis: str, value: Value) -> Case:
 
 @cache
 def covering_set() -> tuple[Case, ...]:
-    """Every pair of values that some legal layout of at most 8 ranks holds.
+    """Every pair of values that some legal layout of at most 8 ranks holds, in few layouts.
 
-    The library chooses the layouts. With rules to keep it leaves out a few pairs, each of which gets a layout that
-    covers as many of them as any.
+    Each layout begins with one pair that none has yet, and takes up further values as long as they bring new pairs.
     """
-    cases = [Case.of(row) for row in AllPairs(list(AXES.values()), filter_func=_can_be_completed)]
-    missing = {pair for pair in _all_pairs() if _first_legal(pair)} - _covered(cases)
-    while missing:
-        pair = min(missing, key=lambda p: sorted(value.label for value in p))
-        cases.append(max(_legal(_fixed(pair)), key=lambda case: len(missing & pairs_of(case))))
-        missing -= pairs_of(cases[-1])
+    cases = []
+    missing = set(_all_pairs())
+    for pair in sorted(missing, key=lambda p: sorted(value.label for value in p)):
+        if pair in missing:
+            missing.discard(pair)  # even where no legal layout holds it
+            if first := _first_legal(pair):
+                cases.append(_filled(first, pair, missing))
+                missing -= pairs_of(cases[-1])
     return tuple(cases)
 
 
-def part_of(cases: Sequence[Case], part: str) -> Sequence[Case]:
-    """Return the cases of one part: ``2/6`` is the second of six parts, which share no case and together hold all."""
-    number, num_parts = map(int, part.split("/"))
-    assert 1 <= number <= num_parts, part
-    return cases[number - 1 :: num_parts]
+def _filled(case: Case, pair: Pair, missing: Set[Pair]) -> Case:
+    """The layout with other values beside the pair, for as long as one of them brings more missing pairs."""
+    gain, most = len(missing & pairs_of(case)), -1
+    while gain > most:
+        most = gain
+        for changed in _changed(case, pair):
+            if len(missing & _pairs(changed)) > gain and (found := _legal_case(changed)):
+                case, gain = found, len(missing & pairs_of(found))
+    return case
+
+
+def _changed(case: Case, pair: Pair) -> Iterator[tuple[Value, ...]]:
+    """The values with each one of them changed to each other of its axis, but for those of the pair."""
+    for place, axis in enumerate(AXES.values()):
+        if case.values[place] not in pair:
+            for value in axis:
+                yield (*case.values[:place], value, *case.values[place + 1 :])
 
 
 def pairs_of(case: Case) -> frozenset[Pair]:
     """The pairs of values that a layout covers."""
-    return frozenset(frozenset(pair) for pair in combinations(case.values, 2))
+    return _pairs(case.values)
 
 
 def is_legal(case: Case) -> bool:
@@ -143,18 +153,6 @@ def _job(model: TransformerSpec, workload: Workload, num_nodes: int, num_cores: 
     if cluster.world_size > 1:
         cluster = replace(cluster, link_health=(LinkHealth(ends=(0, 1), delay_s=1e-3),))
     return Job(model=model, cluster=cluster, workload=workload)
-
-
-def _can_be_completed(row: Sequence[Value]) -> bool:
-    """Whether the values of the first axes lie in a legal layout; the library asks it of every beginning of a row."""
-    return _is_possible(tuple(row))
-
-
-@cache
-def _is_possible(row: tuple[Value, ...]) -> bool:
-    if len(row) == len(AXES):
-        return is_legal(Case.of(row))
-    return next(_legal(dict(zip(AXES, row, strict=False))), None) is not None
 
 
 def _legal(fixed: Mapping[str, Value]) -> Iterator[Case]:
@@ -192,5 +190,5 @@ def _fixed(pair: Pair) -> dict[str, Value]:
     return {name: value for name, values in AXES.items() for value in values if value in pair}
 
 
-def _covered(cases: Sequence[Case]) -> set[Pair]:
-    return {pair for case in cases for pair in pairs_of(case)}
+def _pairs(values: Sequence[Value]) -> frozenset[Pair]:
+    return frozenset(frozenset(pair) for pair in combinations(values, 2))

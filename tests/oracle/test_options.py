@@ -6,7 +6,7 @@ from tests.oracle.covering import Case, one_by_one
 from tests.oracle.tolerance import agrees
 from tests.oracle.training import Distance, Oracle
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.every_part]
 
 
 @pytest.mark.parametrize("case", one_by_one(), ids=lambda case: case.values[0].label)
