@@ -49,8 +49,8 @@ def counted(address: str, name: str) -> dict[tuple[str, str, str], float]:
 def test_requests_are_counted_by_route_and_status_not_by_path(address: str) -> None:
     for path in ("/api/v1/sweeps/sw-aaaaaaaaaa", "/api/v1/sweeps/sw-bbbbbbbbbb", "/api/v1/health", "/static/icon.svg"):
         httpx.get(address + path, timeout=60)
-    httpx.post(f"{address}/api/v1/sweeps", json={})
-    httpx.request("PURGE", f"{address}/nowhere/1")
+    httpx.post(f"{address}/api/v1/sweeps", json={}, timeout=PATIENCE_S)
+    httpx.request("PURGE", f"{address}/nowhere/1", timeout=PATIENCE_S)
     httpx.get(f"{address}/nowhere/2", timeout=60)
     assert counted(address, "autotuner_requests_total") == {
         ("GET", "/api/v1/sweeps/{sweep_id}", "404"): 2,

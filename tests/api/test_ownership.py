@@ -18,6 +18,7 @@ from tests.api.access import People, bearing
 from tests.api.service import app_on, serve
 from tests.api.test_gates import LAYOUT, run
 from tests.builders import cpu_cluster, tiny_model
+from tests.patience import PATIENCE_S
 
 SWEEP = {
     "model": to_dict(tiny_model()),
@@ -160,7 +161,7 @@ def test_a_sweep_is_held_to_the_hours_that_are_left_and_the_caller_sees_what_is_
 def test_the_audit_log_says_who_did_what_and_who_was_refused_to_admins_alone(team: Team) -> None:
     sweep = made(team.ada.post("/sweeps", json=SWEEP))
     team.bob.post(f"/sweeps/{sweep['id']}/cancel")
-    httpx.post(f"{team.people.address}/api/v1/sweeps", json=SWEEP)
+    httpx.post(f"{team.people.address}/api/v1/sweeps", json=SWEEP, timeout=PATIENCE_S)
     assert team.bob.get("/audit").status_code == 403
     listed = {(one["caller"], one["action"], one["status"]) for one in team.root.get("/audit").json()["items"]}
     assert listed == {

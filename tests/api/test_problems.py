@@ -21,6 +21,7 @@ from autotuner.store.tables import sweeps
 from tests.api.service import app_on, serve
 from tests.api.test_sweeps import BODY
 from tests.builders import tiny_model
+from tests.patience import PATIENCE_S
 
 UNKNOWN_IN_A_MODEL = "is unknown here; known are " + ", ".join(field.name for field in fields(TransformerSpec))
 
@@ -156,7 +157,7 @@ def test_a_config_is_held_to_the_bounds_of_our_own_fields(client: httpx.Client) 
 
 @pytest.mark.parametrize("number", ["0", "1e18", "1000000000000000000", "one"])
 def test_a_page_number_has_bounds(address: str, number: str) -> None:
-    answer = httpx.get(f"{address}/", params={"number": number})
+    answer = httpx.get(f"{address}/", params={"number": number}, timeout=PATIENCE_S)
     assert problem(answer, 422, "invalid-input")["field"] == "number"
 
 
@@ -218,10 +219,10 @@ class BrokenStore(SqlStore):
 
 def test_a_database_out_of_reach_is_unavailable_and_says_when_to_ask_again() -> None:
     with serve(app_on(LostStore(memory_engine()))) as address:
-        answer = httpx.get(f"{address}/api/v1/ready")
+        answer = httpx.get(f"{address}/api/v1/ready", timeout=PATIENCE_S)
         problem(answer, 503, "store-unavailable")
         assert int(answer.headers["Retry-After"]) > 0
-        assert httpx.get(f"{address}/api/v1/health").status_code == 200
+        assert httpx.get(f"{address}/api/v1/health", timeout=PATIENCE_S).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_where_a_database_is_hears_only_who_may_do_everything(caller: Caller | N
 
 def test_our_own_bug_is_answered_without_its_inside_and_with_an_id_to_look_for() -> None:
     with serve(app_on(BrokenStore(memory_engine()))) as address:
-        answer = httpx.get(f"{address}/api/v1/models", headers={"X-Request-ID": "look-for-me"})
+        answer = httpx.get(f"{address}/api/v1/models", headers={"X-Request-ID": "look-for-me"}, timeout=PATIENCE_S)
         found = problem(answer, 500, "internal-error")
         assert "secret" not in answer.text
         assert "ZeroDivisionError" not in answer.text
@@ -257,10 +258,10 @@ def test_a_stored_row_that_cannot_be_read_is_our_own_error_and_the_log_names_it(
 ) -> None:
     engine = memory_engine()
     with serve(app_on(SqlStore(engine))) as address:
-        sweep = httpx.post(f"{address}/api/v1/sweeps", json=BODY).json()
+        sweep = httpx.post(f"{address}/api/v1/sweeps", json=BODY, timeout=PATIENCE_S).json()
         with engine.begin() as connection:
             connection.execute(update(sweeps).values(request=type_coerce('{"schema_version": 0}', Text)))
-        problem(httpx.get(f"{address}/api/v1/sweeps/{sweep['id']}"), 500, "internal-error")
+        problem(httpx.get(f"{address}/api/v1/sweeps/{sweep['id']}", timeout=PATIENCE_S), 500, "internal-error")
     logged = capsys.readouterr().err
     assert sweep["id"] in logged
     assert "stored SweepRequest" in logged

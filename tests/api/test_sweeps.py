@@ -28,6 +28,7 @@ from tests.builders import (
     tiny_job,
     tiny_model,
 )
+from tests.patience import PATIENCE_S
 
 BODY: dict[str, Any] = {
     "model": to_dict(tiny_model()),
@@ -374,7 +375,7 @@ def test_a_list_of_sweeps_reads_no_trial(path: str) -> None:
     sweep = driver.sweep(sweep_request(name="nightly"))
     driver.ended(sweep, 0, measurement(mfu=0.25))
     with serve(app_on(driver.store)) as address:
-        answer = httpx.get(f"{address}{path}")
+        answer = httpx.get(f"{address}{path}", timeout=PATIENCE_S)
     assert answer.status_code == 200
     assert "nightly" in answer.text
 

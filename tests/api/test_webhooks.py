@@ -19,6 +19,7 @@ from autotuner.ports import Store
 from autotuner.settings import Settings
 from tests.announcements import announcement, receiver, status
 from tests.api.service import NOW, serve
+from tests.patience import PATIENCE_S
 
 URL = "https://hooks.slack.com/services/T000/B000/credential"
 
@@ -148,8 +149,8 @@ def test_the_json_feed_tells_the_newest_first_and_leads_to_what_is_older(client:
     item = feed["items"][0]
     assert (item["tags"], item["date_published"]) == (["retune.regression"], "2025-10-09T08:53:22Z")
     assert item["url"].endswith("/retunes/nightly")
-    assert [item["id"] for item in httpx.get(feed["next_url"]).json()["items"]] == ["an-0"]
-    assert "next_url" not in httpx.get(feed["next_url"]).json()
+    assert [item["id"] for item in httpx.get(feed["next_url"], timeout=PATIENCE_S).json()["items"]] == ["an-0"]
+    assert "next_url" not in httpx.get(feed["next_url"], timeout=PATIENCE_S).json()
 
 
 def test_the_atom_feed_is_xml_whatever_was_announced(client: httpx.Client, store: Store) -> None:

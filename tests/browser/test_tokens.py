@@ -13,6 +13,7 @@ from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
 from tests.api.service import app_on, serve
 from tests.browser.test_login import log_in
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,12 @@ def test_an_admin_makes_a_token_that_lets_in_and_takes_it_back(
     page.get_by_role("button", name="Make a token").click()
     text = page.locator("pre").inner_text()
     sweeps = f"{people.address}/api/v1/sweeps"
-    assert httpx.get(sweeps, headers=bearing(text)).status_code == 200
+    assert httpx.get(sweeps, headers=bearing(text), timeout=PATIENCE_S).status_code == 200
     row = page.get_by_role("row").filter(has_text="ci").first
     expect(row).to_contain_text("2 sweeps")
     page.goto("/tokens")
     expect(page.locator("pre")).to_have_count(0)
     page.get_by_role("button", name="of ci").click()
     expect(page.get_by_role("row").filter(has_text="ci").first).to_contain_text("taken back")
-    assert httpx.get(sweeps, headers=bearing(text)).status_code == 401
+    assert httpx.get(sweeps, headers=bearing(text), timeout=PATIENCE_S).status_code == 401
     complaints[:] = [one for one in complaints if "422" not in one and "401" not in one]

@@ -83,7 +83,7 @@ class Service:
 
     def get(self, path: str) -> Any:
         """The body of a GET below /api/v1."""
-        return httpx.get(f"{self._url}{path}").raise_for_status().json()
+        return httpx.get(f"{self._url}{path}", timeout=PATIENCE_S).raise_for_status().json()
 
     def post(self, path: str, body: Any) -> Any:
         """The body of a POST below /api/v1."""

@@ -13,6 +13,7 @@ import pytest
 
 from autotuner.domain.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model
+from tests.patience import PATIENCE_S
 from tests.system.service import Service, until
 
 IN_VARIABLES = {
@@ -67,7 +68,7 @@ def test_what_machines_and_people_keep_to_themselves_is_neither_told_nor_stored(
         until("a delivery that fails", lambda: service.get("/deliveries")["items"][0]["detail"])
         paths = [path.format(id=sweep["id"], trial=trial["id"]) for path in PATHS]
         told = [httpx.get(f"{service.address}/{path}", timeout=60) for path in paths]
-        refused = httpx.post(f"{service.address}/api/v1/sweeps", json={"name": 1})
+        refused = httpx.post(f"{service.address}/api/v1/sweeps", json={"name": 1}, timeout=PATIENCE_S)
     assert [answer.url.path for answer in told if not answer.is_success] == []
     for where in (*(answer.text for answer in (*told, refused)), service.log, stored(tmp_path)):
         assert [secret for secret in SECRETS if secret in where] == []

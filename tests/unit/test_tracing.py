@@ -20,6 +20,7 @@ from autotuner.store.sql import memory_store
 from autotuner.tracing import carried, exporting, traced_by, working_on
 from tests.api.service import app_on, serve
 from tests.builders import sweep_request
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_sweep_is_a_trace_of_its_trials(exporter: InMemorySpanExporter) -> Non
 def test_a_request_is_a_span_by_its_route_with_the_id_that_its_caller_was_told(exporter: InMemorySpanExporter) -> None:
     store = memory_store()
     with serve(app_on(store)) as address:
-        answer = httpx.get(f"{address}/api/v1/sweeps/sw-aaaaaaaaaa?secret=1")
+        answer = httpx.get(f"{address}/api/v1/sweeps/sw-aaaaaaaaaa?secret=1", timeout=PATIENCE_S)
     (span,) = (span for span in exporter.get_finished_spans() if span.parent is None)
     assert span.name == "GET /api/v1/sweeps/{sweep_id}"
     assert told(span, "request_id") == answer.headers["X-Request-ID"]

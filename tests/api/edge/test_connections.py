@@ -14,6 +14,7 @@ from api.edge.connections import Bounds
 from autotuner.store.sql import memory_store
 from tests.api.edge.sockets import connected, head, read, sent
 from tests.api.service import app_on, serve, serve_asgi
+from tests.patience import PATIENCE_S
 
 SHORT = Bounds(head_s=0.3, head_bytes=4096, linger_s=0.3, unread_s=0.3, connections=6)
 
@@ -91,7 +92,7 @@ def test_so_many_connections_are_open_at_once_of_an_address_half_of_them(address
         answer = sent(address)
         assert answer.status == 503
         assert "too many connections" in answer.text
-    assert httpx.get(f"{address}/api/v1/health").status_code == 200
+    assert httpx.get(f"{address}/api/v1/health", timeout=PATIENCE_S).status_code == 200
 
 
 def test_connections_without_a_whole_head_make_room_for_others_of_their_address() -> None:

@@ -9,6 +9,7 @@ import pytest
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on, serve
 from tests.api.test_sweeps import BODY
+from tests.patience import PATIENCE_S
 
 BROWSER = {"Accept": "text/html"}
 
@@ -21,7 +22,7 @@ def address() -> Iterator[str]:
 
 @pytest.mark.parametrize("path", ["/", "/nothing", "/sweeps/sw-none", "/retunes", "/?number=0"])
 def test_a_page_runs_and_loads_nothing_but_the_services_own_files(address: str, path: str) -> None:
-    answer = httpx.get(f"{address}{path}", headers=BROWSER)
+    answer = httpx.get(f"{address}{path}", headers=BROWSER, timeout=PATIENCE_S)
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
     assert "unsafe" not in policy
@@ -30,7 +31,7 @@ def test_a_page_runs_and_loads_nothing_but_the_services_own_files(address: str, 
 
 @pytest.mark.parametrize("path", ["/api/v1/sweeps", "/api/v1/nothing", "/api/v1/feed.atom", "/static/live.js"])
 def test_what_is_no_page_does_nothing_when_it_is_opened_as_one(address: str, path: str) -> None:
-    answer = httpx.get(f"{address}{path}")
+    answer = httpx.get(f"{address}{path}", timeout=PATIENCE_S)
     assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
     assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
 
@@ -42,7 +43,7 @@ def test_what_is_no_page_does_nothing_when_it_is_opened_as_one(address: str, pat
 def test_every_answer_is_what_it_says_and_tells_other_sites_nothing(
     address: str, path: str, headers: dict[str, str]
 ) -> None:
-    answer = httpx.get(f"{address}{path}", headers=headers)
+    answer = httpx.get(f"{address}{path}", headers=headers, timeout=PATIENCE_S)
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["X-Frame-Options"] == "DENY"
     assert answer.headers["Referrer-Policy"] == "same-origin"
@@ -51,11 +52,11 @@ def test_every_answer_is_what_it_says_and_tells_other_sites_nothing(
 
 
 def test_answers_are_kept_by_no_cache_but_files_are(address: str) -> None:
-    assert httpx.get(f"{address}/api/v1/sweeps").headers["Cache-Control"] == "no-store"
-    assert httpx.post(f"{address}/api/v1/sweeps", json=BODY).headers["Cache-Control"] == "no-store"
-    assert "Cache-Control" not in httpx.get(f"{address}/static/live.js").headers
+    assert httpx.get(f"{address}/api/v1/sweeps", timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
+    assert httpx.post(f"{address}/api/v1/sweeps", json=BODY, timeout=PATIENCE_S).headers["Cache-Control"] == "no-store"
+    assert "Cache-Control" not in httpx.get(f"{address}/static/live.js", timeout=PATIENCE_S).headers
 
 
 def test_pages_hold_no_script_and_no_style_of_their_own(address: str) -> None:
-    text = httpx.get(address, headers=BROWSER).text
+    text = httpx.get(address, headers=BROWSER, timeout=PATIENCE_S).text
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|javascript:", text)

@@ -87,7 +87,7 @@ def test_a_job_that_somebody_stops_on_ray_is_interrupted(ray_cluster: RayCluster
 
 def stop(cluster: RayCluster, handle: str) -> None:
     """Stop the job as ``ray job stop`` does."""
-    httpx.post(f"{cluster.address}/api/jobs/{handle.partition(':')[0]}/stop").raise_for_status()
+    httpx.post(f"{cluster.address}/api/jobs/{handle.partition(':')[0]}/stop", timeout=PATIENCE_S).raise_for_status()
 
 
 def test_what_a_cancelled_job_has_printed_is_kept_until_it_is_forgotten(engine: Engine) -> None:

@@ -12,6 +12,7 @@ from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
 from tests.api.service import NOW, app_on, serve
 from tests.builders import sweep_request
+from tests.patience import PATIENCE_S
 
 PAGE = {"Accept": "text/html"}
 
@@ -64,7 +65,9 @@ def test_nobody_but_its_owner_and_admins_changes_a_sweep(people: People, action:
 def test_who_may_not_change_it_reads_who_may_instead_of_buttons(people: People) -> None:
     sweep_id = asked_by(people, "ada")
     pages = {
-        name: httpx.get(f"{people.address}/sweeps/{sweep_id}", headers=bearing(people.token(scope, name)) | PAGE).text
+        name: httpx.get(
+            f"{people.address}/sweeps/{sweep_id}", headers=bearing(people.token(scope, name)) | PAGE, timeout=PATIENCE_S
+        ).text
         for name, scope in (("ada", Scope.RUN), ("bob", Scope.RUN))
     }
     assert f'action="/sweeps/{sweep_id}/pause"' in pages["ada"]
