@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from tests.databases import postgres_server
+from tests.parts import left_out_by
 
 for module in ("launcher_contract", "engine_contract"):  # not collected by themselves
     pytest.register_assert_rewrite(f"tests.contracts.{module}")
@@ -49,19 +50,16 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--part 2/6``: of the slow tests run the second of six parts, which share no test and together hold all."""
+    """Let ``--part 2/6`` choose among the slow tests."""
     parser.addoption("--part", default="1/1", help="part of the tests marked `oracle`: 2/6")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the other parts of the slow tests."""
-    number, num_parts = map(int, config.getoption("--part").split("/"))
-    if not 1 <= number <= num_parts:
-        raise pytest.UsageError(f"--part {number}/{num_parts}: the first number is 1 to {num_parts}")
-    slow = [item for item in items if item.get_closest_marker("oracle") and not item.get_closest_marker("every_part")]
-    left_out = {item.nodeid for place, item in enumerate(slow) if place % num_parts != number - 1}
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
-    items[:] = [item for item in items if item.nodeid not in left_out]
+    left_out = left_out_by(config.getoption("--part"), items)
+    config.hook.pytest_deselected(items=left_out)
+    others = set(left_out)
+    items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -110,18 +110,19 @@ def _filled(case: Case, pair: Pair, missing: Set[Pair]) -> Case:
     gain, most = len(missing & pairs_of(case)), -1
     while gain > most:
         most = gain
-        for changed in _changed(case, pair):
-            if len(missing & _pairs(changed)) > gain and (found := _legal_case(changed)):
-                case, gain = found, len(missing & pairs_of(found))
+        for values in _changed(case, pair):
+            if (more := len(missing & _pairs(values))) > gain and (found := _legal_case(values)):
+                case, gain = found, more
     return case
 
 
 def _changed(case: Case, pair: Pair) -> Iterator[tuple[Value, ...]]:
     """The values with each one of them changed to each other of its axis, but for those of the pair."""
     for place, axis in enumerate(AXES.values()):
-        if case.values[place] not in pair:
+        if (held := case.values[place]) not in pair:
             for value in axis:
-                yield (*case.values[:place], value, *case.values[place + 1 :])
+                if value is not held:
+                    yield (*case.values[:place], value, *case.values[place + 1 :])
 
 
 def pairs_of(case: Case) -> frozenset[Pair]:

@@ -46,6 +46,9 @@ _ROUNDS = {
 _BETWEEN_ALL = frozenset({"alltoall_", "alltoall_base_"})
 """Operators by which each rank sends to every other, not to its neighbour alone."""
 
+_ABOVE_DEVICES = torch._C.DispatchKey.BackendSelect
+"""The dispatch key next above those of devices. Every call has it, and no collective has a kernel for it."""
+
 
 class GroupCut(ConnectionError):
     """A collective cannot pass a dead link."""
@@ -149,16 +152,13 @@ def _wrapped(hold: Callable[[str, str, int], None]) -> torch.library.Library:
     return library
 
 
-_ABOVE_DEVICES = torch._C.DispatchKey.BackendSelect
-"""The dispatch key next above those of devices. Every call has it, and no collective has a kernel for it."""
-
-
 def _held(name: str, hold: Callable[[str, str, int], None]) -> Callable[..., Any]:
     operator = getattr(torch.ops.c10d, name).default
+    above_devices = torch._C.DispatchKeySet(_ABOVE_DEVICES)
 
     def late(keyset: Any, *arguments: Any) -> Any:
         hold(name, _group_name(arguments), max(map(_num_bytes, arguments[:2])))
-        return operator.redispatch(keyset - torch._C.DispatchKeySet(_ABOVE_DEVICES), *arguments)
+        return operator.redispatch(keyset - above_devices, *arguments)
 
     return late
 

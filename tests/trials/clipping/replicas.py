@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.trials.joined import joined
 from trials.clipping.hooks import average, clip_buckets, clip_replicas
 from trials.clipping.overlap import Overlap
 from trials.process.task import TaskContext
@@ -52,9 +52,7 @@ def own_gradients(rank: int, step: int, module: nn.Module) -> list[Tensor]:
 
 def train(context: TaskContext) -> int:
     """Steps without an update under each hook; leaves the gradients of every step and the overlap of the last."""
-    rank, world_size = context.rank_info.rank, context.rank_info.world_size
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=context.store(), rank=rank, world_size=world_size)
+    rank = joined(context).rank()
     found = {}
     for name, (bucket_mib, hook) in WAYS.items():
         replica = DistributedDataParallel(model(), bucket_cap_mb=bucket_mib)

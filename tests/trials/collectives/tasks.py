@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from itertools import product
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.domain.jobs.nodes import Nodes
 from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
+from tests.trials.joined import joined
 from trials.collectives.choose import communicator_of
 from trials.collectives.communicator import Communicator, TorchCommunicator
 from trials.collectives.groups import new_group_of
@@ -38,7 +37,7 @@ on two levels and in several segments up a tree, which nothing divides."""
 
 def agree(context: TaskContext) -> int:
     """Every kind's results are those of plain sums, bit by bit: all numbers are small and whole."""
-    rank = _join(context)
+    rank = joined(context).rank()
     partition, nodes = CASES[int((context.folder / "case").read_text())]
     ranks = next(ranks for ranks in partition if rank in ranks)
     for own in _communicators(partition, nodes):
@@ -48,7 +47,7 @@ def agree(context: TaskContext) -> int:
 
 def fail(context: TaskContext) -> int:
     """A rank that is left alone says so where it waits."""
-    rank = _join(context, timeout_s=1.0)
+    rank = joined(context, timeout_s=1.0).rank()
     nodes = Nodes(num_nodes=2, ranks_per_node=1)
     ring = communicator_of(
         [[0, 1]],
@@ -66,14 +65,6 @@ def fail(context: TaskContext) -> int:
             words = str(error)
     (context.folder / f"{rank}.json").write_text(json.dumps(words))
     return 0
-
-
-def _join(context: TaskContext, timeout_s: float = 60.0) -> int:
-    torch.set_num_threads(1)
-    rank, size = context.rank_info.rank, context.rank_info.world_size
-    store = FileStore(str(context.folder / "store"), size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s))
-    return rank
 
 
 def _communicators(partition: Sequence[Sequence[int]], nodes: Nodes) -> Iterator[Communicator]:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from autotuner.domain.jobs.link_health import LinkHealth
 from tests.builders import cpu_cluster
 from tests.patience import PATIENCE_S
+from tests.trials.joined import joined
 from trials.faults.late_collectives import LateCollectives
 from trials.faults.links import Links
 from trials.process.task import TaskContext
@@ -32,12 +33,10 @@ class _GivenUpSlowly:
 
 def reduces_while_gloo_gives_up_an_object(context: TaskContext) -> int:
     """A late reduction whose object is given up, under the lock of gloo's queue, while the next one is put there."""
-    info, store = context.rank_info, context.store()
-    dist.init_process_group("gloo", store=store, rank=info.rank, world_size=info.world_size)
-    assert dist.group.WORLD is not None
-    late = LateCollectives([dist.group.WORLD], torch.device("cpu"), seed=0, wait=lambda _: None)
+    store = context.store()
+    late = LateCollectives([joined(context, store=store)], torch.device("cpu"), seed=0, wait=lambda _: None)
     late.meet(Links.of(replace(cpu_cluster(2), link_health=(LinkHealth(ends=(0, 1), delay_s=1.0),))))
-    if info.rank == 0:
+    if context.rank_info.rank == 0:
         given_up = _begin_a_reduction()
         store.set("begun", "")
         assert given_up.wait(PATIENCE_S)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from autotuner.pipeline_schedules.actions import Kind, Schedule, zb_h2
 from tests.patience import PATIENCE_S
+from tests.trials.joined import joined as join_group
 from trials.pipelines.channel import Channel
 from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.inline import InlineTransport
@@ -35,10 +36,8 @@ _CPU = torch.device("cpu")
 
 def joined(context: TaskContext) -> Meeting:
     """Join the other ranks; where processes beside them meet."""
-    torch.set_num_threads(1)
     store = context.store()
-    info = context.rank_info
-    dist.init_process_group("gloo", store=store, rank=info.rank, world_size=info.world_size)
+    join_group(context, store=store)
     return Meeting.beside(store, {})
 
 

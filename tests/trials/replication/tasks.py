@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 
 from bench.lossy_convergence import EXCHANGES, trained
+from tests.trials.joined import joined
 from tests.trials.replication.replicators import REPLICATORS, gradients, tensors
 from trials.process.task import TaskContext
 from trials.replication.averaging import ParameterAverager
@@ -20,7 +20,7 @@ _TRAINED_STEPS = 60
 
 def exchanges(context: TaskContext) -> int:
     """Five steps by every replicator: what came of each, the payload, and what is left."""
-    group = _joined(context)
+    group = joined(context)
     found = {}
     for name, built in REPLICATORS.items():
         replicator = built(tensors(), group)
@@ -34,7 +34,7 @@ def exchanges(context: TaskContext) -> int:
 
 def goes_on(context: TaskContext) -> int:
     """Steps by every replicator, of which the last is done by one that was given the other's state."""
-    group = _joined(context)
+    group = joined(context)
     found = {}
     for name, built in REPLICATORS.items():
         first, second = built(tensors(), group), built(tensors(), group)
@@ -48,7 +48,7 @@ def goes_on(context: TaskContext) -> int:
 
 def averages(context: TaskContext) -> int:
     """Parameters behind each of four steps that replicas take apart, averaged behind every second of them."""
-    group = _joined(context)
+    group = joined(context)
     held = [one + 1.0 for one in tensors()]
     averager = ParameterAverager(held, group, period=2)
     found = []
@@ -67,12 +67,3 @@ def learns(context: TaskContext) -> int:
     found = trained(exchange, context.rank_info.rank, context.folder, seed=0, num_steps=_TRAINED_STEPS)
     torch.save(found, context.folder / f"{context.rank_info.rank}.pt")
     return 0
-
-
-def _joined(context: TaskContext) -> dist.ProcessGroup:
-    torch.set_num_threads(1)
-    info = context.rank_info
-    dist.init_process_group("gloo", store=context.store(), rank=info.rank, world_size=info.world_size)
-    group = dist.group.WORLD
-    assert group is not None
-    return group

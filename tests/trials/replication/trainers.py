@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from tests.trials.joined import joined
 from trials.process.task import TaskContext
 from trials.replication.lossy_exchange import (
     BucketExchange,
@@ -35,7 +36,7 @@ _WIDTH = 20
 
 def fsdp(context: TaskContext) -> int:
     """Shards of two ranks, replicas of two: what each training left of the whole parameters, by name."""
-    mesh = _joined(context)
+    mesh = _mesh_of(context)
     replicas = mesh["replicate"].get_group()
     every = partial(DemoReplicator, group=replicas, chunk=16, top_k=16)
     found = {
@@ -52,9 +53,7 @@ def fsdp(context: TaskContext) -> int:
 
 def ddp(context: TaskContext) -> int:
     """Replicas of four ranks: what trainings with hooks left of the parameters, and what was sent in the last step."""
-    _joined(context)
-    everybody = dist.group.WORLD
-    assert everybody is not None
+    everybody = joined(context)
     few = partial(DemoReplicator, group=everybody, chunk=16, top_k=2)
     exchanges = {
         "plain": None,
@@ -71,10 +70,8 @@ def ddp(context: TaskContext) -> int:
     return 0
 
 
-def _joined(context: TaskContext) -> DeviceMesh:
-    torch.set_num_threads(1)
-    info = context.rank_info
-    dist.init_process_group("gloo", store=context.store(), rank=info.rank, world_size=info.world_size)
+def _mesh_of(context: TaskContext) -> DeviceMesh:
+    joined(context)
     return init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
 
 
