@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n $(CORES) --dist worksteal --durations 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo pictures test oracle engines chaos fuzz properties check format serve migrate revision container bench clean
+.PHONY: help setup browser demo pictures test golden oracle engines chaos fuzz properties check format serve migrate revision container bench clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -38,11 +38,14 @@ demo: setup  ## Sweep a small Llama over this machine's own devices and rank the
 pictures: setup browser  ## Take the pictures of the README from the demo's database: make demo pictures.
 	$(BIN)/python scripts/pictures.py
 
-test: setup browser  ## Run the tests, a process per core (CORES=2); 7 to 9 minutes.
+test: setup browser  ## Run the tests, a process per core (CORES=2); 9 to 17 minutes.
 	$(PYTEST) -m "not oracle and not engine" --ignore tests/oracle
 
+golden: setup  ## Record anew what tests/golden compares with; read the differences before you commit them.
+	$(PYTEST) --record tests/golden
+
 # PART=2/6 runs the second sixth of these tests, and every option by itself.
-oracle: setup  ## Run the slow tests (PART=1/1): every option and every pair of options trains as one process does; 40 to 60 minutes.
+oracle: setup  ## Run the slow tests (PART=1/1): every option and every pair of options trains as one process does; 60 to 90 minutes.
 	$(PYTEST) --part $(PART) -m oracle
 
 # Two engines at a time, each with daemons of its own.

@@ -50,8 +50,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let ``--part 2/6`` choose among the slow tests."""
+    """Let ``--part 2/6`` choose among the slow tests, and ``--record`` record golden outputs."""
     parser.addoption("--part", default="1/1", help="part of the tests marked `oracle`: 2/6")
+    parser.addoption("--record", action="store_true", help="record what tests/golden compares with")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,9 +6,9 @@ import hashlib
 import random
 from statistics import NormalDist
 
+from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.jobs.workload import Workload
 from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.wire import dumps, to_dict
 
 __all__ = ["Luck", "run_of"]
 
@@ -21,10 +21,10 @@ def run_of(spec: TrialSpec) -> str:
 
 
 class Luck:
-    """What chance decides of a trial's layout: equal for equal seeds, models, workloads and layouts."""
+    """What chance decides of a trial: equal for equal seeds, layouts and numbers of model and workload."""
 
     def __init__(self, spec: TrialSpec, seed: int) -> None:
-        layout = f"{dumps(spec.model)} {spec.layout} {_said(spec.workload)}"  # words, which no new option changes
+        layout = f"{_numbers(spec.model)} {spec.layout} {_numbers_of_batch(spec.workload)}"
         self._key = f"{seed} {spec.seed} {layout}"
         self._of_layout = f"{seed} 0 {layout}"
 
@@ -48,9 +48,17 @@ class Luck:
         return _number(f"{question} {self._key}")
 
 
-def _said(workload: Workload) -> str:
-    """What a workload says, without what it leaves out."""
-    return " ".join(f"{name} {value}" for name, value in to_dict(workload).items() if value is not None)
+def _numbers(model: TransformerSpec) -> str:
+    """What tells models apart, in this order: neither the names of fields nor a new one change anybody's luck."""
+    width = f"{model.hidden_size} {model.num_heads} {model.num_kv_heads} {model.head_dim} {model.ffn_size}"
+    parameters = f"{model.num_parameters} {model.num_active_parameters}"
+    return f"{model.num_layers} {width} {model.vocab_size} {parameters}"
+
+
+def _numbers_of_batch(workload: Workload) -> str:
+    """The same of workloads."""
+    tokens = f"{workload.seq_len} {workload.global_batch_size} {workload.tokens_per_step} {workload.keys_per_token}"
+    return f"{tokens} {workload.optimizer_state_precision}"
 
 
 def _number(text: str) -> int:

@@ -12,6 +12,7 @@ from autotuner.domain.jobs.fault_trace import FaultTrace
 from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.launch.simulation.scenario import Scenario
 from autotuner.launch.zygote import Forks
 from bench.fault_sweep import sweep_request, tried
 from tests.builders import tiny_model
@@ -19,7 +20,8 @@ from tests.builders import tiny_model
 
 def test_replicas_are_first_on_healthy_links_and_an_adaptive_pipeline_while_one_is_late() -> None:
     trace = FaultTrace.parse("3;2_3;0.06", num_steps=12)
-    with closing(SimulatedLauncher()) as launcher:
+    exact = Scenario(noise=0.0, run_noise=0.0, step_noise=0.0, memory_noise=0.0)  # what the cost model says, no luck
+    with closing(SimulatedLauncher({"exact": exact})) as launcher:
         healthy, _ = tried(sweep_request(None, is_simulated=True), launcher)
         faulty, _ = tried(sweep_request(trace, is_simulated=True), launcher)
     assert healthy[0].layout.pipeline_parallel_degree == 1

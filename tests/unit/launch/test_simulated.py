@@ -23,6 +23,7 @@ from autotuner.domain.runs.trial import Outcome, Stopped
 from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.launch.simulation.luck import Luck
 from autotuner.launch.simulation.scenario import Scenario
 from tests.builders import h100_cluster, llama_70b
 from tests.trials.launching import ENDLESS, SHORT, Watcher
@@ -244,3 +245,14 @@ def test_under_a_fault_trace_each_step_takes_what_is_predicted_of_its_links() ->
     assert min(slow.step_times_s) > outcome.step_time_s
     assert after.step_times_s == pytest.approx(before.step_times_s)
     assert [step.is_under_trace for step in watcher.steps][-6:] == [True] * 6
+
+
+def test_luck_goes_by_numbers_not_by_names() -> None:
+    """Simulated trials stay what they were when a model, or a field of it, is called otherwise."""
+    spec = large()
+    renamed = replace(spec, model=replace(spec.model, name="another"))
+    other = replace(spec, model=replace(spec.model, num_kv_heads=spec.model.num_heads))
+    share = Luck(spec, seed=1).share("crash")
+    assert share == 0.09480503708381775  # a field of another name leaves it where it is
+    assert Luck(renamed, seed=1).share("crash") == share
+    assert Luck(other, seed=1).share("crash") != share

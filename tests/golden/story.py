@@ -1,0 +1,166 @@
+"""A service in this process, asked over REST one request after the other, and what it answered."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from api.main import create_app
+from autotuner.bootstrap import App, build
+from autotuner.domain.jobs.cluster import LOCAL, SIMULATED
+from autotuner.domain.runs.measurement import Measurement
+from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.launch.fake import FakeLauncher, plain_measurement
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.routing import RoutedLauncher
+from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.ports import Store
+from autotuner.settings import Settings
+from autotuner.store.sql import memory_store
+from tests.api.service import serve_asgi
+from tests.golden.normal import Normal
+from tests.patience import PATIENCE_S
+
+__all__ = ["Story", "told_story"]
+
+_BEGINS_AT = 1_760_000_000.0
+
+_BETWEEN_QUESTIONS_S = 60.0
+
+_HEADERS = ("location", "content-type", "allow", "content-disposition")
+"""Those that somebody reads."""
+
+
+class StoryClock:
+    """A minute goes by between questions, and none while something works: seeds of retunes depend on the time."""
+
+    def __init__(self) -> None:
+        self._at = _BEGINS_AT
+
+    def pass_on(self) -> None:
+        """Let the minute go by."""
+        self._at += _BETWEEN_QUESTIONS_S
+
+    def now(self) -> float:
+        """Seconds since 1970, in the story."""
+        return self._at
+
+    def monotonic(self) -> float:
+        """Real seconds, by which leases are watched."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep really."""
+        time.sleep(seconds)
+
+
+class Story:
+    """Asks a service, and keeps what it answered by chapter.
+
+    Attributes:
+        chapters: Answers by chapter, in the order in which they were asked for.
+        asked: Methods and paths as OpenAPI has them.
+    """
+
+    def __init__(self, http: httpx.Client, clock: StoryClock, new_app: Callable[[], App]) -> None:
+        self.chapters: dict[str, list[dict[str, Any]]] = {}
+        self.asked: set[tuple[str, str]] = set()
+        self._http = http
+        self._clock = clock
+        self._new_app = new_app
+        self._normal = Normal()
+
+    def ask(self, chapter: str, method: str, path: str, body: Any = None, *, query: Any = None, **names: str) -> Any:
+        """Ask, and keep the answer.
+
+        Args:
+            chapter: To which it belongs.
+            method: GET, POST, PUT or DELETE.
+            path: As OpenAPI has it, below ``/api/v1`` unless it begins with ``//``.
+            body: As JSON.
+            query: Parameters behind the path.
+            names: What stands in the braces of the path.
+
+        Returns:
+            The answer, unchanged.
+        """
+        prefix, path = ("", path[1:]) if path.startswith("//") else ("/api/v1", path)
+        self.asked.add((method, prefix + path))
+        self._clock.pass_on()
+        answer = self._http.request(method, prefix + path.format(**names), json=body, params=query)
+        headers = {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
+        found = {"asked": f"{method} {path}", "status": answer.status_code} | self._normal.document(headers)
+        is_json = "json" in answer.headers.get("content-type", "")
+        found["body"] = self._normal.document(answer.json()) if is_json else self._normal.text(answer.text).split("\n")
+        self.chapters.setdefault(chapter, []).append(found)
+        return answer.json() if is_json else answer.text
+
+    def keep(self, chapter: str, what: str, found: Any) -> None:
+        """Keep something else that the service said."""
+        self.chapters.setdefault(chapter, []).append({"found": what} | self._normal.document({"body": found}))
+
+    def events(self, chapter: str, path: str, **names: str) -> None:
+        """Keep the events of something that has ended."""
+        self.asked.add(("GET", f"/api/v1{path}"))
+        text = self._http.get(f"/api/v1{path.format(**names)}").text
+        found = []
+        for block in filter(str.strip, text.split("\n\n")):
+            fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+            found.append({"kind": fields.get("event", ""), "data": json.loads(fields.get("data", "null"))})
+        self.keep(chapter, f"events of {path}", found)
+
+    def work(self, path: str, is_over: Callable[[Any], bool]) -> Any:
+        """Let workers work until what is at the path is as wanted; they stop behind that."""
+        app = self._new_app()
+        app.background.start()
+        try:
+            ends = time.monotonic() + PATIENCE_S
+            while not is_over(found := self._http.get(f"/api/v1{path}").json()):
+                assert time.monotonic() < ends, found
+                time.sleep(0.05)
+            return found
+        finally:
+            app.background.stop()
+
+
+def _behaves(spec: TrialSpec) -> Measurement | TrialFailure:
+    """What comes of a trial on `local`: large micro-batches end badly, and a higher learning rate learns faster."""
+    endings = {4: FailureKind.OOM, 8: FailureKind.CRASH}
+    if (kind := endings.get(spec.layout.micro_batch_size)) is not None:
+        return TrialFailure(kind=kind, message=f"rank 1 ended: {kind.value}", rank=1, log_tail="the last line")
+    found = plain_measurement(spec, step_time_s=0.5 + 0.1 * spec.layout.pipeline_parallel_degree)
+    rate = spec.settings.learning_rate if spec.optimizer is None else spec.optimizer.learning_rate
+    return replace(found, losses=tuple(6.0 / (1.0 + 100.0 * rate * step) for step in range(len(found.losses))))
+
+
+@contextmanager
+def told_story() -> Iterator[Story]:
+    """A story of a service on a store of its own."""
+    store: Store = memory_store()
+    clock = StoryClock()
+    launcher = RoutedLauncher({LOCAL: FakeLauncher(_behaves), SIMULATED: RepeatingLauncher(SimulatedLauncher())})
+
+    def new_app(num_workers: int) -> App:
+        settings = Settings(
+            num_workers=num_workers,
+            poll_s=0.05,
+            starts_retunes=False,
+            webhook_allow="127.0.0.0/8",
+            public_url="https://tuner.example/",
+        )
+        return build(settings, store=store, launcher=launcher, clock=clock)
+
+    with (
+        serve_asgi(create_app(new_app(0))) as address,
+        httpx.Client(base_url=address, timeout=PATIENCE_S) as http,
+    ):
+        yield Story(http, clock, lambda: new_app(1))
+    launcher.close()
+    store.close()
