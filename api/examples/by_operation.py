@@ -170,6 +170,6 @@ ANSWERS: Mapping[str, Callable[[], object]] = {
     "revoke_token": access.revoked_token,
     "read_audit": accounts.audit_page,
     "health": Health,
-    "ready": lambda: Readiness(schema_revision="0010", num_workers=1),
+    "ready": lambda: Readiness(schema_revision="0011", num_workers=1),
 }
 """What a success of the operation answers."""

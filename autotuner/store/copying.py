@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.store.engine import make_engine, reading, writing
-from autotuner.store.schema import current_revision, head_revision, is_known, migrate
+from autotuner.store.schema import current_revision, head_revision, is_known, migrate, why_unfit
 from autotuner.store.tables import metadata, workers
 
 __all__ = ["Copied", "backup", "restore"]
@@ -106,9 +106,11 @@ def _plain_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
 # ---------------------------------------------------------------------- what may be read and filled
 def _check_newest(connection: Connection) -> None:
     found = current_revision(connection)
+    if refusal := why_unfit(found):
+        raise StoreUnavailable(refusal)
     if found != head_revision():
         raise StoreUnavailable(
-            f"the database is at schema revision {found}, this program needs {head_revision()}: run `autotuner migrate`"
+            f"the database is at schema revision {found}, newer than this program's {head_revision()}"
         )
 
 

@@ -17,6 +17,7 @@ from alembic.script import Script, ScriptDirectory
 from sqlalchemy import Connection, Engine, column, func, select, table, update
 from sqlalchemy.types import TypeDecorator
 
+from autotuner.errors import StoreUnavailable
 from autotuner.store.engine import make_engine, make_memory_engine, writing
 from autotuner.store.tables import metadata
 
@@ -28,6 +29,7 @@ __all__ = [
     "is_known",
     "memory_engine",
     "migrate",
+    "why_unfit",
     "write_again",
     "write_revision",
 ]
@@ -41,16 +43,22 @@ _MIGRATION_LOCK = 0x6175746F  # "auto" in ASCII; any number will do that nobody 
 def migrate(url: str) -> None:
     """Bring the database to the revision that this program needs, all or nothing; concurrent calls queue.
 
+    The database of a newer program stays as it is.
+
     Raises:
         InvalidInput: The URL names no SQLite or PostgreSQL database.
-        StoreUnavailable: The database cannot be reached or written.
+        StoreUnavailable: The database cannot be reached or written, or nothing leads from its revision to this one.
     """
     engine = make_engine(url)
     try:
         with writing(engine) as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-            command.upgrade(alembic_config(connection), "head")
+            revision = current_revision(connection)
+            if revision is None or is_known(revision):
+                command.upgrade(alembic_config(connection), "head")
+            elif refusal := why_unfit(revision):
+                raise StoreUnavailable(refusal)
     finally:
         engine.dispose()
 
@@ -109,6 +117,23 @@ def head_revision() -> str:
 def is_known(revision: str) -> bool:
     """Whether this program leads a database of that revision to its own."""
     return revision in {script.revision for script in _directory().walk_revisions()}
+
+
+def why_unfit(revision: str | None) -> str | None:
+    """Why this program cannot work on a database of that revision, and what to do; None: it can.
+
+    A newer revision only adds what this program can do without.
+    """
+    head = head_revision()
+    if revision is not None and revision >= head:
+        return None
+    if revision is None or is_known(revision):
+        found = f"at schema revision {revision}" if revision else "not migrated"
+        return f"the database is {found}, this program needs {head}: run `autotuner migrate`"
+    return (
+        f"the database is at schema revision {revision}, of a time before the first release, and nothing leads from "
+        f"there to {head}: let AUTOTUNER_DATABASE_URL name a new database, or move the SQLite file away"
+    )
 
 
 def write_revision(url: str, message: str, scripts: Path | None = None) -> Path:

@@ -63,7 +63,7 @@ from autotuner.store.optimizer_studies import SqlOptimizerStudies
 from autotuner.store.plans import SqlPlans
 from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
-from autotuner.store.schema import current_revision, head_revision, memory_engine, write_again
+from autotuner.store.schema import current_revision, memory_engine, why_unfit, write_again
 from autotuner.store.shelf import Shelf
 from autotuner.store.tables import clusters, models, profiles, trials
 from autotuner.store.troubles import SqlTroubles
@@ -498,9 +498,9 @@ class SqlStore:
             revision = current_revision(connection)
             if revision is not None:
                 write_again(connection, revision)
-        if revision is None or revision < head_revision():  # a newer one adds only what this program can do without
-            found = f"at schema revision {revision}" if revision else "not migrated"
-            raise StoreUnavailable(f"the database is {found}, this program needs {head_revision()}: run `make migrate`")
+        if refusal := why_unfit(revision):
+            raise StoreUnavailable(refusal)
+        assert revision is not None
         return revision
 
     def close(self) -> None:

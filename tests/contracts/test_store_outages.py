@@ -223,7 +223,7 @@ def test_a_path_below_a_file_is_unavailable(tmp_path: Path) -> None:
 
 def test_a_database_that_was_never_migrated_is_unavailable_with_advice(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/empty.db")
-    with pytest.raises(StoreUnavailable, match="make migrate"):
+    with pytest.raises(StoreUnavailable, match="autotuner migrate"):
         store.check()
     with pytest.raises(StoreUnavailable):
         store.list_sweeps()

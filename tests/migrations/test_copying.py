@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.ports import Store
 from autotuner.store.copying import backup, restore
-from autotuner.store.engine import make_engine, reading, writing
-from autotuner.store.schema import head_revision, migrate
+from autotuner.store.engine import make_engine, reading
+from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
 from autotuner.store.tables import metadata
-from tests.builders import step_report
+from tests.announcements import webhook
+from tests.api.service import StoreDriver, loss_gate_result
+from tests.browser.in_use import finished_gate, retune
+from tests.builders import cpu_cluster, failure, profile, step_report, tiny_model
 from tests.contracts.acts import OWNER, create, held_sweep, start
-from tests.migrations.saved import load
 
 
 def everything(url: str) -> dict[str, Sequence[Any]]:
@@ -36,19 +39,31 @@ def everything(url: str) -> dict[str, Sequence[Any]]:
     return found
 
 
-def saved_database(url: str, revision: str) -> None:
-    engine = make_engine(url)
-    with writing(engine) as connection:
-        load(connection, revision)
-    engine.dispose()
+def filled_database(url: str) -> None:
+    """One with something in most tables."""
+    migrate(url)
+    store = open_store(url)
+    driver = StoreDriver(store=store)
+    sweep = driver.sweep()
+    driver.gated(driver.ended(sweep, 0), loss_gate_result())
+    driver.ended(sweep, 1, failure())
+    driver.estimated(sweep, 2)
+    store.save_model(tiny_model())
+    store.save_cluster(cpu_cluster(name="lab"))
+    store.save_profile(profile())
+    store.announcements.save_webhook(webhook())
+    retune(driver)
+    finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "as fast as the baseline")
+    driver.finish(sweep)
+    store.close()
 
 
 def test_a_backup_moves_everything_from_sqlite_to_postgresql_and_back(
     sqlite_url: str, postgresql_url: str, tmp_path: Path
 ) -> None:
-    saved_database(sqlite_url, head_revision())
-    migrate(sqlite_url)
+    filled_database(sqlite_url)
     before = everything(sqlite_url)
+    assert sum(map(bool, before.values())) > len(before) / 2
     copied = backup(sqlite_url, tmp_path / "one.db")
     assert copied == {name: len(rows) for name, rows in before.items()}
     assert restore(tmp_path / "one.db", postgresql_url) == copied
@@ -56,14 +71,6 @@ def test_a_backup_moves_everything_from_sqlite_to_postgresql_and_back(
     assert backup(postgresql_url, tmp_path / "two.db") == copied
     assert restore(tmp_path / "two.db", f"sqlite:///{tmp_path}/back.db") == copied
     assert everything(f"sqlite:///{tmp_path}/back.db") == before
-
-
-def test_a_backup_of_an_older_release_is_led_to_the_newest_schema(sqlite_url: str, tmp_path: Path) -> None:
-    saved_database(f"sqlite:///{tmp_path}/old.db", "0009")
-    assert restore(tmp_path / "old.db", sqlite_url)["sweeps"] == len(everything(sqlite_url)["sweeps"]) > 0
-    store = open_store(sqlite_url)
-    assert store.check() == head_revision()
-    store.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -114,14 +121,14 @@ def test_a_backup_overwrites_nothing(sqlite_url: str, tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_not_at_the_newest_schema_is_not_copied(sqlite_url: str, tmp_path: Path) -> None:
-    saved_database(sqlite_url, "0009")
-    with pytest.raises(StoreUnavailable, match="at schema revision 0009"):
+    make_engine(sqlite_url).dispose()
+    with pytest.raises(StoreUnavailable, match="not migrated"):
         backup(sqlite_url, tmp_path / "copy.db")
     assert not (tmp_path / "copy.db").exists()
 
 
 def test_a_database_that_holds_something_is_not_restored_over(empty_url: str, tmp_path: Path) -> None:
-    saved_database(f"sqlite:///{tmp_path}/source.db", "0009")
+    filled_database(f"sqlite:///{tmp_path}/source.db")
     migrate(empty_url)
     store: Store = open_store(empty_url)
     mine = create(store)
@@ -136,7 +143,7 @@ def test_a_file_that_is_no_backup_is_refused(sqlite_url: str, tmp_path: Path) ->
     text.write_text("not a database, however long the file is" * 50)
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE theirs (id INTEGER)")
-    saved_database(f"sqlite:///{newer}", "0009")
+    filled_database(f"sqlite:///{newer}")
     with sqlite3.connect(newer) as connection:
         connection.execute("UPDATE autotuner_alembic_version SET version_num = '9999'")
     for file, why in ((tmp_path / "gone.db", "must be a file"), (text, "not a database"), (other, "no such tables")):
@@ -147,9 +154,9 @@ def test_a_file_that_is_no_backup_is_refused(sqlite_url: str, tmp_path: Path) ->
 
 
 def test_a_restore_that_fails_leaves_the_database_empty(sqlite_url: str, tmp_path: Path) -> None:
-    saved_database(f"sqlite:///{tmp_path}/source.db", "0009")
+    filled_database(f"sqlite:///{tmp_path}/source.db")
     with sqlite3.connect(tmp_path / "source.db") as connection:  # foreign keys are not held here
-        connection.execute("DELETE FROM sweeps WHERE id = 'sw-finished00'")
+        connection.execute("DELETE FROM sweeps")
     with pytest.raises(InvalidInput, match="does not fit together"):
         restore(tmp_path / "source.db", sqlite_url)
     assert not any(everything(sqlite_url).values())

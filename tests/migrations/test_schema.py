@@ -1,12 +1,12 @@
-"""Migrations lead from any revision to the tables of the code, and back."""
+"""The migration makes the tables of the code, and takes them away; other databases are refused."""
 
 from __future__ import annotations
 
 import ast
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect
 
 import migrations
+from autotuner.errors import StoreUnavailable
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.schema import (
     VERSION_TABLE,
@@ -26,6 +27,7 @@ from autotuner.store.schema import (
     migrate,
     write_revision,
 )
+from autotuner.store.sql import open_store
 from autotuner.store.tables import metadata
 
 SCRIPTS = Path(migrations.__file__).parent
@@ -46,6 +48,12 @@ def differences(connection: Connection) -> list[Any]:
     options = {"version_table": VERSION_TABLE, "compare_type": True, "compare_server_default": True}
     found: list[Any] = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
     return found
+
+
+def work_on(url: str) -> str:
+    """What a service does before it answers; the revision that it finds."""
+    with closing(open_store(url)) as store:
+        return store.check()
 
 
 def copied_scripts(folder: Path, *, with_versions: bool) -> Path:
@@ -133,6 +141,25 @@ def test_a_drafted_revision_makes_the_tables_without_importing_the_code(empty_ur
     with connected(empty_url) as connection:
         command.upgrade(alembic_config(connection, scripts), "head")
         assert differences(connection) == []
+
+
+@pytest.mark.parametrize("act", [migrate, work_on], ids=["migrating it", "working on it"])
+def test_a_database_of_the_time_before_the_first_release_is_refused_with_what_to_do(
+    act: Callable[[str], object], empty_url: str
+) -> None:
+    migrate(empty_url)
+    with connected(empty_url) as connection:
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0010'")
+    with pytest.raises(StoreUnavailable, match=r"revision 0010, of a time before .* name a new database"):
+        act(empty_url)
+
+
+def test_the_database_of_a_newer_program_is_left_as_it_is_and_worked_on(empty_url: str) -> None:
+    migrate(empty_url)
+    with connected(empty_url) as connection:
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    migrate(empty_url)
+    assert work_on(empty_url) == "9999"
 
 
 @pytest.mark.parametrize("script", sorted((SCRIPTS / "versions").glob("0*.py")), ids=lambda path: path.stem)

@@ -1,0 +1,438 @@
+"""All tables of the first release.
+
+The numbers before it belong to databases of the time before, which nothing leads to these tables.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0011"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "announcements",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("kind", sa.String(32), nullable=False),
+        sa.Column("title", sa.String(), nullable=False),
+        sa.Column("text", sa.String(), nullable=False),
+        sa.Column("path", sa.String(), nullable=False),
+        sa.Column("subject_id", sa.String(), nullable=False),
+        sa.Column("facts", sa.JSON(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_announcements"),
+    )
+    op.create_index("ix_announcements_at_id", "announcements", ["at", "id"])
+    op.create_table(
+        "audit",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("caller", sa.String(), nullable=False),
+        sa.Column("token_id", sa.String(), nullable=True),
+        sa.Column("action", sa.String(), nullable=False),
+        sa.Column("subject", sa.String(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("request_id", sa.String(), nullable=False),
+        sa.Column("address", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_audit"),
+    )
+    op.create_index("ix_audit_at_id", "audit", ["at", "id"])
+    op.create_index("ix_audit_caller_at_id", "audit", ["caller", "at", "id"])
+    op.create_table(
+        "baselines",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name", "key", name="pk_baselines"),
+    )
+    op.create_table(
+        "clusters",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_clusters"),
+    )
+    op.create_table(
+        "models",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_models"),
+    )
+    op.create_table(
+        "optimizer_studies",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("idempotency_key", sa.String(), nullable=True),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("finished_at", sa.Double(), nullable=True),
+        sa.Column("detail", sa.String(), nullable=False),
+        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("lease_until", sa.Double(), nullable=True),
+        sa.Column("renewals", sa.Integer(), nullable=False),
+        sa.Column("lease_s", sa.Double(), nullable=True),
+        sa.Column("created_by", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_optimizer_studies"),
+        sa.UniqueConstraint("idempotency_key", name="uq_optimizer_studies_idempotency_key"),
+    )
+    op.create_index("ix_optimizer_studies_created_at_id", "optimizer_studies", ["created_at", "id"])
+    op.create_index("ix_optimizer_studies_state_created_at_id", "optimizer_studies", ["state", "created_at", "id"])
+    op.create_table(
+        "plans",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("question", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("computed_at", sa.Double(), nullable=True),
+        sa.Column("answer", sa.Text(), nullable=True),
+        sa.Column("num_done", sa.Integer(), nullable=False),
+        sa.Column("num_known", sa.Integer(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("lease_until", sa.Double(), nullable=True),
+        sa.Column("renewals", sa.Integer(), nullable=False),
+        sa.Column("lease_s", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_plans"),
+    )
+    op.create_index("ix_plans_created_at", "plans", ["created_at"])
+    op.create_index("ix_plans_owner", "plans", ["owner"])
+    op.create_table(
+        "profiles",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_profiles"),
+    )
+    op.create_table(
+        "retunes",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("is_paused", sa.Boolean(), nullable=False),
+        sa.Column("incumbent", sa.Text(), nullable=True),
+        sa.Column("baseline", sa.Text(), nullable=False),
+        sa.Column("next_due_at", sa.Double(), nullable=True),
+        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_retunes"),
+    )
+    op.create_index("ix_retunes_next_due_at", "retunes", ["next_due_at"])
+    op.create_table(
+        "sweeps",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("idempotency_key", sa.String(), nullable=True),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("finished_at", sa.Double(), nullable=True),
+        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("lease_until", sa.Double(), nullable=True),
+        sa.Column("stop_reason", sa.String(32), nullable=True),
+        sa.Column("stop_detail", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("model_name", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("cluster_name", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("engine", sa.String(), server_default=sa.text("'local'"), nullable=False),
+        sa.Column("trial_cluster_name", sa.String(), nullable=True),
+        sa.Column("metric", sa.String(32), server_default="mfu", nullable=False),
+        sa.Column("under_faults", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("profile", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("front", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("budget", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("accelerator", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("stack", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("job_key", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("pause_requested", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("renewals", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("interventions", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("thinned_at", sa.Double(), nullable=True),
+        sa.Column("lease_s", sa.Double(), nullable=True),
+        sa.Column("prospects", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_sweeps"),
+        sa.UniqueConstraint("idempotency_key", name="uq_sweeps_idempotency_key"),
+    )
+    op.create_index("ix_sweeps_accelerator_created_at_id", "sweeps", ["accelerator", "created_at", "id"])
+    op.create_index("ix_sweeps_created_at_id", "sweeps", ["created_at", "id"])
+    op.create_index("ix_sweeps_created_by_state_finished_at", "sweeps", ["created_by", "state", "finished_at"])
+    op.create_index("ix_sweeps_job_key_created_at_id", "sweeps", ["job_key", "created_at", "id"])
+    op.create_index("ix_sweeps_state_created_at_id", "sweeps", ["state", "created_at", "id"])
+    op.create_index("ix_sweeps_thinned_at_finished_at", "sweeps", ["thinned_at", "finished_at"])
+    op.create_table(
+        "tokens",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("digest", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("scope", sa.String(32), nullable=False),
+        sa.Column("quota", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("created_by", sa.String(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=True),
+        sa.Column("revoked_at", sa.Double(), nullable=True),
+        sa.Column("last_used_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_tokens"),
+    )
+    op.create_table(
+        "webhooks",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("url", sa.String(), nullable=False),
+        sa.Column("secret", sa.String(), nullable=False),
+        sa.Column("kinds", sa.Text(), nullable=False),
+        sa.Column("format", sa.String(32), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_webhooks"),
+    )
+    op.create_table(
+        "workers",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("seen_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_workers"),
+    )
+    op.create_index("ix_workers_seen_at", "workers", ["seen_at"])
+    op.create_table(
+        "checks",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("cluster_name", sa.String(), nullable=False),
+        sa.Column("cluster", sa.Text(), nullable=False),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("finished_at", sa.Double(), nullable=True),
+        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("lease_until", sa.Double(), nullable=True),
+        sa.Column("findings", sa.Text(), nullable=False),
+        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("renewals", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("lease_s", sa.Double(), nullable=True),
+        sa.ForeignKeyConstraint(["cluster_name"], ["clusters.name"], name="fk_checks_cluster_name_clusters"),
+        sa.PrimaryKeyConstraint("id", name="pk_checks"),
+    )
+    op.create_index("ix_checks_cluster_name_created_at_id", "checks", ["cluster_name", "created_at", "id"])
+    op.create_index("ix_checks_state_created_at_id", "checks", ["state", "created_at", "id"])
+    op.create_table(
+        "deliveries",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("webhook", sa.String(), nullable=False),
+        sa.Column("announcement_id", sa.String(), nullable=False),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("next_attempt_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("detail", sa.String(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["announcement_id"], ["announcements.id"], name="fk_deliveries_announcement_id_announcements"
+        ),
+        sa.ForeignKeyConstraint(["webhook"], ["webhooks.name"], name="fk_deliveries_webhook_webhooks"),
+        sa.PrimaryKeyConstraint("id", name="pk_deliveries"),
+        sa.UniqueConstraint("announcement_id", "webhook", name="uq_deliveries_announcement_id_webhook"),
+    )
+    op.create_index("ix_deliveries_created_at_id", "deliveries", ["created_at", "id"])
+    op.create_index("ix_deliveries_state_next_attempt_at_id", "deliveries", ["state", "next_attempt_at", "id"])
+    op.create_index("ix_deliveries_webhook_created_at_id", "deliveries", ["webhook", "created_at", "id"])
+    op.create_table(
+        "events",
+        sa.Column("sweep_id", sa.String(), nullable=False),
+        sa.Column("sequence", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("data", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_events_sweep_id_sweeps"),
+        sa.PrimaryKeyConstraint("sweep_id", "sequence", name="pk_events"),
+    )
+    op.create_table(
+        "mfu_gates",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("content", sa.String(), nullable=False),
+        sa.Column("baseline_name", sa.String(), nullable=False),
+        sa.Column("baseline", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("sweep_id", sa.String(), nullable=True),
+        sa.Column("finished_at", sa.Double(), nullable=True),
+        sa.Column("outcome", sa.String(32), nullable=True),
+        sa.Column("is_reusable", sa.Boolean(), nullable=False),
+        sa.Column("result", sa.Text(), nullable=True),
+        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_mfu_gates_sweep_id_sweeps"),
+        sa.PrimaryKeyConstraint("id", name="pk_mfu_gates"),
+    )
+    op.create_index("ix_mfu_gates_baseline_name_created_at_id", "mfu_gates", ["baseline_name", "created_at", "id"])
+    op.create_index(
+        "ix_mfu_gates_content_is_reusable_created_at_id", "mfu_gates", ["content", "is_reusable", "created_at", "id"]
+    )
+    op.create_index("ix_mfu_gates_created_at_id", "mfu_gates", ["created_at", "id"])
+    op.create_index("ix_mfu_gates_finished_at_created_at", "mfu_gates", ["finished_at", "created_at"])
+    op.create_index("ix_mfu_gates_sweep_id", "mfu_gates", ["sweep_id"])
+    op.create_table(
+        "optimizer_trials",
+        sa.Column("study_id", sa.String(), nullable=False),
+        sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["study_id"], ["optimizer_studies.id"], name="fk_optimizer_trials_study_id_optimizer_studies"
+        ),
+        sa.PrimaryKeyConstraint("study_id", "number", name="pk_optimizer_trials"),
+    )
+    op.create_table(
+        "retune_runs",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("retune", sa.String(), nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=False),
+        sa.Column("trigger", sa.String(32), nullable=False),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("finished_at", sa.Double(), nullable=True),
+        sa.Column("sweep_id", sa.String(), nullable=True),
+        sa.Column("num_missed", sa.Integer(), nullable=False),
+        sa.Column("verdict", sa.String(32), nullable=True),
+        sa.Column("outcome", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(["retune"], ["retunes.name"], name="fk_retune_runs_retune_retunes"),
+        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_retune_runs_sweep_id_sweeps"),
+        sa.PrimaryKeyConstraint("id", name="pk_retune_runs"),
+        sa.UniqueConstraint("retune", "due_at", name="uq_retune_runs_retune_due_at"),
+    )
+    op.create_index("ix_retune_runs_state_started_at", "retune_runs", ["state", "started_at"])
+    op.create_index("ix_retune_runs_sweep_id", "retune_runs", ["sweep_id"])
+    op.create_table(
+        "sessions",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("token_id", sa.String(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["token_id"], ["tokens.id"], name="fk_sessions_token_id_tokens"),
+        sa.PrimaryKeyConstraint("id", name="pk_sessions"),
+    )
+    op.create_index("ix_sessions_expires_at", "sessions", ["expires_at"])
+    op.create_index("ix_sessions_token_id", "sessions", ["token_id"])
+    op.create_table(
+        "trials",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("sweep_id", sa.String(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("layout", sa.Text(), nullable=False),
+        sa.Column("tensor_parallel_degree", sa.Integer(), nullable=False),
+        sa.Column("pipeline_parallel_degree", sa.Integer(), nullable=False),
+        sa.Column("micro_batch_size", sa.Integer(), nullable=False),
+        sa.Column("prediction", sa.Text(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("finished_at", sa.Double(), nullable=True),
+        sa.Column("world_size", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("stopped", sa.Text(), nullable=True),
+        sa.Column("jobs", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("busy_s", sa.Double(), nullable=True),
+        sa.Column("num_busy", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("scaled", sa.Text(), nullable=True),
+        sa.Column("repeats", sa.Integer(), nullable=True),
+        sa.Column("expected_gain", sa.Double(), nullable=True),
+        sa.Column("waiting", sa.Text(), nullable=True),
+        sa.Column("runs", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
+        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_trials_sweep_id_sweeps"),
+        sa.PrimaryKeyConstraint("id", name="pk_trials"),
+        sa.UniqueConstraint("sweep_id", "number", name="uq_trials_sweep_id_number"),
+    )
+    op.create_index("ix_trials_finished_at", "trials", ["finished_at"])
+    op.create_index(
+        "ix_trials_overview",
+        "trials",
+        ["sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy", "repeats"],
+    )
+    op.create_table(
+        "failures",
+        sa.Column("trial_id", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(32), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["trial_id"], ["trials.id"], name="fk_failures_trial_id_trials"),
+        sa.PrimaryKeyConstraint("trial_id", name="pk_failures"),
+    )
+    op.create_table(
+        "gates",
+        sa.Column("trial_id", sa.String(), nullable=False),
+        sa.Column("sweep_id", sa.String(), nullable=False),
+        sa.Column("outcome", sa.String(32), nullable=False),
+        sa.Column("accelerator_hours", sa.Double(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_gates_sweep_id_sweeps"),
+        sa.ForeignKeyConstraint(["trial_id"], ["trials.id"], name="fk_gates_trial_id_trials"),
+        sa.PrimaryKeyConstraint("trial_id", name="pk_gates"),
+    )
+    op.create_index("ix_gates_sweep_id_accelerator_hours", "gates", ["sweep_id", "accelerator_hours"])
+    op.create_table(
+        "measurements",
+        sa.Column("trial_id", sa.String(), nullable=False),
+        sa.Column("sweep_id", sa.String(), nullable=False),
+        sa.Column("mfu", sa.Double(), nullable=False),
+        sa.Column("step_time_s", sa.Double(), nullable=False),
+        sa.Column("tokens_per_s", sa.Double(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.Column("is_ranked", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("value", sa.Double(), server_default="0", nullable=False),
+        sa.Column("step_time_interval_s", sa.Double(), nullable=True),
+        sa.Column("noise_floor", sa.Double(), nullable=True),
+        sa.Column("estimate", sa.Text(), nullable=True),
+        sa.Column("timeline", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_measurements_sweep_id_sweeps"),
+        sa.ForeignKeyConstraint(["trial_id"], ["trials.id"], name="fk_measurements_trial_id_trials"),
+        sa.PrimaryKeyConstraint("trial_id", name="pk_measurements"),
+    )
+    op.create_index("ix_measurements_ranking", "measurements", ["is_ranked", sa.literal_column("mfu DESC"), "trial_id"])
+    op.create_index(
+        "ix_measurements_sweep_ranking",
+        "measurements",
+        ["sweep_id", "is_ranked", sa.literal_column("value DESC"), "trial_id"],
+    )
+    op.create_table(
+        "steps",
+        sa.Column("trial_id", sa.String(), nullable=False),
+        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["trial_id"], ["trials.id"], name="fk_steps_trial_id_trials"),
+        sa.PrimaryKeyConstraint("trial_id", "step", name="pk_steps"),
+    )
+
+
+def downgrade() -> None:
+    for table in (
+        "steps",
+        "measurements",
+        "gates",
+        "failures",
+        "trials",
+        "sessions",
+        "retune_runs",
+        "optimizer_trials",
+        "mfu_gates",
+        "events",
+        "deliveries",
+        "checks",
+        "workers",
+        "webhooks",
+        "tokens",
+        "sweeps",
+        "retunes",
+        "profiles",
+        "plans",
+        "optimizer_studies",
+        "models",
+        "clusters",
+        "baselines",
+        "audit",
+        "announcements",
+    ):
+        op.drop_table(table)
