@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["PATIENCE_S"]
+__all__ = ["COMPILING_PATIENCE_S", "PATIENCE_S"]
 
 PATIENCE_S = 300.0
 """A machine whose cores four other processes want each takes a tenth of it for the slowest wait of the suite."""
+
+COMPILING_PATIENCE_S = 4 * PATIENCE_S
+"""The same where every rank compiles, half a minute of a core each: four of these ranks, as many of the test beside
+them and a dozen other processes need five minutes on two cores."""

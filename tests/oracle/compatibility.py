@@ -22,6 +22,7 @@ from tests.oracle.covering import Case, covering_set, job_of, one_by_one
 from tests.oracle.refusals import witness
 from tests.oracle.tolerance import TOLERANCES, agrees
 from tests.oracle.training import Distance, Failed, Oracle
+from tests.patience import COMPILING_PATIENCE_S
 from tests.trials.zygote import Zygote
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
@@ -53,7 +54,7 @@ class Row:
 def main() -> None:
     """Run everything, print each line as it comes, write the page."""
     start_s = time.monotonic()
-    zygote = Zygote()
+    zygote = Zygote(deadline_s=COMPILING_PATIENCE_S)
     with tempfile.TemporaryDirectory() as folder:
         oracle = Oracle(zygote, Path(folder))
         options = _run(oracle, ((case.values[0].label, case) for case in one_by_one()))

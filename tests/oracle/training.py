@@ -18,6 +18,7 @@ from autotuner.domain.layouts.layout import Layout
 from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from tests.builders import cpu_layout
 from tests.oracle.covering import WORKLOAD, Case
+from tests.patience import COMPILING_PATIENCE_S
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import Run, Zygote
 
@@ -144,7 +145,7 @@ def _norm(tensor: Tensor) -> float:
 
 
 def _spec(case: Case) -> TrialSpec:
-    settings = TrialSettings(warmup_steps=0, measured_steps=Oracle.num_steps)
+    settings = TrialSettings(warmup_steps=0, measured_steps=Oracle.num_steps, timeout_s=COMPILING_PATIENCE_S)
     return trial_spec(case.layout, model=case.model, workload=case.workload, settings=settings)
 
 

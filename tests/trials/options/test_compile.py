@@ -12,6 +12,7 @@ from autotuner.domain.jobs.model import TransformerSpec
 from autotuner.domain.layouts.choice import AttentionKernel, Recompute
 from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
+from tests.patience import COMPILING_PATIENCE_S
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import TENSOR, fsdp
 from tests.trials.zygote import Zygote
@@ -30,7 +31,7 @@ LAYOUTS = (
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     """One that waits longer: the compiler takes 10 s on a quiet core, and more than 90 s were seen on a busy one."""
-    zygote = Zygote()
+    zygote = Zygote(deadline_s=COMPILING_PATIENCE_S)
     yield Trainer(zygote, tmp_path_factory.mktemp("compiled"))
     zygote.close()
 
