@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 
-def upgrade() -> None:
+def upgrade() -> None:  # noqa: PLR0915  # all tables at once
     op.create_table(
         "announcements",
         sa.Column("id", sa.String(), nullable=False),
