@@ -120,13 +120,20 @@ def _with_names(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _written(document: Any) -> str:
-    """JSON, an item a line where items are long: what git compares should be lines, and not too many."""
-    if isinstance(document, dict) and len(json.dumps(document)) > _LONG:
-        inner = ",\n".join(f"{json.dumps(key)}: {_written(one)}" for key, one in document.items())
+    """JSON with a line for each item of long objects and texts: what git compares should be lines, and not too many."""
+    is_long = len(json.dumps(document, ensure_ascii=False)) > _LONG
+    if isinstance(document, dict) and is_long:
+        inner = ",\n".join(f"{json.dumps(key, ensure_ascii=False)}: {_written(one)}" for key, one in document.items())
         return "{\n" + inner + "\n}"
-    if isinstance(document, list) and any(isinstance(one, (dict, list)) for one in document):
+    if isinstance(document, list) and (
+        _holds_more(document) or (is_long and all(isinstance(x, str) for x in document))
+    ):
         return "[\n" + ",\n".join(map(_written, document)) + "\n]"
     return json.dumps(document, ensure_ascii=False)
+
+
+def _holds_more(items: list[Any]) -> bool:
+    return any(isinstance(one, (dict, list)) for one in items)
 
 
 def _short(value: Any) -> str:
