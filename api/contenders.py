@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from api.dashboard.views.permalink import Permalink
 from autotuner.bootstrap import App
 from autotuner.catalog.length_lines import written_lengths
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.rules.legality import require_legal
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.trial import Trial
 from autotuner.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.export.registry import read
 from autotuner.export.target import Note

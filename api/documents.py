@@ -1,6 +1,6 @@
-"""The domain's own dataclasses as JSON documents: read strictly, written and described by pydantic.
+"""The core's own dataclasses as JSON documents: read strictly, written and described by pydantic.
 
-``Document[X]`` is ``X`` to Python. Where a route reads one, pydantic refuses what JSON carries and the domain, a
+``Document[X]`` is ``X`` to Python. Where a route reads one, pydantic refuses what JSON carries and the core, a
 database or an array does not: unknown fields, values of another type, numbers without bounds, text with a NUL.
 """
 
@@ -15,9 +15,9 @@ from pydantic import Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, 
 from pydantic_core import core_schema
 from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 
-from autotuner.domain.layouts.choice import Choice
-from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.core.layouts.choice import Choice
+from autotuner.core.runs.loss_gate import GateResult
+from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
 from autotuner.errors import InvalidInput
 
 __all__ = [

@@ -18,10 +18,10 @@ from starlette.routing import compile_path
 from api.dashboard.render import page, wants_page
 from api.edge.caller import caller_in
 from api.violations import Violation, violation, violations
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Reason
-from autotuner.domain.wire import to_dict
+from autotuner.core.access.scope import Scope
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import Reason
+from autotuner.core.wire import to_dict
 from autotuner.errors import (
     AutotunerError,
     Busy,

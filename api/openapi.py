@@ -21,8 +21,8 @@ from api.edge.needs import security_of
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
 from api.examples.by_operation import ANSWERS, BODIES
 from api.violations import dataclasses_in
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.wire import to_dict
+from autotuner.core.access.scope import Scope
+from autotuner.core.wire import to_dict
 
 __all__ = ["install_openapi", "operation_id", "problems"]
 

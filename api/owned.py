@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import Depends, Path
 
 from api.dependencies import AppOf, CallerOf, Name, SweepOf
-from autotuner.domain.runs.cluster_check import ClusterCheck
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.studies.study import OptimizerStudy
-from autotuner.domain.upkeep.mfu_gate import MfuGate
-from autotuner.domain.upkeep.retune import Retune
+from autotuner.core.runs.cluster_check import ClusterCheck
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.studies.study import OptimizerStudy
+from autotuner.core.upkeep.mfu_gate import MfuGate
+from autotuner.core.upkeep.retune import Retune
 
 __all__ = [
     "CheckId",

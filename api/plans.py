@@ -8,8 +8,8 @@ from collections import OrderedDict
 from functools import partial
 
 from autotuner.bootstrap import App
-from autotuner.domain import wire
-from autotuner.domain.runs.stored_plan import StoredPlan
+from autotuner.core import wire
+from autotuner.core.runs.stored_plan import StoredPlan
 from autotuner.errors import NotFound
 from autotuner.lease_watch import LeaseWatch
 from autotuner.presence import new_owner

@@ -10,8 +10,8 @@ from dataclasses import replace
 from api.schemas.previews import SweepPreview
 from api.violations import violation
 from autotuner.bootstrap import App
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.wire import to_dict
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.wire import to_dict
 from autotuner.errors import InvalidInput
 from autotuner.search.modest import require_modest
 from autotuner.search.outlook import Outlook, outlook

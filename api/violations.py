@@ -1,4 +1,4 @@
-"""Which rules a request breaks: pydantic's errors and the domain's in one form."""
+"""Which rules a request breaks: pydantic's errors and the core's in one form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, get_args, get_type_hints
 
 from api.documents import MAX_NAME, OBJECT, ONE_LINE, TAGS, GivenFields
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from autotuner.errors import InvalidInput, quoted
 
 __all__ = ["Violation", "dataclasses_in", "violation", "violations"]

@@ -18,18 +18,18 @@ from autotuner.aside.pool import AsidePool
 from autotuner.background import Background
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.jobs.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.profile import DeviceProfile, profiled
+from autotuner.core.runs.cluster_check import CheckRequest, ClusterCheck, check_engine
+from autotuner.core.runs.sweep import Sweep, SweepRequest
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest
+from autotuner.core.upkeep.mfu_gate import MfuGate, MfuGateRequest
+from autotuner.core.upkeep.retune import Retune, RetuneRequest
 from autotuner.descriptions import Descriptions
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.profile import DeviceProfile, profiled
-from autotuner.domain.runs.cluster_check import CheckRequest, ClusterCheck, check_engine
-from autotuner.domain.runs.sweep import Sweep, SweepRequest
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest
-from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateRequest
-from autotuner.domain.upkeep.retune import Retune, RetuneRequest
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster, has_to_measure, unmeasured_cluster
 from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotuner.catalog.load import load_accelerator, models
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.core.access.caller import Caller
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
 from autotuner.errors import Conflict, NotFound
 from autotuner.ports import Store
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import structlog
 
-from autotuner.domain.runs.known_worker import KnownWorker
+from autotuner.core.runs.known_worker import KnownWorker
 from autotuner.errors import StoreUnavailable
 from autotuner.machine import host_hash
 from autotuner.ports import Clock, WorkerStore

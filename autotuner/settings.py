@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.scope import Scope
 from autotuner.errors import StoreUnavailable
 from autotuner.thinning import Ages
 

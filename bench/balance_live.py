@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, BatchBalance, Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, BatchBalance, Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from bench.patient import Patient

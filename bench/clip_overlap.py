@@ -21,15 +21,15 @@ from typing import Any
 
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
+from autotuner.core import wire
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, GradientClip, Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.costmodel.step.overlapped_share import overlapped_share
-from autotuner.domain import wire
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, GradientClip, Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.detect import detect_cluster
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes

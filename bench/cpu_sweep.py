@@ -28,18 +28,18 @@ from typing import Any
 import numpy as np
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.defaults import default_trial_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.profile import DeviceProfile, profiled
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import RULES, TRIAL_RULES
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.wire import dumps, loads
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
-from autotuner.domain.jobs.defaults import default_trial_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.profile import DeviceProfile, profiled
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
-from autotuner.domain.wire import dumps, loads
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torch_jobs import profile_of

@@ -30,11 +30,11 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 
 from autotuner.catalog.load import load_cluster
 from autotuner.clock import SystemClock
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.nodes import Nodes
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.nodes import Nodes
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     CollectiveAlgorithm,
     CollectiveHierarchy,
@@ -43,10 +43,10 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_spec import TrialSettings
 from autotuner.ports import Launcher, Store
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.worker import Worker

@@ -17,17 +17,17 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from docstring_parser import DocstringStyle, parse
 
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.blocks import LatentAttention, LinearAttention, MixtureOfExperts
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.network import Network, Tier
-from autotuner.domain.jobs.tariff import Tariff
-from autotuner.domain.jobs.wiring import Port, Wiring
-from autotuner.domain.layouts.choice import Choice
-from autotuner.domain.wire import to_dict
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.blocks import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.network import Network, Tier
+from autotuner.core.jobs.tariff import Tariff
+from autotuner.core.jobs.wiring import Port, Wiring
+from autotuner.core.layouts.choice import Choice
+from autotuner.core.wire import to_dict
 
 __all__ = ["PAGE", "page"]
 

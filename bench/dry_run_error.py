@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     PipelineSchedule,
@@ -23,10 +23,10 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.dry_run import DryRunRequest
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.dry_run import DryRunRequest
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.errors import AutotunerError
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

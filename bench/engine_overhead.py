@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.table import Table
 
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import read_engines
 from autotuner.launch.exclusive import DevicePool

@@ -18,12 +18,12 @@ import torch
 import torch.distributed as dist
 
 from autotuner.catalog.load import load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import GradientSync
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.step.lossy_exchange import exchange_kernels_s
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.layouts.layout import Layout
 from autotuner.launch.detect import detect_cluster
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator

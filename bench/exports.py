@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     Choice,
     ContextExchange,
     OptimizerKernel,
@@ -26,9 +26,9 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.option import Kind
-from autotuner.domain.rules.rule import Rule
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.option import Kind
+from autotuner.core.rules.rule import Rule
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
 

@@ -20,12 +20,12 @@ import structlog
 
 from autotuner.catalog.load import load_cluster
 from autotuner.clock import SystemClock
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     P2PTransport,
     PipelineSchedule,
@@ -33,11 +33,11 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_spec import TrialSettings
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import least_squares
 
+from autotuner.core.jobs.kernel_law import AttentionLaw, FusedPass
+from autotuner.core.layouts.choice import AttentionKernel
 from autotuner.costmodel.columns import Floats
-from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass
-from autotuner.domain.layouts.choice import AttentionKernel
 from bench.kernel_tables import Speed, attention_error, load_attention_law, load_speeds
 
 TRUSTED_ERROR = 0.05  # relative errors count squared below it and linearly above: bars were read by eye

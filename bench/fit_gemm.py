@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from autotuner.core.jobs.kernel_law import GemmLaw
 from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.costmodel.kernels.gemm import gemm_s
-from autotuner.domain.jobs.kernel_law import GemmLaw
 from bench.kernel_tables import Conversion, Products, load_gemm_law, load_products, product_error
 
 MEASURED = (("a100-80gb", "bf16"), ("h100-sxm", "bf16"), ("h200", "bf16"), ("h100-sxm", "fp8"), ("h200", "fp8"))

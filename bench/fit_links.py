@@ -20,10 +20,10 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from autotuner.catalog.load import load_link
+from autotuner.core.jobs.link import Link
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.communication import collectives
 from autotuner.costmodel.communication.group import Group
-from autotuner.domain.jobs.link import Link
 
 Record = Mapping[str, str]
 Texts = npt.NDArray[np.str_]

@@ -14,11 +14,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.wire import from_dict, to_dict
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.memory.peak import memory
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.wire import from_dict, to_dict
 from bench.fit_stacks import sheets_of
 
 __all__ = ["fitted_memory", "with_memory"]

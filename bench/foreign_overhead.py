@@ -19,12 +19,12 @@ from pathlib import Path
 
 import autotuner_report
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.layouts.choice import AttentionKernel
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun

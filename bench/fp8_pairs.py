@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtest.row import Run, UnusableRow, read_row
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["TABLES", "Pair", "all_pairs", "errors", "pairs", "report"]
 

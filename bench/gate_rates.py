@@ -23,11 +23,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.loss_gate import GateOutcome, LossGate, Training, is_hopeless, judge
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.loss_gate import GateOutcome, LossGate, Training, is_hopeless, judge
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from bench.broken_replicators import Forgetful, Noisy, OneSided, Silent
 from trials.model.decoder import Decoder
 from trials.model.loss import cross_entropy

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trainer import ExportFormat, Trainer
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.trainers.registration import Registration

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.layouts.choice import Precision
 from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.costmodel.predict import predict
-from autotuner.domain.layouts.choice import Precision
 from bench.fit_stacks import FITS, sheets_of
 from bench.held_out import held_out, in_sample
 

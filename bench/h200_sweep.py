@@ -27,20 +27,20 @@ from typing import Any
 
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.profile import profiled
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.wire import dumps
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.profile import profiled
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, reasons
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_spec import TrialSettings
-from autotuner.domain.wire import dumps
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.torch_jobs import profile_of
 from autotuner.ports import Page

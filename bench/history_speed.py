@@ -23,13 +23,13 @@ from fastapi.testclient import TestClient
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.defaults import default_trial_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.defaults import default_trial_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.space import legal_layouts
 from autotuner.settings import Settings

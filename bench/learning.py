@@ -22,12 +22,12 @@ from autotuner.backtest.proposers import ours
 from autotuner.backtest.replay import Replay
 from autotuner.backtest.shown import MIN_MEASURED
 from autotuner.backtest.table import Sheet
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.past_trial import PastTrial
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.search.learning.learnt import Learnt
 from autotuner.search.learning.platform import Platform
 from bench.fit_stacks import source_name

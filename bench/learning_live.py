@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.learning.learnt import Learnt

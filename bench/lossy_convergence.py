@@ -27,7 +27,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.core.jobs.model import TransformerSpec
 from bench.forked_ranks import on_ranks
 from bench.languages import ENTROPY, VOCAB_SIZE, sequences
 from trials.model.decoder import Decoder

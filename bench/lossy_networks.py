@@ -21,14 +21,14 @@ from typing import Any
 
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.payload import sent_bytes
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, GradientSync, Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core import wire
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.payload import sent_bytes
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, GradientSync, Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes
 from trials.job.attempt import attempt

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import stage_sizes
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -31,9 +31,9 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES
 from autotuner.export.launched import launched
 from autotuner.export.megatron.rules import MEGATRON_RULES
 from autotuner.export.registry import export, read

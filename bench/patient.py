@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import FinishedRun, StepReport
-from autotuner.domain.runs.trial import Stopped
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import FinishedRun, StepReport
+from autotuner.core.runs.trial import Stopped
 
 __all__ = ["Patient"]
 

@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtest.table import Sheet, read_table
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import FP8_PRECISIONS, Fp8Recipe
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import Prediction
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import FP8_PRECISIONS, Fp8Recipe
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from autotuner.search.text.sentences import likely
 

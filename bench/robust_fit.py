@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["Constant", "Owner", "Values", "cluster_factor", "fit", "log_errors", "with_values"]
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.jobs.stages import V_SCHEDULES
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.planned import Planned
 from autotuner.costmodel.links.stage_passes import StagePasses
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
-from autotuner.domain.jobs.stages import V_SCHEDULES
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.plan import plan

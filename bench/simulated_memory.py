@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.simulation.luck import Luck
 from autotuner.launch.simulation.scenario import SCENARIOS
 from autotuner.launch.simulation.truth import truth_of

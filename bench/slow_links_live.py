@@ -25,13 +25,13 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroBubble
 
 from autotuner.catalog.load import load_cluster
-from autotuner.domain import wire
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, P2PTransport, PipelineSchedule, Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core import wire
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, P2PTransport, PipelineSchedule, Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.pipeline_schedules.actions import Schedule, one_f_one_b, zb_h2
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate

@@ -28,17 +28,17 @@ from typing import Any
 import numpy as np
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.defaults import default_trial_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.rules.legality import RULES, TRIAL_RULES
+from autotuner.core.runs.full_size import FullSizeEstimate
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_trial_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES
-from autotuner.domain.runs.full_size import FullSizeEstimate
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.sampler.full_size import FullSize, SmallTrial

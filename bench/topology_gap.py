@@ -16,14 +16,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from autotuner.catalog.load import load_cluster
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.crossings import Spread
+from autotuner.core.jobs.network import Network, Tier
+from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import group_of
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.crossings import Spread
-from autotuner.domain.jobs.network import Network, Tier
-from autotuner.domain.layouts.choice import RankPlacement
-from autotuner.domain.layouts.layout import Layout
 from autotuner.flows.filling import fair_rates
 from autotuner.flows.streams import Streams
 from autotuner.flows.traffic import AxisTraffic

@@ -12,14 +12,14 @@ import time
 from dataclasses import replace
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.network import Network, Tier
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import RankPlacement
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.network import Network, Tier
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import RankPlacement
 from autotuner.search.space import legal_layouts
 
 NUM_RUNS = 5

@@ -14,15 +14,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import Starter

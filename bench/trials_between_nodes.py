@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.measurement import Measurement, StepReport
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core import wire
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.measurement import Measurement, StepReport
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.ports import TrialWatcher
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes

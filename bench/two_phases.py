@@ -30,15 +30,15 @@ import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.clock import SystemClock
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     P2PTransport,
     PipelineSchedule,
@@ -46,11 +46,11 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.comparison import SequentialTest
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
-from autotuner.domain.upkeep.retune import RetuneRequest, RetuneRun
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.comparison import SequentialTest
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.upkeep.retune import RetuneRequest, RetuneRun
 from autotuner.launch.detect import detect_cluster
 from autotuner.ports import Store
 from autotuner.search.job_phases.course import cheapest_course

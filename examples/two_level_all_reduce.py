@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.domain.jobs.nodes import Nodes
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy
+from autotuner.core.jobs.nodes import Nodes
+from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy
 from trials.clipping.hooks import average
 from trials.collectives.choose import communicator_of
 

@@ -1,17 +1,17 @@
-"""Valid domain objects for tests; every builder takes the fields a test cares about as keywords."""
+"""Valid values of the core for tests; every builder takes the fields a test cares about as keywords."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 from typing import Any
 
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.link_points import LinkPoint
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.profile import (
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.link_points import LinkPoint
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.profile import (
     AttentionPoint,
     CollectivePoint,
     DeviceProfile,
@@ -19,28 +19,28 @@ from autotuner.domain.jobs.profile import (
     Measurements,
     TrafficPoint,
 )
-from autotuner.domain.jobs.profile_fit import fit_profile
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.profile_fit import fit_profile
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     CollectiveHierarchy,
     Precision,
     RankPlacement,
     Recompute,
 )
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.full_size import FullSizeEstimate
-from autotuner.domain.runs.measurement import Breakdown, Measurement, PhaseTimes, StepReport
-from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.timeline import RankSeconds, RankTimeline, StepTimeline
-from autotuner.domain.runs.trial_failure import FailureKind as Kind
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.full_size import FullSizeEstimate
+from autotuner.core.runs.measurement import Breakdown, Measurement, PhaseTimes, StepReport
+from autotuner.core.runs.prediction import Memory, Prediction, StepTime
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.timeline import RankSeconds, RankTimeline, StepTimeline
+from autotuner.core.runs.trial_failure import FailureKind as Kind
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSettings
 
 
 def tiny_model(**changes: Any) -> TransformerSpec:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.rules.rule import Rule
-from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.wire import dumps
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.rules.rule import Rule
+from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.wire import dumps
 from autotuner.export.target import Export, ExportedFile, Target
 
 __all__ = ["PLAIN_TARGET", "TARGETS_OF_TESTS"]

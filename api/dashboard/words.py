@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Literal, TypeGuard
 
 from api.schemas import Estimated, ModelSize, Predicted, RankedTrial, TrialView
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.runs.comparison import RunGroup
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.runs.comparison import RunGroup
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest

@@ -16,7 +16,7 @@ from api.edge.csrf import csrf_token
 from api.edge.entrance import Entrance
 from api.errors import answer_error
 from autotuner.aside.turns import asked_by
-from autotuner.domain.access.caller import NOBODY_ASKED
+from autotuner.core.access.caller import NOBODY_ASKED
 from autotuner.errors import AutotunerError, NotLetIn
 
 __all__ = ["Callers", "is_open"]

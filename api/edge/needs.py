@@ -9,7 +9,7 @@ from starlette.types import Scope as Connection
 
 from api.edge.caller import caller_in
 from api.edge.csrf import check_csrf
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.scope import Scope
 from autotuner.errors import NotAllowed
 
 __all__ = ["CHECKS", "LOOKING", "OPEN", "needed", "needs", "security_of"]

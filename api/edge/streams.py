@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autotuner.domain.access.caller import Caller
+from autotuner.core.access.caller import Caller
 from autotuner.errors import QuotaExceeded
 
 __all__ = ["OpenStreams"]

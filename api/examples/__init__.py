@@ -1,1 +1,1 @@
-"""The examples of the OpenAPI document, made of real domain objects so that they cannot drift from the schema."""
+"""The examples of the OpenAPI document, made of real values of the core so that they cannot drift from the schema."""

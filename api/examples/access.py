@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from api.schemas import CallerView, TokenCreated, TokenList
-from autotuner.domain.access.quota import Quota, Usage
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.access.token import Token
+from autotuner.core.access.quota import Quota, Usage
+from autotuner.core.access.scope import Scope
+from autotuner.core.access.token import Token
 
 __all__ = ["caller", "revoked_token", "token_bodies", "token_created", "token_list"]
 

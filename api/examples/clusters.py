@@ -7,11 +7,11 @@ from typing import Any
 
 from api.schemas import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.link_norm import LinkNorm, link_health_of
-from autotuner.domain.jobs.link_points import LinkPoint
-from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.link_norm import LinkNorm, link_health_of
+from autotuner.core.jobs.link_points import LinkPoint
+from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
 from autotuner.launch.engines.known import EngineStanding
 
 __all__ = ["check_bodies", "check_page", "cluster_check", "engine_list", "link_list"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from api.examples.catalog import cluster
 from api.schemas import ClusterList
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 
 __all__ = ["cluster_bodies", "cluster_list", "model_bodies", "small_model"]
 

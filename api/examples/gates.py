@@ -6,17 +6,17 @@ from typing import Any
 
 from api.schemas import BaselineList, BaselineView, GatePage, GateView
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.upkeep.content import gate_key
-from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.domain.wire import to_dict
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.upkeep.content import gate_key
+from autotuner.core.upkeep.environment import EnvironmentChange
+from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.wire import to_dict
 from autotuner.search.upkeep.gates.reports.badge import badge_svg
 from autotuner.search.upkeep.gates.reports.junit import junit_xml
 from autotuner.search.upkeep.gates.reports.markdown import markdown

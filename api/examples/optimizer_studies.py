@@ -6,15 +6,15 @@ from typing import Any
 
 from api.schemas import OptimizerStudyDetail, OptimizerStudyPage, OptimizerStudyView
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.studies.curve import LossCurve
-from autotuner.domain.studies.space import Candidate, OptimizerSpace
-from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.studies.curve import LossCurve
+from autotuner.core.studies.space import Candidate, OptimizerSpace
+from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
+from autotuner.core.studies.trial import OptimizerTrial, TargetReached
 
 __all__ = ["optimizer_study_bodies", "optimizer_study_detail", "optimizer_study_page"]
 

@@ -7,16 +7,16 @@ from typing import Any
 from api.documents import extended
 from api.schemas import RetuneDetail, RetuneList, RetuneRunPage, RetuneRunView, RetuneTrend, RetuneView
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.jobs.defaults import default_trial_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.jobs.defaults import default_trial_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.upkeep.environment import EnvironmentChange
+from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
 from autotuner.search.upkeep.retunes.trend import trend
 
 __all__ = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from api.examples.predictions import layout, prediction
 from api.schemas import RankingPage, TrialDetail, TrialPage
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.measurement import Breakdown, Measurement, PhaseTimes, StepReport
-from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.measurement import Breakdown, Measurement, PhaseTimes, StepReport
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.ports import Page
 from autotuner.search.standings import Standing
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.runs.trial import TrialState
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.runs.trial import TrialState
 from autotuner.errors import StoreUnavailable
 from autotuner.ports import Clock, Store
 from autotuner.ports.gauges import Gauges

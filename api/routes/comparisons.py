@@ -10,7 +10,7 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import ComparisonRequest, LayoutComparison
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.scope import Scope
 from autotuner.errors import InvalidInput
 from autotuner.search.results.side_by_side import side_by_side
 

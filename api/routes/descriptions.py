@@ -15,8 +15,8 @@ from api.openapi import problems
 from api.schemas import AS_CLUSTERS_ARE_WRITTEN, ClusterList, ModelList, as_described
 from autotuner.catalog.descriptions import BASE, whole_model
 from autotuner.catalog.huggingface import from_config
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
 from autotuner.errors import InvalidInput
 
 __all__ = ["router"]

@@ -20,8 +20,8 @@ from api.schemas import (
     TrialParts,
     TrialTimelines,
 )
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.rules.legality import reasons
+from autotuner.core.access.scope import Scope
+from autotuner.core.rules.legality import reasons
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.layers import layer_report

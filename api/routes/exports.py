@@ -12,9 +12,9 @@ from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import ExportRequest, FormatList, FormatView, ImportedLayout, ImportRequest, LayoutExport
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.rules.legality import reasons
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.access.scope import Scope
+from autotuner.core.rules.legality import reasons
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
 
 __all__ = ["router"]

@@ -13,7 +13,7 @@ from api.openapi import problems
 from api.owned import GateId, OwnGateOf
 from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
 from autotuner.bootstrap import App
-from autotuner.domain.rules.legality import reasons
+from autotuner.core.rules.legality import reasons
 from autotuner.errors import NotFound
 from autotuner.ports import Page
 from autotuner.search.expressible import trial_rules

@@ -11,8 +11,8 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import CallerView, TokenCreate, TokenCreated, TokenList
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.access.token import Token
+from autotuner.core.access.scope import Scope
+from autotuner.core.access.token import Token
 
 __all__ = ["TokenId", "router"]
 

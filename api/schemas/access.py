@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from autotuner.domain.access.name import MAX_NAME
-from autotuner.domain.access.quota import Quota, Usage
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.access.token import Token
+from autotuner.core.access.name import MAX_NAME
+from autotuner.core.access.quota import Quota, Usage
+from autotuner.core.access.scope import Scope
+from autotuner.core.access.token import Token
 
 __all__ = ["CallerView", "TokenCreate", "TokenCreated", "TokenList"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from autotuner.core.jobs.calibration import Calibration
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.domain.jobs.calibration import Calibration
 from autotuner.search.learning.learnt import Lesson
 
 __all__ = ["CalibrationList", "CalibrationView", "LearntFactor"]

@@ -7,10 +7,10 @@ from typing import Literal, Self
 
 from autotuner.catalog.load import Fact
 from autotuner.catalog.stack_profiles import StackProfile
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.stack import Stack
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.stack import Stack
 
 __all__ = [
     "AcceleratorDetail",

@@ -12,11 +12,11 @@ import numpy as np
 from api.schemas.descriptions import ModelSize
 from api.schemas.predictions import Predicted
 from autotuner.bootstrap import App
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import Memory
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import Memory
-from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve
 from autotuner.search.explain.batch_ways import BatchWay
 from autotuner.search.explain.crossed_links import CrossedLink

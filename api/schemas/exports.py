@@ -12,11 +12,11 @@ from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.catalog.spellings import model_called, model_like
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.rule import Reason
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.rule import Reason
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 

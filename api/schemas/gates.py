@@ -10,11 +10,11 @@ from pydantic import Field
 from api.documents import ONE_LINE
 from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.comparison import SequentialTest
-from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.comparison import SequentialTest
+from autotuner.core.upkeep.environment import EnvironmentChange
+from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
 from autotuner.errors import InvalidInput
 from autotuner.ports import Page
 from autotuner.search.upkeep.gates.measured import is_passed

@@ -11,13 +11,13 @@ from pydantic import Field
 from api.documents import extended
 from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.runs.trial_spec import TrialSettings
-from autotuner.domain.studies.front import front
-from autotuner.domain.studies.space import Candidate, OptimizerSpace
-from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.studies.front import front
+from autotuner.core.studies.space import Candidate, OptimizerSpace
+from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
+from autotuner.core.studies.trial import OptimizerTrial, TargetReached
 from autotuner.ports import Page
 from autotuner.search.studies.starts import starts_of
 

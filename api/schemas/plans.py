@@ -10,10 +10,10 @@ from pydantic import Field
 from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, GivenTariff, named_cluster, named_model
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
-from autotuner.domain import wire
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.stored_plan import StoredPlan
+from autotuner.core import wire
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.stored_plan import StoredPlan
 from autotuner.search.planning.goal import Failures, Goal
 from autotuner.search.planning.marginal import Marginal
 from autotuner.search.planning.outcome import Interval, Outcome

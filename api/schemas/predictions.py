@@ -7,12 +7,12 @@ from typing import Self
 
 from api.documents import extended
 from api.schemas.descriptions import ModelSize
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Reason
-from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.prediction import Prediction
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import Reason
+from autotuner.core.runs.footprint import Footprint
+from autotuner.core.runs.prediction import Prediction
 from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
 from autotuner.search.advice import shortfall as shortfalls

@@ -12,9 +12,9 @@ from pydantic import Field
 from api.documents import extended
 from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.comparison import SequentialTest
-from autotuner.domain.upkeep.retune import (
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.comparison import SequentialTest
+from autotuner.core.upkeep.retune import (
     Retune,
     RetuneOutcome,
     RetuneRequest,

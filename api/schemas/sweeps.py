@@ -10,11 +10,11 @@ from api.documents import extended
 from api.schemas.descriptions import ModelSize
 from api.schemas.trials import TrialView
 from autotuner.bootstrap import App
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.interventions import Interventions
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import (
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.interventions import Interventions
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import (
     BestSoFar,
     Budget,
     StopReason,
@@ -23,7 +23,7 @@ from autotuner.domain.runs.sweep import (
     SweepRequest,
     SweepState,
 )
-from autotuner.domain.runs.trial import Waiting
+from autotuner.core.runs.trial import Waiting
 from autotuner.ports import Page, Store, SweepFilter, SweepOrder
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.name import check_name
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.name import check_name
+from autotuner.core.access.scope import Scope
 from autotuner.errors import InvalidInput, NotLetIn
 from autotuner.networks import Network, is_within
 

@@ -6,8 +6,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from autotuner.domain.upkeep.announcement import Announcement, PayloadFormat
-from autotuner.domain.wire import to_dict
+from autotuner.core.upkeep.announcement import Announcement, PayloadFormat
+from autotuner.core.wire import to_dict
 from autotuner.units import format_rate
 
 __all__ = ["iso_time", "link", "payload"]

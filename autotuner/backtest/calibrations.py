@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import files
 
 from autotuner.backtest.cells import Row, text
-from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.wire import from_dict
 
 __all__ = ["calibration_of"]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, text
 from autotuner.backtest.sources import Source
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_link
-from autotuner.domain.jobs.cluster import Cluster
+from autotuner.core.jobs.cluster import Cluster
 from autotuner.errors import NotFound
 
 __all__ = ["cluster_of"]

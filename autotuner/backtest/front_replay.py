@@ -16,10 +16,10 @@ from optuna.trial import TrialState, create_trial
 
 from autotuner.backtest.proposers import Ended, chance, moved_proposals
 from autotuner.backtest.replay import Replay
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.footprint import predicted_footprints
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.fronts.frontier import Frontier, reference_below
 from autotuner.search.sampler.front_worths import FrontWorths

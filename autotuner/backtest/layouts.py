@@ -12,11 +12,11 @@ from autotuner.backtest import words
 from autotuner.backtest.cells import Row, UnusableRow, is_true, maybe_count, text
 from autotuner.backtest.sources import Source
 from autotuner.catalog.load import load_stack
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.stages import V_SCHEDULES
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.stages import V_SCHEDULES
+from autotuner.core.layouts.choice import (
     FP8_PRECISIONS,
     AttentionKernel,
     ContextExchange,
@@ -25,7 +25,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.layout import Layout
 
 __all__ = ["global_batch_size", "layout_of", "stack_of"]
 

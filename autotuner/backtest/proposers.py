@@ -17,7 +17,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.backtest.replay import Replay
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS
+from autotuner.core.layouts.layout import LAYOUT_FIELDS
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
 
 __all__ = ["PROPOSERS", "Ended", "Proposer", "moved_proposals"]

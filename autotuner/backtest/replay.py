@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import LAYOUT_FIELDS
+from autotuner.core.runs.past_trial import PastTrial
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS
-from autotuner.domain.runs.past_trial import PastTrial
 
 __all__ = ["Replay"]
 

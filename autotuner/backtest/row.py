@@ -10,11 +10,11 @@ from autotuner.backtest.clusters import cluster_of
 from autotuner.backtest.layouts import global_batch_size, layout_of, stack_of
 from autotuner.backtest.shapes import model_of, with_capacity
 from autotuner.backtest.sources import Source, source_of
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import RULES, reasons
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import RULES, reasons
 from autotuner.errors import InvalidInput, NotFound
 
 __all__ = ["REQUIRED_COLUMNS", "Run", "UnusableRow", "read_row"]

@@ -8,7 +8,7 @@ from itertools import product
 
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, positive, text
 from autotuner.catalog.spellings import model_called
-from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
 
 __all__ = ["model_of", "with_capacity"]
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from autotuner.backtest.cells import Row, text
-from autotuner.domain.wire import from_dict
+from autotuner.core.wire import from_dict
 
 __all__ = ["Recipe", "Source", "software", "source_of", "sources"]
 

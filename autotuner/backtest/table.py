@@ -12,8 +12,8 @@ import numpy as np
 from autotuner.backtest.cells import Row
 from autotuner.backtest.files import columns_and_rows
 from autotuner.backtest.row import REQUIRED_COLUMNS, Run, UnusableRow, read_row
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
-from autotuner.domain.jobs.job import Job
 from autotuner.errors import InvalidInput
 
 __all__ = ["Sheet", "Table", "read_table"]

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from typing import NamedTuple, TypeVar
 
 from autotuner.backtest.cells import UnusableRow
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     Choice,
     ContextExchange,

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-from autotuner.domain.layouts.choice import BatchBalance
+from autotuner.core.layouts.choice import BatchBalance
 from autotuner.errors import InvalidInput
 
 __all__ = ["NUM_STRATA", "dealt", "strata"]

@@ -10,10 +10,10 @@ from random import Random
 
 from autotuner.batches.dealing import dealt
 from autotuner.batches.groups import dealing_ranks
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import BatchBalance, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import BatchBalance, ShardLevel
+from autotuner.core.layouts.layout import Layout
 
 __all__ = ["BatchShape", "batch_shape"]
 

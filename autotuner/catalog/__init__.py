@@ -1,1 +1,1 @@
-"""Facts about accelerators, links and models, and the readers that turn descriptions into domain objects."""
+"""Facts about accelerators, links and models, and the readers that turn descriptions into values of the core."""

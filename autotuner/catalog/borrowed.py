@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from autotuner.catalog.kernels import borrowed_attention, borrowed_products
 from autotuner.catalog.load import accelerator_facts, is_as_catalogued, link_facts
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.layouts.choice import AttentionKernel, Precision
 
 __all__ = ["borrowed_facts"]
 

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.wire import from_dict
 
 __all__ = [
     "BITS_8",

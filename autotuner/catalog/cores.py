@@ -8,9 +8,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from autotuner.domain.jobs.core_times import CoreTimes
-from autotuner.domain.jobs.link import MeasuredCollective
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.core_times import CoreTimes
+from autotuner.core.jobs.link import MeasuredCollective
+from autotuner.core.wire import from_dict
 
 __all__ = ["core_collectives", "core_times"]
 

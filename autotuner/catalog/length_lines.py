@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.wire import from_dict
 from autotuner.errors import InvalidInput
 
 __all__ = ["read_lengths", "written_lengths"]

@@ -17,13 +17,13 @@ from typing import Any
 from autotuner.catalog.cores import core_collectives, core_times
 from autotuner.catalog.tariffs import usual_tariff
 from autotuner.catalog.topology.presets import load_preset
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe
+from autotuner.core.wire import from_dict
 from autotuner.errors import InvalidInput, NotFound
 
 __all__ = [

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from autotuner.domain import check
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.job_phases import JobPhase
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.wire import from_dict, without_defaults
+from autotuner.core import check
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.job_phases import JobPhase
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.wire import from_dict, without_defaults
 from autotuner.errors import InvalidInput
 
 __all__ = ["read_phases", "written_phases"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotuner.catalog.compared import Compared, comparisons
 from autotuner.catalog.load import stack_origin, stacks
-from autotuner.domain import check
+from autotuner.core import check
 
 __all__ = ["StackProfile", "stack_profiles"]
 

@@ -11,8 +11,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.tariff import Tariff
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.tariff import Tariff
 from autotuner.errors import NotFound
 
 __all__ = ["Region", "region", "regions", "usual_tariff"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotuner.catalog.load import load_model
 from autotuner.cli.inputs import job_body
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from autotuner.errors import InvalidInput, NotFound
 
 __all__ = ["CurrentJob", "current_job", "save"]

@@ -8,9 +8,9 @@ from autotuner.errors import AutotunerError, InvalidInput
 
 if TYPE_CHECKING:
     from autotuner.cli.said_layout import SaidLayout
-    from autotuner.domain.jobs.job import Job
-    from autotuner.domain.layouts.layout import Layout
-    from autotuner.domain.runs.dry_run import DryRun
+    from autotuner.core.jobs.job import Job
+    from autotuner.core.layouts.layout import Layout
+    from autotuner.core.runs.dry_run import DryRun
     from autotuner.search.upkeep.gates.predicted import PredictedGate
 
 __all__ = ["predicted_job", "run_predicted_gate"]
@@ -20,8 +20,8 @@ def predicted_job(model: str, cluster: str, global_batch: int, seq_len: int, sta
     """The job that both layouts are predicted for."""
     from autotuner.catalog.load import load_stack
     from autotuner.cli.inputs import read_cluster, read_model
-    from autotuner.domain.jobs.job import Job
-    from autotuner.domain.jobs.workload import Workload
+    from autotuner.core.jobs.job import Job
+    from autotuner.core.jobs.workload import Workload
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     return Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload, stack=load_stack(stack))
@@ -40,7 +40,7 @@ def run_predicted_gate(
     Raises:
         InvalidInput: The reference breaks a rule, so that nothing can be held to it.
     """
-    from autotuner.domain.rules.legality import reasons
+    from autotuner.core.rules.legality import reasons
     from autotuner.search.upkeep.gates.predicted import predicted_gate
 
     if reference is not None and (broken := reasons(reference, job)):
@@ -55,7 +55,7 @@ def _counted(job: Job, layout: Layout) -> tuple[DryRun | None, tuple[str, ...]]:
     """The dry run of a layout, or why there is none."""
     from autotuner.cli.commands.dry_run import as_request
     from autotuner.cli.console import status
-    from autotuner.domain.rules.legality import reasons
+    from autotuner.core.rules.legality import reasons
     from autotuner.launch.torch_jobs import dry_run
 
     if reasons(layout, job):

@@ -12,13 +12,13 @@ from autotuner.catalog.length_lines import read_lengths
 from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.catalog.phase_lines import read_phases
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.trial_spec import TrialSettings
-from autotuner.domain.studies.space import OptimizerSpace
-from autotuner.domain.wire import from_dict, to_dict, without_defaults
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.studies.space import OptimizerSpace
+from autotuner.core.wire import from_dict, to_dict, without_defaults
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster
 

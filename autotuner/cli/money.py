@@ -8,11 +8,11 @@ from typing import Any
 
 from autotuner.catalog.descriptions import tariff_fields
 from autotuner.cli.inputs import read_document
-from autotuner.domain.jobs.tariff import Tariff
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.objective_text import read_metrics, read_profile
-from autotuner.domain.wire import from_dict, without_defaults
+from autotuner.core.jobs.tariff import Tariff
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.objective_text import read_metrics, read_profile
+from autotuner.core.wire import from_dict, without_defaults
 from autotuner.errors import InvalidInput
 
 __all__ = ["objective_body", "price_body"]

@@ -14,8 +14,8 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.cli.views.rankings import reached_value
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.wire import from_dict
+from autotuner.core.runs.objective import Objective
+from autotuner.core.wire import from_dict
 from autotuner.errors import Conflict
 
 __all__ = ["write_study"]

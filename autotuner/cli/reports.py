@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.errors import InvalidInput
 from autotuner.search.upkeep.gates.reports.badge import badge_svg
 from autotuner.search.upkeep.gates.reports.junit import junit_xml

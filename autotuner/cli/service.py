@@ -13,9 +13,9 @@ from fastapi import FastAPI
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.cli.signals import terminable
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.profile import DeviceProfile
 from autotuner.errors import NotFound
 from autotuner.settings import Settings
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import httpx
 
-from autotuner.domain.wire import from_known, to_dict
+from autotuner.core.wire import from_known, to_dict
 from autotuner.errors import AutotunerError, quoted
 
 __all__ = ["PREFIX", "Call", "ServiceError", "checked"]

@@ -27,13 +27,13 @@ from api.schemas import (
     WebhookCreate,
 )
 from autotuner.client.call import Call
-from autotuner.domain.access.token import Token
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.runs.cluster_check import CheckRequest
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.upkeep.announcement import Delivery, DeliveryState
+from autotuner.core.access.token import Token
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.runs.cluster_check import CheckRequest
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.upkeep.announcement import Delivery, DeliveryState
 from autotuner.ports import SweepColumn, TrialFilter
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.pipeline.rank_load import ranks_looked_at
@@ -14,7 +15,6 @@ from autotuner.costmodel.predict import predict
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["at_bandwidth", "steps_by_bandwidth"]
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, log_variance
-from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["MeasuredRuns", "calibrated", "calibrated_by_both"]
 

@@ -14,11 +14,11 @@ from typing import Any, Never, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.domain.layouts.option import Kind
-from autotuner.domain.rules.legality import Rule, illegal
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.layouts.option import Kind
+from autotuner.core.rules.legality import Rule, illegal
 
 __all__ = [
     "Booleans",

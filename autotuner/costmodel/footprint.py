@@ -13,20 +13,20 @@ from typing import cast
 
 import numpy as np
 
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.complexity import complexity
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.footprint import Footprint, Power
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.prediction import Prediction
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.costmodel.traffic import TrafficColumns
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.complexity import complexity
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.footprint import Footprint, Power
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.prediction import Prediction
 
 __all__ = ["FootprintColumns", "PowerColumns", "footprint_of", "predicted_footprints", "worth_per_step"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.sequences import tokens_per_sequence
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["gathers_logits", "hidden_bytes", "hidden_split", "logits_split", "tokens_per_pass"]
 

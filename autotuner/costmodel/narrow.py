@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Fp8Recipe, Precision
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Fp8Recipe, Precision
 
 __all__ = [
     "BLOCK_RECIPES",

@@ -8,6 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from autotuner.core.jobs.calibration import BF16_PARTS
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import Memory, Prediction, StepTime
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.comparison import ComparedColumns, Familiarity
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
@@ -23,11 +28,6 @@ from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
-from autotuner.domain.jobs.calibration import BF16_PARTS
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 
 __all__ = ["PredictionColumns", "StepTimeColumns", "TotalColumns", "predict", "predict_one", "predict_totals"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
 
 __all__ = [
     "load_factor",

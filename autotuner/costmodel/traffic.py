@@ -13,6 +13,17 @@ from typing import cast
 
 import numpy as np
 
+from autotuner.core.jobs import payload
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import (
+    CollectiveHierarchy,
+    ContextExchange,
+    GradientSync,
+    PipelineSchedule,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import (
@@ -31,17 +42,6 @@ from autotuner.costmodel.micro_batch import hidden_bytes, tokens_per_pass
 from autotuner.costmodel.narrow import gathered_share
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.routing import own_copies
-from autotuner.domain.jobs import payload
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import (
-    CollectiveHierarchy,
-    ContextExchange,
-    GradientSync,
-    PipelineSchedule,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["TrafficColumns"]
 

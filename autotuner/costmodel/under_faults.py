@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.jobs.fault_trace import FaultTrace, Stretch
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import Prediction
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
-from autotuner.domain.jobs.fault_trace import FaultTrace, Stretch
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import Prediction
 
 __all__ = ["REPLAN_STEPS", "predict_under", "predicted_under", "step_times_under", "totals_under"]
 

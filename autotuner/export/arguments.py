@@ -12,12 +12,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.collectives import collective_environment
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.option import Kind
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core import wire
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.collectives import collective_environment
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.option import Kind
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.flags import Flags
 from autotuner.export.launched import launched

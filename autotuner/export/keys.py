@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.layout import OPTIONS, Layout
 from autotuner.errors import InvalidInput
 
 __all__ = ["Heard", "Key", "Said", "count", "flag_of", "flat", "heard", "nested", "number_of", "said", "words"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Reason, reasons, require_legal
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import Reason, reasons, require_legal
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput, sendable
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED

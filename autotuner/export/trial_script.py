@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import TRIAL_RULES
-from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core import wire
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import TRIAL_RULES
+from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.domain.jobs.crossings import Spread
-from autotuner.domain.layouts.choice import RankPlacement
+from autotuner.core.jobs.crossings import Spread
+from autotuner.core.layouts.choice import RankPlacement
 from autotuner.flows.streams import Floats, Integers, Streams
 from autotuner.flows.wires import Wires
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.detect import visible_gpus
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.ports import Launcher, TrialWatcher

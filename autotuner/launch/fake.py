@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.ports import TrialWatcher
 
 __all__ = ["FakeLauncher", "plain_measurement"]

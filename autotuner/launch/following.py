@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.ranks import Ranks, launcher_work
 from autotuner.launch.reports import TrialReports
 from autotuner.launch.verdict import is_complete

@@ -12,14 +12,14 @@ from uuid import uuid4
 
 import structlog
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.measuring import Peak
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.wire import dumps
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.measuring import Peak
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.wire import dumps
 from autotuner.errors import AutotunerError
 from autotuner.keeper import kernel_oom_kills
 from autotuner.launch.attempts import Attempt, DecoderAttempt

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from autotuner.domain.jobs.stages import layers_per_stage, next_alike, with_layers_per_stage
-from autotuner.domain.runs.measurement import Breakdown, Measurement, PhaseTimes
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.stages import layers_per_stage, next_alike, with_layers_per_stage
+from autotuner.core.runs.measurement import Breakdown, Measurement, PhaseTimes
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.units import format_bytes
 
 __all__ = ["extrapolated", "proxies"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import AutotunerError
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.reports import TrialFiles

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Outcome, Stopped
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Outcome, Stopped
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.pooling import pooled
 from autotuner.launch.proxy import extrapolated, proxies
 from autotuner.ports import Launcher, TrialWatcher

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from autotuner.domain.jobs.profile import CollectivePoint, Measurements
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import Breakdown, Measurement, StepReport
-from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.profile import CollectivePoint, Measurements
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import Breakdown, Measurement, StepReport
+from autotuner.core.runs.timeline import StepTimeline
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.wire import from_dict
 
 __all__ = ["RankFailure", "Reports", "TrialFiles", "TrialReports"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.detect import num_usable_cores
 from autotuner.launch.ranks import launcher_work
 from autotuner.ports import TrialWatcher

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotuner.domain.jobs.cluster import LOCAL, Cluster
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import LOCAL, Cluster
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
 __all__ = ["RoutedLauncher"]

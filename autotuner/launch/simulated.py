@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from autotuner.domain.jobs.cluster import SIMULATED, Cluster
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Outcome, Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import SIMULATED, Cluster
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Outcome, Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import SCENARIOS, Scenario
 from autotuner.launch.simulation.truth import Truth, truth_of

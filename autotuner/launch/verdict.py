@@ -7,9 +7,9 @@ import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import RankFailure, Reports, TrialReports
 from autotuner.units import format_seconds

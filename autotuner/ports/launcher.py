@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 
 __all__ = ["Launcher", "TrialWatcher"]
 

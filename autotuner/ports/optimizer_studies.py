@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyState
+from autotuner.core.studies.trial import OptimizerTrial
 from autotuner.ports.page import Page
 
 __all__ = ["OptimizerStudyStore"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.stored_plan import StoredPlan
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.stored_plan import StoredPlan
 
 __all__ = ["PlanStore"]
 

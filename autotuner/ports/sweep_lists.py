@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autotuner.domain.runs.sweep import SweepState
+from autotuner.core.runs.sweep import SweepState
 
 __all__ = ["ALL_SWEEPS", "NEWEST_FIRST", "SweepColumn", "SweepFilter", "SweepOrder"]
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, Reason, Rule, reasons
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, Reason, Rule, reasons
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.trainer import ExportFormat
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.current import Current, current_beside
 from autotuner.search.explain.timeline import predicted_timeline

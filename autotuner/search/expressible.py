@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.jobs.defaults import default_space, default_trial_space
-from autotuner.domain.jobs.exchange_ladder import exchange_ladder
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Reason, Rule
-from autotuner.domain.rules.rule import any_of, fields_read
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
+from autotuner.core.jobs.defaults import default_space, default_trial_space
+from autotuner.core.jobs.exchange_ladder import exchange_ladder
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, TRIAL_RULES, Reason, Rule
+from autotuner.core.rules.rule import any_of, fields_read
+from autotuner.core.runs.trainer import ExportFormat, Trainer
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import target_of
 from autotuner.export.target import Target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.errors import InvalidInput
 from autotuner.units import format_bytes
 

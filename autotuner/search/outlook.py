@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.costmodel.columns import joined
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.shortfall import Shortfall
 from autotuner.search.answers import PredictedBest

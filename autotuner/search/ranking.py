@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.worst_links import at_worst
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, Rule
+from autotuner.core.runs.footprint import Footprint
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.prediction import Prediction
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of, joined
 from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.costmodel.under_faults import predict_under, totals_under
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.worst_links import at_worst
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, Rule
-from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.space import MAX_CANDIDATES, legal_chunks
 from autotuner.search.text.caveats import caveats
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import Rule
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.costmodel.columns import LayoutColumns, joined
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import Rule
-from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.errors import InvalidInput
 from autotuner.search.expressible import trial_rules
 from autotuner.search.modest import require_modest

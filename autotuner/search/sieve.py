@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import IDLE_RULES, RULES, Rule
+from autotuner.core.rules.rule import fields_read
 from autotuner.costmodel.columns import Booleans, LayoutColumns, broken_rows
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import IDLE_RULES, RULES, Rule
-from autotuner.domain.rules.rule import fields_read
 from autotuner.search.space import broken_alone, combinations_of, crossed
 from autotuner.search.splits import SPLIT_FIELDS, splits_of
 

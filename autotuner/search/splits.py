@@ -11,12 +11,12 @@ from itertools import islice, product
 from math import gcd, prod
 from typing import cast
 
+from autotuner.core.check import divisors
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.search_space import SearchSpace
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.check import divisors
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.errors import InvalidInput
 
 __all__ = ["MAX_SPLITS", "MAX_VALUES", "SPLIT_FIELDS", "SpaceTooLarge", "splits_of"]

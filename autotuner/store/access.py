@@ -10,7 +10,7 @@ from dataclasses import fields
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.domain.access.token import Session, Token
+from autotuner.core.access.token import Session, Token
 from autotuner.errors import Conflict, NotFound
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name

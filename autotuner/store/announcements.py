@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Page
 from autotuner.store import leases, records

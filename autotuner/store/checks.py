@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
-from autotuner.domain.runs.cluster_check import CheckRequest, CheckState, ClusterCheck
-from autotuner.domain.runs.held_lease import HeldLease
+from autotuner.core.runs.cluster_check import CheckRequest, CheckState, ClusterCheck
+from autotuner.core.runs.held_lease import HeldLease
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.store import leases
 from autotuner.store.identity import new_check_id, no_such_name

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.runs.sweep import Sweep, SweepOverview, SweepState
-from autotuner.domain.runs.trial import TrialState
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.runs.sweep import Sweep, SweepOverview, SweepState
+from autotuner.core.runs.trial import TrialState
 from autotuner.store import accounts, interventions, overviews, records, statements, transitions
 from autotuner.store.engine import reading, writing
 

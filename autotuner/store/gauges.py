@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, Select, func, select
 
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.upkeep.announcement import DeliveryState
 from autotuner.ports.gauges import Gauges
 from autotuner.store.engine import reading
 from autotuner.store.tables import deliveries, sweeps, trials

@@ -12,15 +12,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, Text, func, or_, select, type_coerce
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core import wire
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.measurement import Breakdown, PhaseTimes
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.errors import InvalidInput
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnyRow, AnySelect

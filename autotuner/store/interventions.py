@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.runs.interventions import Rerun
-from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepEnd, SweepOverview, SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.core.runs.interventions import Rerun
+from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepEnd, SweepOverview, SweepState
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.errors import Conflict, InvalidInput
 from autotuner.units import format_seconds
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import ColumnElement, Connection, Null, and_, null, or_, select
 
-from autotuner.domain.runs.cluster_check import CheckState
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.studies.study import StudyState
-from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.core.runs.cluster_check import CheckState
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.studies.study import StudyState
+from autotuner.core.upkeep.announcement import DeliveryState
 from autotuner.store.tables import checks, deliveries, optimizer_studies, plans, sweeps
 
 __all__ = ["CHECKS", "DELIVERIES", "OPTIMIZER_STUDIES", "PLANS", "SWEEPS", "LeaseColumns"]

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.runs.sweep import Sweep, SweepRequest
-from autotuner.domain.upkeep.announcement import Announcement
-from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.runs.sweep import Sweep, SweepRequest
+from autotuner.core.upkeep.announcement import Announcement
+from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.errors import NotFound, NotYours
 from autotuner.ports import Page
 from autotuner.store import announcements, queueing, records

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyState
+from autotuner.core.studies.trial import OptimizerTrial
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.ports import Page
 from autotuner.store import leases, records

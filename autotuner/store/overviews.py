@@ -7,9 +7,9 @@ from dataclasses import fields
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import BestSoFar, SweepOverview
-from autotuner.domain.runs.trial import TrialState
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import BestSoFar, SweepOverview
+from autotuner.core.runs.trial import TrialState
 from autotuner.errors import NotFound
 from autotuner.ports import Page, SweepFilter, SweepOrder
 from autotuner.store import records, sweep_lists

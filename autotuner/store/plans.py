@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.stored_plan import StoredPlan
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.stored_plan import StoredPlan
 from autotuner.errors import LeaseLost, NotFound
 from autotuner.store import leases
 from autotuner.store.engine import reading, writing

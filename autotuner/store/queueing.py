@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.runs.sweep import Budget, Sweep, SweepRequest, SweepState
 from autotuner.store import accounts, records, statements, transitions
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.tables import sweeps

@@ -9,10 +9,10 @@ from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, func, literal, select, update
 
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.sweep_state import SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.runs.sweep_state import SweepState
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import COUNTED_BEHIND, Page, RankedTime
 from autotuner.store import statements, transitions

@@ -10,23 +10,23 @@ from dataclasses import replace
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.profile import DeviceProfile
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import FinishedRun, StepReport
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Outcome, Trial, TrialState
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.profile import DeviceProfile
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.loss_gate import GateResult
+from autotuner.core.runs.measurement import FinishedRun, StepReport
+from autotuner.core.runs.prediction import Prediction
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
+from autotuner.core.runs.trial import Outcome, Trial, TrialState
 from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.ports import (
     ALL_SWEEPS,

@@ -21,17 +21,17 @@ from sqlalchemy import (
     update,
 )
 
-from autotuner.domain import wire
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.job_key import job_key
-from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import Measurement, StepReport
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.core import wire
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.job_key import job_key
+from autotuner.core.runs.loss_gate import GateResult
+from autotuner.core.runs.measurement import Measurement, StepReport
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import Sweep, SweepRequest, SweepState
+from autotuner.core.runs.timeline import StepTimeline
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import TrialFailure
 from autotuner.errors import InvalidInput
 from autotuner.ports import RankedTime, TrialFilter
 from autotuner.store import leases

@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Executable, Select, delete, insert, select
 
-from autotuner.domain import wire
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.sweep import Event
-from autotuner.domain.runs.trial import Trial
+from autotuner.core import wire
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.sweep import Event
+from autotuner.core.runs.trial import Trial
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import events, steps
 

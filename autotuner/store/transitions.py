@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepEnd, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Outcome, Stopped, Trial, TrialState, Waiting
-from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.core import wire
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.loss_gate import GateResult
+from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.runs.prediction import Prediction
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.sweep import StopReason, Sweep, SweepEnd, SweepRequest, SweepState
+from autotuner.core.runs.trial import Outcome, Stopped, Trial, TrialState, Waiting
+from autotuner.core.runs.trial_failure import TrialFailure
 from autotuner.errors import Conflict, InvalidInput, LeaseLost
 from autotuner.store import interventions
 from autotuner.store.identity import trial_id

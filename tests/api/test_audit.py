@@ -6,7 +6,7 @@ import json
 
 import httpx
 
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from tests.api.service import NOW
 from tests.builders import cpu_cluster, tiny_model

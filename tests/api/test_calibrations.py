@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from autotuner.core.wire import to_dict
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.wire import to_dict
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, sweep_request, tiny_job, tiny_model
 

@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from autotuner.bootstrap import App, build
-from autotuner.domain.jobs.profile import with_links
-from autotuner.domain.jobs.profile_fit import fit_profile
-from autotuner.domain.runs.cluster_check import CheckFindings, CheckState
-from autotuner.domain.wire import to_dict
+from autotuner.core.jobs.profile import with_links
+from autotuner.core.jobs.profile_fit import fit_profile
+from autotuner.core.runs.cluster_check import CheckFindings, CheckState
+from autotuner.core.wire import to_dict
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings

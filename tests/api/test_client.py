@@ -18,11 +18,11 @@ from api.examples.by_operation import ANSWERS
 from api.schemas import PredictionRequest, SweepCreate
 from autotuner.client import AsyncClient, Client, ServiceError, operations
 from autotuner.client.call import Call
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.runs.sweep import StopReason, SweepState
-from autotuner.domain.wire import from_known, to_dict
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.runs.sweep import StopReason, SweepState
+from autotuner.core.wire import from_known, to_dict
 from tests.api.service import StoreDriver, openapi_document
 
 WORKLOAD = Workload(seq_len=4096, global_batch_size=64)

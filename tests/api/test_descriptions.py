@@ -5,7 +5,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model
 
 GPT2_CONFIG = {

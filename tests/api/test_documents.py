@@ -8,14 +8,14 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from api.documents import Document, GivenFields, NameOrObject
 from api.schemas import ExplanationRequest, PredictionRequest, SweepCreate
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.wire import to_dict
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, measurement, sweep_request, tiny_model
 
 

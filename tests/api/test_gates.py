@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import StopReason, SweepState
-from autotuner.domain.wire import to_dict
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import StopReason, SweepState
+from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from autotuner.search.upkeep.gates.concluding import conclude_gates
 from tests.api.service import NOW

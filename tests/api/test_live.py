@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from api.live import LiveEvents
-from autotuner.domain.runs.sweep import Event, Sweep, SweepState
+from autotuner.core.runs.sweep import Event, Sweep, SweepState
 from autotuner.errors import StoreUnavailable
 from autotuner.ports import Store
 from tests.builders import sweep_request

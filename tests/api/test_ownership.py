@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.domain.access.quota import Quota
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.wire import to_dict
+from autotuner.core.access.quota import Quota
+from autotuner.core.access.scope import Scope
+from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from tests.api.access import People, bearing
 from tests.api.service import app_on, serve

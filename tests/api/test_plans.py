@@ -11,7 +11,7 @@ from api.documents import Document
 from api.plans import Plans
 from api.schemas import PlanCreate, PlanView
 from autotuner.clock import SystemClock
-from autotuner.domain import wire
+from autotuner.core import wire
 from autotuner.ports import Clock, Store
 from autotuner.search.planning.question import plan_id_of
 from autotuner.search.planning.request import PlanRequest

@@ -7,7 +7,7 @@ import pytest
 
 from api.previews import Previews
 from autotuner.aside.asides import Inline
-from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on

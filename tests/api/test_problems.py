@@ -10,10 +10,10 @@ from fastapi import Request
 from sqlalchemy import Text, type_coerce, update
 
 from api.errors import answer_error
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.wire import to_dict
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.scope import Scope
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.wire import to_dict
 from autotuner.errors import StoreUnavailable
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore

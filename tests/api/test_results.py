@@ -5,9 +5,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.sweep import Sweep
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.sweep import Sweep
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, prediction
 

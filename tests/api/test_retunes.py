@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.domain.upkeep.retune import RetuneOutcome, Verdict
-from autotuner.domain.wire import to_dict
+from autotuner.core.upkeep.retune import RetuneOutcome, Verdict
+from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from tests.api.service import NOW
 from tests.unit.search.upkeep.builders import BETTER, CHALLENGER, INCUMBENT, SLOWER, runs

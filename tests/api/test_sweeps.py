@@ -7,12 +7,12 @@ import httpx
 import pytest
 
 from api.schemas import SweepSummary
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import Budget
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.wire import to_dict
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import Budget
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.wire import to_dict
 from autotuner.launch import detect
 from autotuner.launch.detect import forget_cluster
 from autotuner.store.schema import memory_engine

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from autotuner.bootstrap import App, build
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trainer import ExportFormat, Trainer
 from autotuner.errors import InvalidInput
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store

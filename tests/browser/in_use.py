@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRequest, RetuneRun, Trigger, Verdict
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.core.upkeep.environment import EnvironmentChange
+from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.upkeep.retune import RetuneOutcome, RetuneRequest, RetuneRun, Trigger, Verdict
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_layout, sweep_request
 

@@ -9,16 +9,16 @@ import math
 import random
 from dataclasses import replace
 
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
-from autotuner.domain.runs.optimizer import OptimizerName
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.studies.study import OptimizerStudy, StudyBudget, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.runs.optimizer import OptimizerName
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.runs.trial import Trial
+from autotuner.core.studies.study import OptimizerStudy, StudyBudget, StudyState
+from autotuner.core.studies.trial import OptimizerTrial, TargetReached
 from tests.api.service import NOW, StoreDriver, loss_gate_result
 from tests.browser.large import large_sweep
 from tests.builders import cpu_cluster, cpu_layout, tiny_job

@@ -11,19 +11,19 @@ from dataclasses import replace
 from functools import cache
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.defaults import default_trial_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.layouts.layout import RANK_DEGREES
+from autotuner.core.runs.measurement import Breakdown, Measurement, PhaseTimes
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.core.runs.trial import Outcome, Trial
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.footprint import footprint_of
-from autotuner.domain.jobs.defaults import default_trial_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
-from autotuner.domain.layouts.layout import RANK_DEGREES
-from autotuner.domain.runs.measurement import Breakdown, Measurement, PhaseTimes
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Outcome, Trial
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from tests.api.service import NOW, StoreDriver

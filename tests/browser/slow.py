@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.robust import RobustMeasurement
+from autotuner.core.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.under_faults import predicted_under
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.robust import RobustMeasurement
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
-from autotuner.domain.runs.trial import Trial
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, step_report, sweep_request, tiny_job, tiny_model
 from tests.slow_links import stepped

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
-from autotuner.domain.access.audit import AuditEntry
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.audit import AuditEntry
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.scope import Scope
 from tests.api.service import NOW, StoreDriver
 from tests.builders import sweep_request
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.domain.upkeep.retune import Verdict
+from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.upkeep.retune import Verdict
 from tests.announcements import webhook
 from tests.api.service import StoreDriver
 from tests.browser.in_use import finished_gate, finished_run, retune

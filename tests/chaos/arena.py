@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.runs.trial import Trial
 from autotuner.errors import NotFound, StoreUnavailable
 from autotuner.launch.free_port import free_port
 from autotuner.ports import Store

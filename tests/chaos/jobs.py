@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.wire import to_dict
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model, tiny_space
 
 __all__ = ["BRIEF", "JOBS", "RANKS", "Job"]

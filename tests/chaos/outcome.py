@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from autotuner.domain import wire
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core import wire
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 
 __all__ = ["measured"]

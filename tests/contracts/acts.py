@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
-from autotuner.domain.runs.trial import Outcome, Trial
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult
+from autotuner.core.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.core.runs.trial import Outcome, Trial
 from autotuner.ports import Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request
 

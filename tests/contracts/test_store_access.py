@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.access.quota import Quota
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.access.token import Session, Token
+from autotuner.core.access.quota import Quota
+from autotuner.core.access.scope import Scope
+from autotuner.core.access.token import Session, Token
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Store
 from tests.contracts.crowd import in_threads

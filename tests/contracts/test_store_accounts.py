@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.access.audit import AuditEntry
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.quota import Quota, Usage
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.runs.sweep import Budget, Sweep
+from autotuner.core.access.audit import AuditEntry
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.quota import Quota, Usage
+from autotuner.core.access.scope import Scope
+from autotuner.core.runs.sweep import Budget, Sweep
 from autotuner.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.ports import Page, Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request

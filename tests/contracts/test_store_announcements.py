@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.upkeep.announcement import (
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.upkeep.announcement import (
     AnnouncementKind,
     Delivery,
     DeliveryState,

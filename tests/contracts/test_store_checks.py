@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.domain.runs.held_lease import HeldLease
+from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.runs.held_lease import HeldLease
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.ports import Page, Store
 from tests.builders import cpu_cluster, engine_job, measurement, profile, sweep_request, tiny_job

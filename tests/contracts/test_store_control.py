@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.quota import Quota
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.runs.challenge import Challenge
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.interventions import Rerun
-from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepState
-from autotuner.domain.runs.trial import Stopped, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.quota import Quota
+from autotuner.core.access.scope import Scope
+from autotuner.core.runs.challenge import Challenge
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.interventions import Rerun
+from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepState
+from autotuner.core.runs.trial import Stopped, TrialState
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound, QuotaExceeded
 from autotuner.ports import Store
 from tests.builders import cpu_layout, measurement, step_report, sweep_request

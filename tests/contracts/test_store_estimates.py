@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost
 from autotuner.ports import RankedTime, Store
 from tests.builders import cpu_cluster, cpu_layout, estimate, failure, measurement, prediction, small_trial, tiny_job

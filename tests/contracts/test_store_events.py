@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.errors import Conflict
 from autotuner.ports import Store
 from tests.builders import failure, step_report

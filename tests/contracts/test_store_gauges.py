@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.upkeep.announcement import DeliveryState
 from autotuner.ports import Store
 from tests.builders import failure
 from tests.contracts.acts import add, create, end, finish, held_sweep, measure, start

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.trial import Stopped, Trial, TrialState
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.trial import Stopped, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost
 from autotuner.ports import Store
 from tests.builders import cpu_layout, step_report

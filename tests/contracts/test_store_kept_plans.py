@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.stored_plan import StoredPlan
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.stored_plan import StoredPlan
 from autotuner.errors import LeaseLost, NotFound
 from autotuner.ports import Store
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.upkeep.announcement import AnnouncementKind
-from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.scope import Scope
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.upkeep.announcement import AnnouncementKind
+from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.errors import InvalidInput, NotFound, NotYours
 from autotuner.ports import Page, Store
 from tests.contracts.crowd import in_threads

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.studies.study import OptimizerStudy, StudyState
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.scope import Scope
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.studies.study import OptimizerStudy, StudyState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.ports import Page, Store
 from tests.studies import reached_trial, study_request, study_trial

@@ -19,8 +19,8 @@ import pytest
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import InternalError
 
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.runs.trial import Trial
 from autotuner.errors import InvalidInput, StoreUnavailable
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine

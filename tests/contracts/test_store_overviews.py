@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event
 
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Budget, Sweep, SweepState
-from autotuner.domain.runs.trial import Stopped, TrialState, Waiting
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import Budget, Sweep, SweepState
+from autotuner.core.runs.trial import Stopped, TrialState, Waiting
 from autotuner.errors import NotFound
 from autotuner.ports import Page, Store, SweepFilter
 from autotuner.store.engine import make_engine

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.cluster_check import CheckRequest
+from autotuner.core.runs.cluster_check import CheckRequest
 from autotuner.errors import NotFound
 from autotuner.ports import Store
 from tests.builders import h100_cluster, sweep_request, tiny_model

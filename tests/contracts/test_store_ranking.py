@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.footprint import Footprint, Power
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
-from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.footprint import Footprint, Power
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.runs.trial import Stopped, TrialState
 from autotuner.errors import Conflict
 from autotuner.ports import Page, RankedTime, Store, TrialFilter
 from tests.builders import big_job, cpu_layout, failure, measurement, step_report

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, text
 
-from autotuner.domain.runs.sweep import StopReason, SweepState
-from autotuner.domain.runs.trial import TrialState
+from autotuner.core.runs.sweep import StopReason, SweepState
+from autotuner.core.runs.trial import TrialState
 from autotuner.errors import Conflict
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine

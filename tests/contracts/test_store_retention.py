@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import insert, select
 
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.trial import Outcome, Stopped
-from autotuner.domain.upkeep.announcement import DeliveryState
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.runs.trial import Outcome, Stopped
+from autotuner.core.upkeep.announcement import DeliveryState
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.identity import trial_id

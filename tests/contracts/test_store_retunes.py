@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, text
 
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.upkeep.retune import Retune, RunState, Trigger, Verdict
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.upkeep.retune import Retune, RunState, Trigger, Verdict
 from autotuner.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Page, Store
 from autotuner.store.engine import make_engine

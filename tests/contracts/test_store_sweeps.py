@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Stopped, TrialState
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.core.runs.trial import Stopped, TrialState
 from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.ports import Page, Store
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, sweep_request, tiny_job

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.sweep import StopReason, SweepState
-from autotuner.domain.runs.trial import Outcome, Stopped, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.sweep import StopReason, SweepState
+from autotuner.core.runs.trial import Outcome, Stopped, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.errors import Conflict, NotFound
 from autotuner.ports import Page, Store, TrialFilter
 from tests.builders import cpu_layout, failure, measurement, prediction, step_report, step_timeline

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.measurement import FinishedRun
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.runs.trial import Stopped, Trial, TrialState, Waiting
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.measurement import FinishedRun
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.runs.trial import Stopped, Trial, TrialState, Waiting
 from autotuner.errors import Conflict, LeaseLost
 from autotuner.ports import Store
 from tests.builders import measurement, step_report

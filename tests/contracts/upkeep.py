@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
-from autotuner.domain.runs.comparison import RunGroup
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.upkeep.announcement import Announcement, AnnouncementKind, Webhook
-from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger, Verdict
+from autotuner.core.runs.challenge import Challenge, ChallengeFindings
+from autotuner.core.runs.comparison import RunGroup
+from autotuner.core.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
+from autotuner.core.upkeep.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.core.upkeep.environment import EnvironmentChange
+from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger, Verdict
 from autotuner.ports import Store
 from tests.builders import cpu_layout, sweep_request
 from tests.contracts.acts import LEASE_S, OWNER

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import autotuner_report
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.wire import dumps
+from autotuner.core.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.wire import dumps
 from autotuner.export.registry import export
 from tests.builders import cpu_layout, tiny_job, tiny_model
 

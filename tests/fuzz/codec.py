@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.profile import DeviceProfile, Measurements, ProfileRequest, with_links
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.measurement import Measurement, StepReport
-from autotuner.domain.runs.node_task import NodeTask
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.upkeep.announcement import Webhook
-from autotuner.domain.upkeep.retune import RetuneRequest
-from autotuner.domain.wire import dumps, from_dict, from_known, loads, to_dict
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.profile import DeviceProfile, Measurements, ProfileRequest, with_links
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.measurement import Measurement, StepReport
+from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.runs.prediction import Prediction
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.upkeep.announcement import Webhook
+from autotuner.core.upkeep.retune import RetuneRequest
+from autotuner.core.wire import dumps, from_dict, from_known, loads, to_dict
 from autotuner.errors import InvalidInput
 from tests import builders
 from tests.fuzz.target import Target, json_of, text_of

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from api.edge.addresses import client_address
 from api.edge.shape import check_shape
 from api.main import create_app
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from autotuner.networks import read_networks
 from autotuner.store.sql import memory_store
 from tests import builders

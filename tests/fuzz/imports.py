@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.wire import from_dict, to_dict
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.wire import from_dict, to_dict
 from autotuner.export.registry import TARGETS as FORMATS
 from autotuner.export.registry import read
 from tests.builders import big_job

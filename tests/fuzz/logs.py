@@ -6,8 +6,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from autotuner.domain.runs.measuring import Peak
-from autotuner.domain.wire import dumps
+from autotuner.core.runs.measuring import Peak
+from autotuner.core.wire import dumps
 from autotuner.launch.trainers.log_readers.registry import READERS
 from autotuner.launch.trainers.told import TrainerReports
 from tests.fuzz.target import Target, text_of

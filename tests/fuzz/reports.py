@@ -11,8 +11,8 @@ import httpx
 
 from autotuner.client.call import Call, ServiceError
 from autotuner.client.server_events import EventLines
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.wire import dumps, to_dict
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.wire import dumps, to_dict
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.output import PREFIX, JobOutput
 from autotuner.launch.reports import Reports, TrialFiles

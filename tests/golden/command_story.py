@@ -17,8 +17,8 @@ import typer
 from autotuner.cli import main
 from autotuner.cli.main import app
 from autotuner.clock import SystemClock
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.wire import from_dict, to_dict
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.wire import from_dict, to_dict
 from tests.golden.normal import Normal
 
 __all__ = ["CommandStory", "leaf_commands"]

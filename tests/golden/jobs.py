@@ -16,32 +16,32 @@ import numpy.typing as npt
 
 from autotuner.catalog.length_lines import read_lengths
 from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.core.check import divisors
+from autotuner.core.jobs.calibration import Calibration, PartFactor
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.job_phases import JobPhase
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.model import LinearAttention, MixtureOfExperts, TransformerSpec
+from autotuner.core.jobs.profile import profiled
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.wiring import Port, Wiring
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import RULES
+from autotuner.core.runs.footprint import Footprint
+from autotuner.core.runs.measurement import Measurement, PhaseTimes
+from autotuner.core.runs.prediction import Memory, Prediction
+from autotuner.core.runs.robust import RobustMeasurement
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.sweep import Sweep, SweepRequest
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.under_faults import step_times_under
-from autotuner.domain.check import divisors
-from autotuner.domain.jobs.calibration import Calibration, PartFactor
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.job_phases import JobPhase
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.model import LinearAttention, MixtureOfExperts, TransformerSpec
-from autotuner.domain.jobs.profile import profiled
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.wiring import Port, Wiring
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import RULES
-from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.measurement import Measurement, PhaseTimes
-from autotuner.domain.runs.prediction import Memory, Prediction
-from autotuner.domain.runs.robust import RobustMeasurement
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import Sweep, SweepRequest
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
 from autotuner.search.explain.layers import LayerGain

@@ -16,16 +16,16 @@ import pytest
 from autotuner.aside.asides import Inline
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.catalog.phase_lines import read_phases
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.job_phases import PhasedJob
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
-from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.job_phases import PhasedJob
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import CollectiveAlgorithm, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.search.answers import Question, best_of_space
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve
 from autotuner.search.explain.choosable import Choosable

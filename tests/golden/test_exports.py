@@ -22,15 +22,15 @@ import pytest
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
 from autotuner.catalog.topology.presets import load_network
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import OPTIONS
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.rules.rule import Reason
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.rules.rule import Reason
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import export, read, refusals, stack_of
 from autotuner.export.target import Export, Imported

@@ -15,12 +15,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.predict import predict
-from autotuner.costmodel.under_faults import predict_under
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     OptimizerKernel,
     P2PTransport,
@@ -29,8 +26,11 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import OPTIONS
-from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
+from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.runs.prediction import Memory, Prediction, StepTime
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.under_faults import predict_under
 from autotuner.search.space import legal_layouts
 from tests.golden.golden import Golden
 from tests.golden.jobs import JOBS, abbreviate, column_sums, few_digits, file_name, hash_of, job_of, layouts_of

@@ -18,18 +18,18 @@ import optuna
 import pytest
 
 from autotuner.catalog.load import load_cluster
+from autotuner.core.jobs.defaults import default_trial_space
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.runs.prediction import Prediction
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.wire import to_dict
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.defaults import default_trial_space
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_spec import TrialSettings
-from autotuner.domain.wire import to_dict
 from autotuner.search.learning.recollection import Recollection
 from autotuner.search.sweeps.candidates import Candidates
 from tests.golden.golden import Golden

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from tests.announcements import receiver
 from tests.api.service import openapi_document
 from tests.builders import cpu_cluster, tiny_model

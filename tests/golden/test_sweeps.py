@@ -16,30 +16,30 @@ from typing import Any
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_stack
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     GradientSync,
     Precision,
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.runs.challenge import Challenge
-from autotuner.domain.runs.comparison import RunGroup, SequentialTest
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.loss_gate import LossGate
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.runs.challenge import Challenge
+from autotuner.core.runs.comparison import RunGroup, SequentialTest
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.loss_gate import LossGate
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trainer import ExportFormat, Trainer
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.search.explain.layers import measured_layers
 from autotuner.search.explain.link_timelines import trial_link_timelines

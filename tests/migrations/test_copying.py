@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.ports import Store
 from autotuner.store.copying import backup, restore

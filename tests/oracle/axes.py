@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     BatchBalance,
     CollectiveAlgorithm,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, combinations, product
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import RULES, TRIAL_RULES
 from tests.builders import cpu_cluster, cpu_layout, minds_nodes
 from tests.oracle.axes import AXES, DENSE, Value
 

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.dry_run import DryRunRequest, telling_ranks
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.dry_run import DryRunRequest, telling_ranks
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b
 from tests.oracle.covering import covering_set

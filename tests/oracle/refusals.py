@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import combinations, product
 
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, Rule
+from autotuner.core.rules.legality import RULES, TRIAL_RULES, Rule
 from tests.oracle.axes import AXES
 from tests.oracle.covering import MAX_RANKS, Case, job_of
 

@@ -1,16 +1,16 @@
-"""Hypothesis strategies for domain values."""
+"""Hypothesis strategies for values of the core."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts, TransformerSpec
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts, TransformerSpec
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     BatchBalance,
     CollectiveAlgorithm,
@@ -30,7 +30,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from tests.builders import h100, h100_cluster
 
 degrees = st.sampled_from([1, 2, 3, 4, 6, 8])

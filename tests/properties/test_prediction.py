@@ -11,15 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.memory.peak import memory
-from autotuner.costmodel.memory.sharding import owned_elements
-from autotuner.costmodel.memory.weights import weights
-from autotuner.costmodel.pipeline.rank_load import critical_ranks
-from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -29,9 +23,15 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.prediction import Memory, StepTime
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.prediction import Memory, StepTime
+from autotuner.costmodel.columns import LayoutColumns
+from autotuner.costmodel.memory.peak import memory
+from autotuner.costmodel.memory.sharding import owned_elements
+from autotuner.costmodel.memory.weights import weights
+from autotuner.costmodel.pipeline.rank_load import critical_ranks
+from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.search.space import legal_layouts
 from tests.properties.strategies import jobs
 

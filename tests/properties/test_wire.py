@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import StepTime
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.wire import dumps, from_dict, loads, to_dict
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import StepTime
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.wire import dumps, from_dict, loads, to_dict
 from tests.properties.strategies import jobs, layouts, models
 
 seconds = st.floats(min_value=0, allow_infinity=False)

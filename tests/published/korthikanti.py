@@ -8,10 +8,10 @@ from functools import cache
 
 from autotuner.backtest.cells import Row
 from autotuner.backtest.row import Run, read_row
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import Layout
 from tests.published.tables import rows
 
 __all__ = ["Case", "cases"]

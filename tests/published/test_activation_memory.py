@@ -16,9 +16,9 @@ import pytest
 
 from autotuner.backtest.cells import Row, UnusableRow
 from autotuner.backtest.row import Run, read_row
+from autotuner.core.layouts.choice import PipelineSchedule, Recompute
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, memory
-from autotuner.domain.layouts.choice import PipelineSchedule, Recompute
 from autotuner.units import GIB
 from tests.published.korthikanti import Case, cases
 from tests.published.tables import rows

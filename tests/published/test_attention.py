@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autotuner.core.layouts.choice import AttentionKernel
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
-from autotuner.domain.layouts.choice import AttentionKernel
 from bench.kernel_tables import attention_error, load_attention_law, load_speeds
 
 

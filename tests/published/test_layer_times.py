@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.layouts.choice import Recompute
 from autotuner.costmodel.layer.compute import layer_work
-from autotuner.domain.layouts.choice import Recompute
 from tests.published.korthikanti import Case, cases
 
 CASES = tuple(cases("korthikanti_layer_times"))

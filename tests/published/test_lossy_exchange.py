@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.jobs.payload import payload_elements
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.payload import payload_elements
+from autotuner.core.layouts.choice import GradientSync
+from autotuner.core.layouts.layout import Layout
 
 VOCABULARY = 50_304
 """Rows of OLMo's table, which is tied (its 1B configuration, 2024)."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.ports import Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.store.schema import migrate

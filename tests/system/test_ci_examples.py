@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from tests.system.ci_jobs import EXAMPLES, Done, github_job, gitlab_job
 from tests.system.service import Service, until
 

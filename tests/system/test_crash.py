@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service, until
 from tests.trials.launching import left_over

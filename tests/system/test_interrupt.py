@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from autotuner.errors import StoreUnavailable
 from autotuner.store.sql import SqlStore, open_store
 from tests.builders import tiny_model

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model
 from tests.patience import PATIENCE_S
 from tests.system.service import Service, until

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.trainer import ExportFormat, Trainer
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.trainers.reported import Reported, ReportedStep
 from tests.builders import cpu_cluster

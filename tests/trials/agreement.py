@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trial_spec import TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.specs import THREE_STEPS, WORKLOAD, trial_spec
 from tests.trials.zygote import Zygote

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 from torch.distributed.tensor import DTensor
 
-from autotuner.domain import wire
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core import wire
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trial_spec import TrialSpec
 from tests.builders import minds_nodes
 from tests.patience import PATIENCE_S
 from trials.distributed.context.plan import context_part

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import Budget, SweepState
-from autotuner.domain.runs.trial import Outcome, Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
-from autotuner.domain.wire import dumps
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import Budget, SweepState
+from autotuner.core.runs.trial import Outcome, Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.room import DiskRoom

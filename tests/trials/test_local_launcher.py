@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.wire import dumps
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks

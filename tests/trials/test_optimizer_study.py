@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.studies.space import OptimizerSpace, Range
-from autotuner.domain.studies.study import OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.studies.space import OptimizerSpace, Range
+from autotuner.core.studies.study import OptimizerStudyRequest, StudyBudget, StudyState
+from autotuner.core.studies.trial import OptimizerTrial
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher, Store

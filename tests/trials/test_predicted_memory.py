@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.dry_run import DryRunRequest, RankDryRun
+from autotuner.core.runs.prediction import Memory
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.dry_run import DryRunRequest, RankDryRun
-from autotuner.domain.runs.prediction import Memory
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b
 

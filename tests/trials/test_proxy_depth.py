@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial import Outcome
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial import Outcome
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.zygote import Forks

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Precision, Recompute
-from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Precision, Recompute
+from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.trainers.registration import Registration

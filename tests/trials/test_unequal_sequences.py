@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.domain.layouts.choice import AttentionKernel, BatchBalance, ContextExchange, Precision, Recompute
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.core.layouts.choice import AttentionKernel, BatchBalance, ContextExchange, Precision, Recompute
+from autotuner.core.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import CONTEXT, GPT_2, PIPELINE, SEQUENCE, TENSOR, WORKLOAD, ddp, fsdp, hsdp, zero

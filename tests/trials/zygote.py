@@ -12,10 +12,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain import wire
-from autotuner.domain.runs.measurement import Breakdown, Measurement, StepReport
-from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core import wire
+from autotuner.core.runs.measurement import Breakdown, Measurement, StepReport
+from autotuner.core.runs.timeline import StepTimeline
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process

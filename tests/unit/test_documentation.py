@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from autotuner.cli.main import app
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, SHARD_WORDS
-from autotuner.domain.layouts.option import Kind
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, SHARD_WORDS
+from autotuner.core.layouts.option import Kind
 from autotuner.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from random import Random
 from torch.utils.data import Sampler
 
 from autotuner.batches.dealing import dealt, strata
-from autotuner.domain.layouts.choice import BatchBalance
+from autotuner.core.layouts.choice import BatchBalance
 from autotuner.errors import InvalidInput
 
 __all__ = ["BalancedBatchSampler", "Dealing"]

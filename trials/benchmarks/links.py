@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.profile import CollectivePoint, ProfileRequest
+from autotuner.core import wire
+from autotuner.core.jobs.profile import CollectivePoint, ProfileRequest
 from autotuner.errors import InvalidInput
 from trials.benchmarks.microbenchmarks import Sizes, collective_points, peers_across, peers_within
 from trials.benchmarks.pairs import PairSizes, link_points

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.profile import PassKind, PassPoint
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.profile import PassKind, PassPoint
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trial_spec import TrialSpec
 from trials.distributed.data.fsdp_ddp import reshard
 from trials.distributed.loss import loss_context, loss_of
 from trials.distributed.mesh import Grid

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from autotuner.domain.jobs.nodes import Nodes
-from autotuner.domain.jobs.placement import places, rank_at
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, GradientSync
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.nodes import Nodes
+from autotuner.core.jobs.placement import places, rank_at
+from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, GradientSync
+from autotuner.core.layouts.layout import Layout
 from trials.collectives.choose import communicator_of
 from trials.collectives.communicator import Communicator, TorchCommunicator
 

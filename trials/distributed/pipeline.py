@@ -24,11 +24,11 @@ from torch.distributed.pipelining.schedules import (
     PipelineScheduleSingle,
 )
 
-from autotuner.domain.jobs.stages import stages_of_rank
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.timeline import BlockKind
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.stages import stages_of_rank
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.timeline import BlockKind
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.pipeline_schedules.actions import Kind
 from autotuner.pipeline_schedules.actions import Schedule as Planned
 from autotuner.pipeline_schedules.named import named_schedule

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.network import Network
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, RankPlacement
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, require_legal
-from autotuner.domain.runs.optimizer import OptimizerName
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.network import Network
+from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, RankPlacement
+from autotuner.core.rules.legality import RULES, TRIAL_RULES, require_legal
+from autotuner.core.runs.optimizer import OptimizerName
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from trials.runtime.rank import RankInfo
 

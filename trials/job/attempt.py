@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.domain import wire
-from autotuner.domain.layouts.collectives import collective_environment
-from autotuner.domain.runs.measuring import Peak
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core import wire
+from autotuner.core.layouts.collectives import collective_environment
+from autotuner.core.runs.measuring import Peak
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.units import MIB
 from trials.benchmarks import gemm

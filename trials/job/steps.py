@@ -11,15 +11,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autotuner.domain.jobs.payload import steps_per_exchange
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import Breakdown, PhaseTimes, StepReport
-from autotuner.domain.runs.measuring import Peak, step_report
-from autotuner.domain.runs.pace import Pace
-from autotuner.domain.runs.periods import averages_in, shows_average
-from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.payload import steps_per_exchange
+from autotuner.core.layouts.choice import GradientSync
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import Breakdown, PhaseTimes, StepReport
+from autotuner.core.runs.measuring import Peak, step_report
+from autotuner.core.runs.pace import Pace
+from autotuner.core.runs.periods import averages_in, shows_average
+from autotuner.core.runs.timeline import StepTimeline
+from autotuner.core.runs.trial_spec import TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.jobs.payload import steps_per_exchange
-from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.domain.runs.measuring import Peak, Seen, measurement_of
-from autotuner.domain.runs.periods import mean_over_period
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.payload import steps_per_exchange
+from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.core.runs.measuring import Peak, Seen, measurement_of
+from autotuner.core.runs.periods import mean_over_period
+from autotuner.core.runs.trial_spec import TrialSpec
 from trials.measurement.cores import CpuTime
 from trials.measurement.stopwatch import Stopwatch
 

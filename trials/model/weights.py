@@ -7,7 +7,7 @@ import zlib
 import torch
 from torch import Tensor, nn
 
-from autotuner.domain.layouts.choice import Precision
+from autotuner.core.layouts.choice import Precision
 from trials.model.experts import Experts
 
 __all__ = ["materialise", "parameter_dtype"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from autotuner.domain import check
+from autotuner.core import check
 from autotuner.errors import InvalidInput
 
 __all__ = ["HEALTHY", "LinkCondition", "LinkConditions"]

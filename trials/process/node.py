@@ -25,8 +25,8 @@ from pathlib import Path
 from types import FrameType
 
 from autotuner import keeper
-from autotuner.domain import wire
-from autotuner.domain.runs.node_task import NodeTask
+from autotuner.core import wire
+from autotuner.core.runs.node_task import NodeTask
 from autotuner.errors import InvalidInput
 from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
 from trials.process.telling import Teller

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.domain.jobs.payload import BYTE_INDEXED_CHUNK
+from autotuner.core.jobs.payload import BYTE_INDEXED_CHUNK
 from autotuner.errors import InvalidInput
 from trials.replication.cosines import cosine_basis
 from trials.replication.momentum import Momentum

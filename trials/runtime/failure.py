@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from autotuner.domain.runs.death_words import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.runs.death_words import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY
+from autotuner.core.runs.trial_failure import FailureKind
 
 __all__ = ["NonFiniteLoss", "classify", "headline"]
 

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.profile import CollectivePoint, Measurements
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import Breakdown, Measurement, StepReport
-from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core import wire
+from autotuner.core.jobs.profile import CollectivePoint, Measurements
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import Breakdown, Measurement, StepReport
+from autotuner.core.runs.timeline import StepTimeline
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.runs.trial_spec import TrialSpec
 
 __all__ = ["Reporter"]
 

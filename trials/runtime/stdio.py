@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from autotuner.domain import wire
+from autotuner.core import wire
 from autotuner.errors import InvalidInput
 
 __all__ = ["serve_one", "silence_stderr"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from autotuner.domain.layouts.choice import OptimizerKernel
-from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.core.layouts.choice import OptimizerKernel
+from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
 
 __all__ = ["local_optimizer"]
 

@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import hatched, line, picture, rect, text
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_health import LinkEnds, LinkHealth
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.link_health import LinkEnds, LinkHealth
 from autotuner.units import format_rate, format_seconds
 
 __all__ = ["fault_strip", "state_of_link"]

@@ -15,8 +15,8 @@ from operator import mul
 from markupsafe import Markup
 
 from api.dashboard.charts.svg import WIDE, circle, line, picture, rect, text
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.network import Network
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.network import Network
 from autotuner.search.text.sentences import listed
 from autotuner.units import format_rate
 

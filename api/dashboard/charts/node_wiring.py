@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from api.dashboard.charts.network import Limits
 from api.dashboard.charts.svg import WIDE, circle, line, picture, rect, text
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.wiring import Groups, PathKind, Wiring
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.wiring import Groups, PathKind, Wiring
 from autotuner.search.text.sentences import listed
 from autotuner.units import format_rate
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, text
-from autotuner.domain.runs.prediction import Memory
+from autotuner.core.runs.prediction import Memory
 from autotuner.units import GIGA, KILO, MEGA, TERA, format_bytes
 
 __all__ = ["MEMORY_PARTS", "StageBar", "stage_memory"]

@@ -13,9 +13,9 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.svg import circle, element, for_both, line, picture, rect, text, written
 from api.dashboard.charts.units import SecondsUnit
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.robust import RobustMeasurement
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.robust import RobustMeasurement
 from autotuner.search.text.links import event_in_words
 from autotuner.units import format_seconds
 

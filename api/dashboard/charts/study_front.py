@@ -10,7 +10,7 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.stairs import staircase
 from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
 from api.schemas import OptimizerTrialView
-from autotuner.domain.studies.trial import TargetReached
+from autotuner.core.studies.trial import TargetReached
 from autotuner.units import format_seconds
 
 __all__ = ["study_front"]

@@ -17,7 +17,7 @@ from api.dashboard.charts.lane import LEFT, Stretch, idle, numbers, paths, place
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import line, path, picture, text
 from api.dashboard.charts.window import WHOLE, Window
-from autotuner.domain.runs.timeline import Fold, RankTimeline, StepTimeline
+from autotuner.core.runs.timeline import Fold, RankTimeline, StepTimeline
 from autotuner.units import format_seconds
 
 __all__ = ["WIDE", "timeline_picture"]

@@ -17,7 +17,7 @@ from api.previews import Previews
 from api.schemas import SweepCreate, SweepPreview
 from api.violations import Violation, violation, violations
 from autotuner.bootstrap import App
-from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.errors import AutotunerError, Busy, InvalidInput, NotFound, TooCostly, quoted
 
 __all__ = ["Checked", "Complaint", "checked", "complaint_of", "read"]

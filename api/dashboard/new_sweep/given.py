@@ -12,16 +12,16 @@ from api.dashboard.new_sweep.inputs import INPUTS
 from api.dashboard.views.permalink import DEFAULT
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_accelerator
-from autotuner.domain.jobs.cluster import LOCAL, Cluster
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.worst_links import at_worst
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.wire import to_dict, without_defaults
+from autotuner.core.jobs.cluster import LOCAL, Cluster
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.worst_links import at_worst
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.wire import to_dict, without_defaults
 from autotuner.errors import AutotunerError
 from autotuner.search.expressible import trial_space
 

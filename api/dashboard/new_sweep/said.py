@@ -12,17 +12,17 @@ from typing import Any
 from api.schemas import SweepCreate
 from autotuner.catalog.length_lines import written_lengths
 from autotuner.catalog.link_lines import written_links
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.runs.loss_gate import LossGate
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
-from autotuner.domain.runs.objective_text import metrics_text, profile_text
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial_spec import TrialSettings
-from autotuner.domain.wire import from_dict, to_dict
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.runs.loss_gate import LossGate
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.runs.objective_text import metrics_text, profile_text
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.wire import from_dict, to_dict
 
 __all__ = ["Said", "said"]
 

@@ -23,10 +23,10 @@ from api.dependencies import AppOf
 from autotuner.bootstrap import App
 from autotuner.catalog.load import accelerators, load_accelerator, models, stacks
 from autotuner.catalog.topology.presets import network_presets
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import reasons
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import reasons
 from autotuner.errors import AutotunerError, InvalidInput, NotFound, TooCostly
 from autotuner.search.answers import Question, best_of_space
 from autotuner.search.explain.arranging import arranged

@@ -10,7 +10,7 @@ from api.dashboard.render import page
 from api.dashboard.words import source
 from api.dependencies import AppOf
 from api.documents import MAX_INTEGER
-from autotuner.domain.upkeep.mfu_gate import Baseline
+from autotuner.core.upkeep.mfu_gate import Baseline
 from autotuner.errors import NotFound
 from autotuner.ports import MfuGateStore, Page
 

@@ -17,7 +17,7 @@ from api.edge.csrf import check_form
 from api.edge.entrance import Entrance
 from api.edge.needs import OPEN, needs
 from api.errors import CrossSite
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.scope import Scope
 from autotuner.errors import NotLetIn, TooOften
 
 __all__ = ["router"]

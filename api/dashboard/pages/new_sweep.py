@@ -23,13 +23,13 @@ from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
 from api.dependencies import AppOf, CallerOf, PreviewsOf
 from api.edge.needs import needs
 from autotuner.bootstrap import App
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.rules.legality import reasons
-from autotuner.domain.runs.sweep import SweepRequest
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.scope import Scope
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.rules.legality import reasons
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
 from autotuner.launch.simulation.scenario import SCENARIOS
 from autotuner.search.expressible import trial_rules

@@ -14,8 +14,8 @@ from api.dashboard.pages.sweep import show_sweep
 from api.dependencies import AppOf, CallerOf
 from api.owned import OwnSweepOf
 from autotuner.bootstrap import App
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.runs.sweep import Sweep
+from autotuner.core.access.caller import Caller
+from autotuner.core.runs.sweep import Sweep
 from autotuner.errors import Conflict, InvalidInput, QuotaExceeded
 
 __all__ = ["router"]

@@ -10,9 +10,9 @@ from api.dashboard.views.permalink import DEFAULT, Permalink, whole_number
 from autotuner.catalog.length_lines import read_lengths, written_lengths
 from autotuner.catalog.link_lines import read_links, written_links
 from autotuner.catalog.load import accelerators
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.option import Kind
-from autotuner.domain.layouts.words import layout_of
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.option import Kind
+from autotuner.core.layouts.words import layout_of
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.arranging import with_choice
 

@@ -10,10 +10,10 @@ from api.dashboard import words
 from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar
 from api.dashboard.views.permalink import Permalink
 from api.schemas import Predicted
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import Reason
-from autotuner.domain.runs.prediction import Memory, Prediction
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import Reason
+from autotuner.core.runs.prediction import Memory, Prediction
 from autotuner.search.explain.arranging import arranged, with_choice
 from autotuner.search.explain.explanation import Change, Explanation
 from autotuner.search.explain.memory_sources import source_of_memory

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from api.dashboard.views.sweep_points import half_of
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.words import fields_said
-from autotuner.domain.runs.sweep import SweepOverview
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.words import fields_said
+from autotuner.core.runs.sweep import SweepOverview
+from autotuner.core.runs.trial import Trial
 from autotuner.errors import InvalidInput, NotFound
 from autotuner.ports import Page, Store, SweepFilter, TrialFilter
 

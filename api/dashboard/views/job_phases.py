@@ -10,8 +10,8 @@ from typing import Any, Self
 from api.dashboard.views.permalink import whole_number
 from api.schemas import PhasesRequest
 from autotuner.catalog.phase_lines import read_phases
-from autotuner.domain.jobs.job_phases import SwitchCost
-from autotuner.domain.jobs.workload import Workload
+from autotuner.core.jobs.job_phases import SwitchCost
+from autotuner.core.jobs.workload import Workload
 from autotuner.errors import InvalidInput, NotFound, quoted
 from autotuner.search.job_phases.plan import Course, PhasesPlan
 from autotuner.search.planning.amounts import read_amount

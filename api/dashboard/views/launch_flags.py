@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from api.dashboard.views.looked_at import LookedAt
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export

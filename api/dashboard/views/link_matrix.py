@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from api.schemas import LinkList
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link_health import LinkEnds, LinkHealth
-from autotuner.domain.jobs.link_points import MOST_ENDS_OF_ALL_PAIRS, LinkPoint
-from autotuner.domain.jobs.link_words import health_said, links_compared
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link_health import LinkEnds, LinkHealth
+from autotuner.core.jobs.link_points import MOST_ENDS_OF_ALL_PAIRS, LinkPoint
+from autotuner.core.jobs.link_words import health_said, links_compared
 from autotuner.units import format_rate, format_seconds
 
 __all__ = ["LinkCell", "LinkMatrix", "link_matrix"]

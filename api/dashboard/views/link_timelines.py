@@ -11,7 +11,7 @@ from api.dashboard.charts.link_timelines import link_timeline_picture
 from api.dashboard.charts.timeline import WIDE
 from api.dashboard.charts.window import Window
 from api.dashboard.views.timeline_looks import PARTS, TimelineLink, colours, moves
-from autotuner.domain.runs.timeline import StepTimeline
+from autotuner.core.runs.timeline import StepTimeline
 from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.text.faults import link_in_words
 from autotuner.units import format_seconds

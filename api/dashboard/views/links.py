@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from api.dashboard.charts.fault_strip import fault_strip
 from api.dashboard.charts.svg import for_both
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_health import LinkHealth, latest
-from autotuner.domain.runs.link_event import LinkEvent
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.link_health import LinkHealth, latest
+from autotuner.core.runs.link_event import LinkEvent
 from autotuner.search.text.faults import trace_in_words
 from autotuner.search.text.links import event_in_words
 from autotuner.units import format_rate, format_seconds

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from api.dashboard.charts.window import WHOLE, Window
 from api.dashboard.views.timelines import Shown
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.runs.trainer import ExportFormat
 
 __all__ = ["LookedAt"]
 

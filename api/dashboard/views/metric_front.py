@@ -16,13 +16,13 @@ from api.dashboard.charts.sweep.points import TrialPoint
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep_points import trial_points
 from api.dashboard.words import plain
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
-from autotuner.domain.runs.objective_text import read_metrics, read_profile
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.told import metrics_told, require_told
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.runs.objective_text import read_metrics, read_profile
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.told import metrics_told, require_told
+from autotuner.core.runs.trial import Trial
 from autotuner.errors import InvalidInput
 from autotuner.search.results.front import Behind, FrontPoint, SweepFront, sweep_front
 from autotuner.search.text.sentences import listed

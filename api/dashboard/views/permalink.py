@@ -14,14 +14,14 @@ from autotuner.bootstrap import App
 from autotuner.catalog.length_lines import read_lengths, written_lengths
 from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.runs.sweep import Sweep
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.runs.sweep import Sweep
 from autotuner.errors import AutotunerError, InvalidInput, NotFound
 
 __all__ = ["DEFAULT", "Permalink", "whole_number"]

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.sweep.points import TrialPoint
 from api.dashboard.views.layouts import degrees
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.metric import Figures
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.metric import Figures
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_failure import FailureKind
 
 __all__ = ["half_of", "layout_in_short", "peak_of", "trial_points"]
 

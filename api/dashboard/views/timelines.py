@@ -11,7 +11,7 @@ from markupsafe import Markup
 from api.dashboard.charts.timeline import WIDE, timeline_picture
 from api.dashboard.charts.window import Window
 from api.dashboard.views.timeline_looks import PARTS, TimelineLink, colours, moves
-from autotuner.domain.runs.timeline import RankTimeline, StepTimeline
+from autotuner.core.runs.timeline import RankTimeline, StepTimeline
 from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotuner.catalog.huggingface.keys import Config
 from autotuner.catalog.huggingface.shapes import ALIBI, bias, decoder, per_head, windows
-from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.core.jobs.model import TransformerSpec
 from autotuner.errors import InvalidInput
 
 __all__ = ["bloom", "cohere", "cohere2", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "opt", "phi"]

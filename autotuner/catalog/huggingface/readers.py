@@ -10,7 +10,7 @@ from typing import Any
 from autotuner.catalog.huggingface import dense, gpt, latent, sparse
 from autotuner.catalog.huggingface.keys import Config
 from autotuner.catalog.huggingface.shapes import untold_modules
-from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.core.jobs.model import TransformerSpec
 from autotuner.errors import InvalidInput
 
 __all__ = ["MODEL_TYPES", "from_config"]

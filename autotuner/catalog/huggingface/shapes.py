@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from autotuner.catalog.huggingface.keys import Config
-from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.core.jobs.model import TransformerSpec
 from autotuner.errors import InvalidInput
 
 __all__ = ["ALIBI", "SOFT_CAP", "bias", "decoder", "per_head", "untold_modules", "windows"]

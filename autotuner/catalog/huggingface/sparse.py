@@ -7,7 +7,7 @@ from typing import Any
 from autotuner.catalog.huggingface.dense import qwen_windows
 from autotuner.catalog.huggingface.keys import Config
 from autotuner.catalog.huggingface.shapes import bias, decoder, windows
-from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
 from autotuner.errors import InvalidInput
 
 __all__ = [

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from autotuner.catalog.load import load_link
 from autotuner.catalog.topology.topology import Topology
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.network import Network
-from autotuner.domain.jobs.wiring import Wiring
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.network import Network
+from autotuner.core.jobs.wiring import Wiring
 from autotuner.errors import InvalidInput
 
 __all__ = ["merged", "on_cluster"]

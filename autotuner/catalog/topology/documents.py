@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from autotuner.catalog.topology.topology import FileKind, Topology
-from autotuner.domain.jobs.network import Network
-from autotuner.domain.jobs.wiring import Wiring
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.network import Network
+from autotuner.core.jobs.wiring import Wiring
+from autotuner.core.wire import from_dict
 from autotuner.errors import InvalidInput
 
 __all__ = ["read_json"]

@@ -13,7 +13,7 @@ from xml.parsers import expat
 from autotuner.catalog.topology.partition import Partition
 from autotuner.catalog.topology.ports import nearest_ports
 from autotuner.catalog.topology.topology import MOST_NVLINKS, FileKind, Topology, mesh_note
-from autotuner.domain.jobs.wiring import Groups, PortPath, Wiring
+from autotuner.core.jobs.wiring import Groups, PortPath, Wiring
 from autotuner.errors import InvalidInput
 
 __all__ = ["read_nccl_xml"]

@@ -10,8 +10,8 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from autotuner.domain.jobs.network import Network, torus_lengths
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.network import Network, torus_lengths
+from autotuner.core.wire import from_dict
 from autotuner.errors import InvalidInput, NotFound
 
 __all__ = ["NetworkPreset", "load_network", "load_preset", "network_presets"]

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from autotuner.catalog.topology.host_lists import MOST_NAMES
 from autotuner.catalog.topology.topology import FileKind, Topology
-from autotuner.domain.jobs.network import Network, Tier
+from autotuner.core.jobs.network import Network, Tier
 from autotuner.errors import InvalidInput
 
 __all__ = ["Switch", "blocks_topology", "tree_topology"]

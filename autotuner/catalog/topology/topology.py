@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from autotuner.domain.jobs.network import Network
-from autotuner.domain.jobs.wiring import Wiring
+from autotuner.core.jobs.network import Network
+from autotuner.core.jobs.wiring import Wiring
 
 __all__ = ["MOST_NVLINKS", "FileKind", "Topology", "mesh_note"]
 

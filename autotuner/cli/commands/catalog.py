@@ -50,8 +50,8 @@ def _accelerator_row(accelerator: dict[str, Any]) -> dict[str, str]:
 
 
 def _model_row(model: dict[str, Any]) -> dict[str, str]:
-    from autotuner.domain.jobs.model import TransformerSpec
-    from autotuner.domain.wire import from_dict
+    from autotuner.core.jobs.model import TransformerSpec
+    from autotuner.core.wire import from_dict
     from autotuner.units import format_count
 
     keys = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "vocab_size")

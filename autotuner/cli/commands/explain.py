@@ -127,7 +127,7 @@ def _rules_of_table(path: str) -> dict[str, Any]:
     from pathlib import Path
 
     from autotuner.backtest.table import read_table
-    from autotuner.domain.wire import to_dict
+    from autotuner.core.wire import to_dict
     from autotuner.search.explain.pairwise import insights
 
     sheets = read_table(Path(path)).sheets

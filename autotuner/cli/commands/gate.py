@@ -138,7 +138,7 @@ def gate(
     from autotuner.cli.gate_measured import run_gate
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.reports import exit_code_of, write_reports
-    from autotuner.domain.wire import from_dict
+    from autotuner.core.wire import from_dict
     from autotuner.search.upkeep.gates.reports.report import GateReport
 
     if predict:
@@ -188,7 +188,7 @@ def _predicted(
 ) -> dict[str, Any]:
     from autotuner.cli.gate_predicted import predicted_job, run_predicted_gate
     from autotuner.cli.said_layout import said_layout
-    from autotuner.domain.wire import to_dict
+    from autotuner.core.wire import to_dict
 
     if layout is None:
         raise InvalidInput("--layout", None, "must be given with --predict: there is nothing to search without trials")

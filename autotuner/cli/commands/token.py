@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autotuner.cli.options import Json, Server
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.scope import Scope
 from autotuner.errors import InvalidInput
 
 __all__ = ["token"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autotuner.domain.layouts.layout import OPTIONS
+from autotuner.core.layouts.layout import OPTIONS
 from autotuner.search.text.sentences import expected_rate, fit_in_words, likely
 from autotuner.units import format_bytes
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.domain.runs.dry_run import DryRun, RankDryRun
+from autotuner.core.runs.dry_run import DryRun, RankDryRun
 from autotuner.search.text.sentences import in_sentences
 from autotuner.units import format_bytes, format_rate
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.rankings import predicted_mfu
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.wire import from_dict
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent

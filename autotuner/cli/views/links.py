@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.link_points import LinkPoint
-from autotuner.domain.jobs.link_words import links_compared, links_judged
-from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.link_points import LinkPoint
+from autotuner.core.jobs.link_words import links_compared, links_judged
+from autotuner.core.jobs.profile import DeviceProfile
 from autotuner.units import format_rate, format_seconds
 
 __all__ = ["links_view", "pairs_view"]

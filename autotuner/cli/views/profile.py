@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.domain.jobs.core_times import SplitTimes
-from autotuner.domain.jobs.profile import DeviceProfile
+from autotuner.core.jobs.core_times import SplitTimes
+from autotuner.core.jobs.profile import DeviceProfile
 from autotuner.search.text.sentences import percent
 from autotuner.units import format_bytes, format_rate, format_seconds
 

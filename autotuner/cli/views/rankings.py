@@ -11,12 +11,12 @@ from rich.text import Text
 
 from autotuner.cli.views.advice import beside_today, beyond_the_table, shortfall_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.wire import from_dict
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.runs.footprint import Footprint
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
+from autotuner.core.wire import from_dict
 from autotuner.search.text.footprints import (
     co2_kg_per_million_tokens,
     kwh_per_million_tokens,

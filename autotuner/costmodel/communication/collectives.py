@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import measured_s
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
 
 __all__ = [
     "all_gather_s",

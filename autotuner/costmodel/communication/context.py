@@ -7,13 +7,13 @@ from functools import reduce
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ContextExchange
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_to_all_s, reduce_scatter_s, send_s
 from autotuner.costmodel.communication.overlap import overlap_share
 from autotuner.costmodel.communication.process_groups import context_group
 from autotuner.costmodel.micro_batch import tokens_per_pass
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ContextExchange
 
 __all__ = ["ExchangeTimes", "exchange_times"]
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.pieces import MOST_PIECES, PIECE_BYTES
+from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import (
     all_gather_s,
@@ -23,8 +25,6 @@ from autotuner.costmodel.communication.collectives import (
     two_trees_all_reduce_s,
 )
 from autotuner.costmodel.communication.group import Group
-from autotuner.domain.jobs.pieces import MOST_PIECES, PIECE_BYTES
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
 
 __all__ = ["data_all_gather_s", "data_all_reduce_s", "data_reduce_scatter_s"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["DelegatedTransfer", "delegated_transfer"]
 

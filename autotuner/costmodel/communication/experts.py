@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_to_all_s, reduce_scatter_s
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import expert_group, tensor_group
 from autotuner.costmodel.routing import own_copies, own_tokens, width_split
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
 
 __all__ = ["dispatch_s", "exposed_dispatch_s"]
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.wiring import PathKind
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.network_loads import NetworkLoad
 from autotuner.costmodel.communication.slow_links import SlowLinks
 from autotuner.costmodel.communication.wired_node import WiredNode
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.wiring import PathKind
 
 __all__ = ["FlatRing", "Group", "LinkTime"]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from autotuner.core.jobs.link import CollectiveKind, Link, MeasuredCollective
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.slow_links import SlowLinks
-from autotuner.domain.jobs.link import CollectiveKind, Link, MeasuredCollective
 
 __all__ = ["measured_s", "without_starts"]
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.layouts.choice import Fp8Recipe
 from autotuner.costmodel.communication.nccl_tables import (
     CHANNEL_GB_PER_S,
     MOST_CHANNELS,
@@ -15,9 +18,6 @@ from autotuner.costmodel.communication.nccl_tables import (
     Generation,
 )
 from autotuner.costmodel.communication.nccl_tuning import Channels, Wires
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.layouts.choice import Fp8Recipe
 from autotuner.units import GIGA
 
 __all__ = ["generation_of", "wires_of"]

@@ -10,11 +10,11 @@ from operator import mul
 
 import numpy as np
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.network import Network, Tier
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collisions import unevenness
 from autotuner.costmodel.communication.places import Places
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.network import Network, Tier
 
 __all__ = ["NetworkLoad", "network_loads", "relayed_share"]
 

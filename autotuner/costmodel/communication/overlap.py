@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.accelerator import Accelerator
 from autotuner.costmodel.columns import Floats
-from autotuner.domain.jobs.accelerator import Accelerator
 
 __all__ = ["exposed_s", "overlap_share"]
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.network import Network
+from autotuner.core.layouts.choice import RankPlacement
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.network_loads import network_loads, relayed_share
 from autotuner.costmodel.communication.places import Places
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.network import Network
-from autotuner.domain.layouts.choice import RankPlacement
 
 __all__ = ["placed"]
 

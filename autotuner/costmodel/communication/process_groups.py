@@ -7,17 +7,17 @@ from typing import cast
 
 import numpy as np
 
+from autotuner.core.jobs import crossings
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.crossings import Spread, pair_crosses, ring_crosses
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import RankOrder, RankPlacement
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.placing import placed
 from autotuner.costmodel.communication.slow_links import slow_of
 from autotuner.costmodel.communication.wired_node import wired_node
-from autotuner.domain.jobs import crossings
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.crossings import Spread, pair_crosses, ring_crosses
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import RankOrder, RankPlacement
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = [
     "context_group",

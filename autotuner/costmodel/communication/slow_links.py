@@ -8,11 +8,11 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.crossings import Spread, dealt_crosses
+from autotuner.core.jobs.link_health import LinkHealth, latest
+from autotuner.core.layouts.choice import RankPlacement
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.crossings import Spread, dealt_crosses
-from autotuner.domain.jobs.link_health import LinkHealth, latest
-from autotuner.domain.layouts.choice import RankPlacement
 
 __all__ = ["DEAD_S", "Crosses", "SlowLinks", "classes_first", "slow_of", "slowdown"]
 

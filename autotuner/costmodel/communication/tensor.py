@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.communication.group import Group
@@ -13,7 +14,6 @@ from autotuner.costmodel.communication.process_groups import tensor_group
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, tokens_per_pass
 from autotuner.costmodel.narrow import sent_share
 from autotuner.costmodel.routing import width_split
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["end_of_model_s", "exposed_tensor_s", "layer_tensor_s", "logits_gather_s"]
 

@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.wiring import PathKind, Wiring
 from autotuner.costmodel.columns import Floats, Integers
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.wiring import PathKind, Wiring
 
 __all__ = ["WiredNode", "wired_node"]
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autotuner.core.jobs.kernel_law import AttentionLaw, FusedPass, UnfusedAttention
+from autotuner.core.layouts.choice import AttentionKernel
 from autotuner.costmodel.columns import Choices, Floats, Integers
 from autotuner.costmodel.kernels.gemm import gemm_s
-from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, UnfusedAttention
-from autotuner.domain.layouts.choice import AttentionKernel
 
 __all__ = ["AttentionShape", "attention_s"]
 

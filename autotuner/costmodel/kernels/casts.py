@@ -17,13 +17,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precision
 from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.kernels.memory_bound import stream_rate
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.narrow import gathers_parameters, lays_out_twice, matrix_share
 from autotuner.costmodel.routing import local_experts, width_split
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precision
 
 __all__ = ["CastTimes", "cast_kernels", "casts_s", "weight_casts_s"]
 

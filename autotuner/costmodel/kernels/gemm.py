@@ -15,8 +15,8 @@ from itertools import product
 
 import numpy as np
 
+from autotuner.core.jobs.kernel_law import GemmLaw
 from autotuner.costmodel.columns import Floats, Integers
-from autotuner.domain.jobs.kernel_law import GemmLaw
 
 __all__ = ["gemm_s", "whole_vectors"]
 

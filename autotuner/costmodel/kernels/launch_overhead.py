@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.kernels.casts import cast_kernels
 from autotuner.costmodel.routing import local_experts
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["dispatch_wait_s", "host_wait_s", "launches_s"]
 

@@ -13,17 +13,17 @@ from typing import TypeVar
 import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.kernel_law import AttentionLaw, GemmLaw
+from autotuner.core.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precision
+from autotuner.core.layouts.layout import fields_entering
+from autotuner.core.layouts.option import CostPart
 from autotuner.costmodel.columns import Booleans, Choices, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import casts_s
 from autotuner.costmodel.kernels.gemm import gemm_s, whole_vectors
 from autotuner.costmodel.kernels.products import Product, layer_products, router_product
 from autotuner.costmodel.micro_batch import tokens_per_pass
 from autotuner.costmodel.sequences import with_dealing
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.kernel_law import AttentionLaw, GemmLaw
-from autotuner.domain.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precision
-from autotuner.domain.layouts.layout import fields_entering
-from autotuner.domain.layouts.option import CostPart
 
 __all__ = ["ProductTimes", "by_precision", "layer_matrix_s", "layer_products_s", "projection_s"]
 

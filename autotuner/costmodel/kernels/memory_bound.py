@@ -8,15 +8,15 @@ from typing import cast
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.jobs.payload import follows_signs
+from autotuner.core.jobs.recompute_policy import LayerPart
+from autotuner.core.layouts.choice import OptimizerKernel, Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.routing import load_factor, local_experts, own_copies, own_tokens, width_split
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.jobs.payload import follows_signs
-from autotuner.domain.jobs.recompute_policy import LayerPart
-from autotuner.domain.layouts.choice import OptimizerKernel, Precision
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["lookup_s", "loss_s", "optimizer_s", "pointwise_s", "pointwise_shares", "stream_rate"]
 

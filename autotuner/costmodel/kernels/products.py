@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.routing import local_experts, own_tokens, rows_per_expert, width_split
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts
 
 __all__ = ["Product", "layer_products", "router_product"]
 

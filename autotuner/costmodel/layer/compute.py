@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ContextExchange
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.context import exchange_times
 from autotuner.costmodel.communication.experts import dispatch_s, exposed_dispatch_s
@@ -32,8 +34,6 @@ from autotuner.costmodel.layer.recompute import collectives_again, recompute_s, 
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.activations import has_scores
 from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, with_dealing
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ContextExchange
 
 __all__ = ["input_work", "layer_work", "output_work"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Recompute
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.recompute import product_share, repeats_core
 from autotuner.costmodel.pipeline.stage_layers import model_layers_not_recomputed
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Recompute
 
 __all__ = ["model_flop_per_step", "recomputed_flop_per_step"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.overlap import overlap_share
 from autotuner.costmodel.memory.activations import LayerBytes
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["copies_s"]
 

@@ -10,6 +10,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import fields_entering
+from autotuner.core.layouts.option import CostPart
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.layer.compute import input_work, layer_work, output_work
@@ -18,10 +22,6 @@ from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad
 from autotuner.costmodel.pipeline.stage_layers import LayerCounts, model_layers_not_recomputed
 from autotuner.costmodel.sequences import with_dealing
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import fields_entering
-from autotuner.domain.layouts.option import CostPart
 
 __all__ = ["WORK_FIELDS", "ModelWork", "PartWorks"]
 

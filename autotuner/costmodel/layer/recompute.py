@@ -7,14 +7,14 @@ from functools import reduce
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.recompute_policy import LayerPart, recomputed
+from autotuner.core.layouts.choice import Recompute
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import pointwise_shares
 from autotuner.costmodel.memory.activations import has_scores
 from autotuner.costmodel.narrow import is_narrow
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.recompute_policy import LayerPart, recomputed
-from autotuner.domain.layouts.choice import Recompute
 
 __all__ = ["collectives_again", "product_share", "recompute_s", "repeats_core", "repeats_routing"]
 

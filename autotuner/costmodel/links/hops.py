@@ -8,6 +8,10 @@ from typing import cast
 
 import numpy as np
 
+from autotuner.core.jobs.crossings import hop_crosses
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.delegates import delegated_transfer
@@ -15,10 +19,6 @@ from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.communication.slow_links import DEAD_S, SlowLinks, classes_first, slowdown
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.domain.jobs.crossings import hop_crosses
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["Hops", "sent_bytes"]
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.links.hops import Hops
@@ -20,9 +23,6 @@ from autotuner.costmodel.links.simulated import simulated_numbers, simulated_s
 from autotuner.costmodel.links.stage_passes import StagePasses, rank_of_stages
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["LinkTimes", "link_times"]
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autotuner.core.layouts.choice import PipelineSchedule
 from autotuner.costmodel.columns import Floats, Integers
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.stage_passes import StagePasses
-from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.pipeline_schedules.actions import Kind
 from autotuner.pipeline_schedules.flow import flow_of
 from autotuner.pipeline_schedules.named import named_schedule

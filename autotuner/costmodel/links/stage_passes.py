@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import stages_of_rank
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import stage_load
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import stages_of_rank
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["StagePasses", "rank_of_stages"]
 

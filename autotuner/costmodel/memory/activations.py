@@ -12,15 +12,15 @@ from functools import reduce
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.recompute_policy import LayerPart, recomputed
+from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.memory.fp32_attention import core_bytes, with_fp32_attention
 from autotuner.costmodel.memory.rounded import with_rounded_inputs
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.costmodel.routing import load_factor, own_tokens, width_split
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.recompute_policy import LayerPart, recomputed
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
 
 __all__ = ["KeptBytes", "LayerBytes", "LogitsBytes", "has_scores", "kept_bytes", "logits_bytes"]
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.recompute_policy import LayerPart
+from autotuner.core.layouts.choice import AttentionKernel, ContextExchange
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, tokens_per_pass
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.recompute_policy import LayerPart
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange
 
 __all__ = ["core_bytes", "with_fp32_attention"]
 

@@ -18,6 +18,10 @@ from typing import cast
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.payload import follows_signs
+from autotuner.core.layouts.choice import OptimizerKernel, Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
 from autotuner.costmodel.memory.replicas import exchanging_bytes, state_bytes
@@ -25,10 +29,6 @@ from autotuner.costmodel.memory.sharding import Sharding
 from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.payload import follows_signs
-from autotuner.domain.layouts.choice import OptimizerKernel, Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["MemoryColumns", "RankMemory", "fullest_rank", "memory", "peak_bytes", "rank_memories"]
 

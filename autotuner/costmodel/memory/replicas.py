@@ -7,11 +7,11 @@ from typing import cast
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.payload import follows_signs, payload_bytes
+from autotuner.core.layouts.choice import GradientSync
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.payload import follows_signs, payload_bytes
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["exchanging_bytes", "state_bytes"]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.recompute_policy import LayerPart
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.narrow import saved_share
 from autotuner.costmodel.routing import load_factor
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.recompute_policy import LayerPart
 
 __all__ = ["with_rounded_inputs"]
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES
+from autotuner.core.layouts.choice import ShardLevel
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.memory.weights import Weights, expert_split
 from autotuner.costmodel.narrow import parameter_bytes
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
-from autotuner.domain.layouts.choice import ShardLevel
 
 __all__ = ["Sharding", "communicates_once", "gradient_bytes", "owned_elements"]
 

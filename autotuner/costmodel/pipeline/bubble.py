@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.layouts.choice import PipelineSchedule
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.passes import Passes
-from autotuner.domain.layouts.choice import PipelineSchedule
 
 __all__ = ["rank_bubble_s"]
 

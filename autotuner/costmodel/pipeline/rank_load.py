@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.stage_layers import (
     LayerCounts,
@@ -16,8 +18,6 @@ from autotuner.costmodel.pipeline.stage_layers import (
     layers_not_recomputed,
     stage_counts,
 )
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule
 
 __all__ = [
     "LookedAt",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.process_groups import pipeline_group
@@ -16,7 +17,6 @@ from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
-from autotuner.domain.jobs.job import Job
 
 __all__ = ["RankTime", "send_between_stages_s", "slowest_rank"]
 

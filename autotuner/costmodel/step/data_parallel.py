@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES
+from autotuner.core.layouts.choice import GradientClip, GradientSync, ShardLevel
 from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.data_collectives import (
     data_all_gather_s,
@@ -27,9 +30,6 @@ from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.step.lossy_exchange import lossy_exchange_s
 from autotuner.costmodel.step.met_traffic import MetTraffic
 from autotuner.costmodel.step.rank_step import RankWindow
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
-from autotuner.domain.layouts.choice import GradientClip, GradientSync, ShardLevel
 
 __all__ = ["data_communication_s", "early_share"]
 

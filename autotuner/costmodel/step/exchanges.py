@@ -12,15 +12,15 @@ from typing import get_args
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link import CollectiveKind, Link, MeasuredCollective
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.rank_load import critical_ranks, load_of_rank, num_micro_batches
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link import CollectiveKind, Link, MeasuredCollective
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["Exchange", "Exchanges", "exchanges"]
 

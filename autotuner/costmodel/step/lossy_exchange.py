@@ -13,15 +13,15 @@ from typing import cast
 import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.payload import payload_bytes, payload_elements, steps_per_exchange
+from autotuner.core.layouts.choice import GradientSync, Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
 from autotuner.costmodel.communication.process_groups import exchange_group
 from autotuner.costmodel.kernels.gemm import gemm_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.payload import payload_bytes, payload_elements, steps_per_exchange
-from autotuner.domain.layouts.choice import GradientSync, Precision
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["exchange_kernels_s", "exchange_wire_s", "lossy_exchange_s"]
 

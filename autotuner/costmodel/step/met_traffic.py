@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ContextExchange
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.contention import fair_slowdowns
 from autotuner.costmodel.communication.group import Group, LinkTime
@@ -22,8 +24,6 @@ from autotuner.costmodel.communication.process_groups import (
     shard_group,
     tensor_group,
 )
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ContextExchange
 
 __all__ = ["MetTraffic", "PassTraffic"]
 

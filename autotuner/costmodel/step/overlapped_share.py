@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.step.data_parallel import early_share
 from autotuner.costmodel.step.rank_step import RankStep
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["overlapped_share"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import SPLIT_SCHEDULES
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
 from autotuner.costmodel.pipeline.rank_load import critical_ranks, num_micro_batches
 from autotuner.costmodel.step.critical_rank import slowest_rank
 from autotuner.costmodel.step.rank_step import RankStep
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import SPLIT_SCHEDULES
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["PassShares", "pass_shares"]
 

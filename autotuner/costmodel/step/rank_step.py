@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import fields_entering
+from autotuner.core.layouts.option import CostPart
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
@@ -18,9 +21,6 @@ from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.costmodel.step.critical_rank import send_between_stages_s, slowest_rank
 from autotuner.costmodel.step.met_traffic import PassTraffic
 from autotuner.costmodel.step.step_time import StepTimeColumns
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import fields_entering
-from autotuner.domain.layouts.option import CostPart
 
 __all__ = ["STEP_FIELDS", "RankStep", "RankWindow"]
 

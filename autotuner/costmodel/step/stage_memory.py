@@ -7,15 +7,15 @@ from dataclasses import fields
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import Memory
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories
 from autotuner.costmodel.pipeline.rank_load import RankLoad, critical_ranks, load_of_rank
 from autotuner.costmodel.step.rank_step import RankStep
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import Memory
 
 __all__ = ["stage_memory"]
 

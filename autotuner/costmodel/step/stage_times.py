@@ -6,6 +6,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from autotuner.core.jobs.calibration import BF16_PARTS
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import stages_of_rank
+from autotuner.core.layouts.choice import P2PTransport
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
@@ -16,11 +21,6 @@ from autotuner.costmodel.narrow import is_bf16_on_cores
 from autotuner.costmodel.pipeline.rank_load import load_of_rank, num_micro_batches, stage_load
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep
-from autotuner.domain.jobs.calibration import BF16_PARTS
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import stages_of_rank
-from autotuner.domain.layouts.choice import P2PTransport
-from autotuner.domain.layouts.layout import Layout
 
 __all__ = ["StageTimes", "stage_times"]
 

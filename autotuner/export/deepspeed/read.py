@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from string import Template
 
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.deepspeed.script import Script, as_trainer_says, script_of
 from autotuner.export.deepspeed.understood import Understood, understood

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import ceil
 
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.deepspeed.batch import Batch, batch_of
 from autotuner.export.deepspeed.keys import (

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.deepspeed.script import Script, as_trainer_says, script_of_command
 from autotuner.export.deepspeed.understood import Understood, understood

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotuner.domain.layouts.choice import Fp8Recipe, Precision, ShardLevel
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES
-from autotuner.domain.rules.rule import Rule
+from autotuner.core.layouts.choice import Fp8Recipe, Precision, ShardLevel
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES
+from autotuner.core.rules.rule import Rule
 from autotuner.export.huggingface.backend import RULES, exchanges_heads
 
 __all__ = ["ACCELERATE_RULES", "ELSEWHERE"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from autotuner.domain.layouts.choice import NARROW_PRECISIONS, ContextExchange, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.rule import Rule, any_of
+from autotuner.core.layouts.choice import NARROW_PRECISIONS, ContextExchange, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.rule import Rule, any_of
 from autotuner.export.deepspeed.rules import ZERO_RULES
 from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.keys import Key, count, words

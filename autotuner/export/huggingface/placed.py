@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, Fp8Recipe, Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Fp8Recipe, Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.target import Note, NoteKind
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 
-from autotuner.domain.layouts.choice import OptimizerKernel, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.layouts.choice import OptimizerKernel, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.export.huggingface.backend import Backend, backend_of
 from autotuner.export.keys import Key, count, number_of, words
 from autotuner.units import MIB

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.accounted import unread
 from autotuner.export.deepspeed.script import Script, script_of_command

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import AttentionKernel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.accounted import unread
 from autotuner.export.flags import Flags

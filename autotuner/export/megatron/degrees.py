@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ContextExchange
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ContextExchange
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.reading import Reading, Settings
 

@@ -6,8 +6,8 @@ attention: transformer/enums.py, AttnBackend.
 
 from __future__ import annotations
 
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.reading import Reading, Settings
 

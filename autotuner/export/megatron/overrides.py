@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.spellings import model_called
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.rule import Rule
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.rule import Rule
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.accounted import unread
 from autotuner.export.flags import Flags

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from itertools import product
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.layouts.choice import PipelineSchedule, RankOrder
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import stage_sizes
+from autotuner.core.layouts.choice import PipelineSchedule, RankOrder
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.reading import Reading, Settings
 

@@ -5,11 +5,11 @@ Names and limits: megatron-core 0.16.1, transformer/transformer_config.py, __pos
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.jobs.stages import layers_per_stage
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.jobs.stages import layers_per_stage
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.reading import Reading, Settings
 

@@ -5,8 +5,8 @@ Sources: megatron-core 0.16.1 beside each of the writers; Transformer Engine 2.8
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     Fp8Recipe,
     OptimizerKernel,
@@ -16,8 +16,8 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.rule import Rule, any_of
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.rule import Rule, any_of
 from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 from autotuner.export.megatron.sharding import gradient_element_bytes

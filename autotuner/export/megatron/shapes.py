@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.patterns import MOST_LAYERS, layer_pattern, pattern_text
 from autotuner.export.megatron.reading import Reading, Settings

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from math import gcd
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Precision, ShardLevel
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Precision, ShardLevel
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.degrees import Degrees
 from autotuner.export.megatron.reading import Reading, Settings

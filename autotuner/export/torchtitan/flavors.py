@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from autotuner.catalog.load import load_model
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import AttentionKernel
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.choice import AttentionKernel
 
 __all__ = ["DEBUG_MODEL", "PIPELINED_0_2", "Flavor", "flavor_of", "flavors", "shapes", "spec_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.layouts.choice import Fp8Recipe, Precision
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import Fp8Recipe, Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.rules import shards

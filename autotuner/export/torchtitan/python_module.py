@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import (
     NARROW_PRECISIONS,
     AttentionKernel,
     Fp8Recipe,
     Precision,
     Recompute,
 )
-from autotuner.domain.layouts.collectives import collective_environment
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.layouts.collectives import collective_environment
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, ExportedFile, Imported, Target
 from autotuner.export.torchtitan import said

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.flags import whole_number
 from autotuner.export.target import NoteKind

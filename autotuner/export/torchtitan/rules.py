@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import (
     FP8_PRECISIONS,
     AttentionKernel,
     ContextExchange,
@@ -17,9 +17,9 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.domain.rules.legality import TRIAL_RULES
-from autotuner.domain.rules.rule import Rule, any_of, job_rule
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.rules.legality import TRIAL_RULES
+from autotuner.core.rules.rule import Rule, any_of, job_rule
 from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.slow_links import numbers_ranks, sends_and_places
 from autotuner.export.torchtitan.flavors import PIPELINED_0_2, flavor_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, stage_sizes
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, stage_sizes
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.settings import Settings

@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import gcd
 from typing import Any
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, Precision, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Precision, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.target import Imported, NoteKind
 from autotuner.export.torchtitan.entries import Entry, Value

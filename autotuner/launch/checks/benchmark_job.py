@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.profile import Measurements, ProfileRequest, Wanted
-from autotuner.domain.runs.measurement import Measurement, StepReport
-from autotuner.domain.runs.node_task import NodeTask
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.wire import dumps
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.profile import Measurements, ProfileRequest, Wanted
+from autotuner.core.runs.measurement import Measurement, StepReport
+from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.wire import dumps
 from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.reports import Reports, TrialFiles
 from autotuner.launch.verdict import verdict

@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
-from autotuner.domain.runs.cluster_check import CheckState, ClusterCheck
-from autotuner.domain.runs.engine_job import EngineJob
+from autotuner.core.runs.cluster_check import CheckState, ClusterCheck
+from autotuner.core.runs.engine_job import EngineJob
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Store
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from threading import Event as Flag
 from typing import TypeVar
 
-from autotuner.domain.jobs.profile import DeviceProfile, Measurements, Wanted, keeping_links, with_links
-from autotuner.domain.jobs.profile_fit import fit_profile
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.runs.cluster_check import CheckState
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.profile import DeviceProfile, Measurements, Wanted, keeping_links, with_links
+from autotuner.core.jobs.profile_fit import fit_profile
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.runs.cluster_check import CheckState
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import AutotunerError, NotFound
 from autotuner.launch.checks.benchmark_job import BenchmarkJob
 from autotuner.launch.checks.hold import Hold

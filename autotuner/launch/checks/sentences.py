@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.link_words import links_compared, links_judged
-from autotuner.domain.jobs.profile import CollectivePoint, DeviceProfile, knows_links, measured_link_health, profiled
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_failure import TrialFailure
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.link_words import links_compared, links_judged
+from autotuner.core.jobs.profile import CollectivePoint, DeviceProfile, knows_links, measured_link_health, profiled
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_failure import TrialFailure
 from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = [

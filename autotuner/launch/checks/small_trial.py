@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from autotuner.catalog.load import load_model
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.cluster_check import ClusterCheck
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.cluster_check import ClusterCheck
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 
 __all__ = ["benchmark_spec", "small_trial"]
 

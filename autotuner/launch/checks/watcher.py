@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from threading import Event as Flag
 
-from autotuner.domain.jobs.profile import CollectivePoint
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.trial import Stopped
+from autotuner.core.jobs.profile import CollectivePoint
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.trial import Stopped
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.sentences import collective_said, job_said, queue_said
 

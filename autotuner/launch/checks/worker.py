@@ -8,7 +8,7 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.domain.runs.cluster_check import CheckState, ClusterCheck
+from autotuner.core.runs.cluster_check import CheckState, ClusterCheck
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.run import CheckRun

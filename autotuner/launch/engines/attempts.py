@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.measurement import Measurement, StepReport
-from autotuner.domain.runs.measuring import Peak
-from autotuner.domain.runs.node_task import NodeTask
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.measurement import Measurement, StepReport
+from autotuner.core.runs.measuring import Peak
+from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.reports import Reports, TrialFiles, TrialReports

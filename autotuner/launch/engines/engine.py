@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Protocol
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.runs.node_task import NodeTask
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.runs.node_task import NodeTask
 from autotuner.errors import AutotunerError
 
 __all__ = ["Engine", "EngineRefused", "EngineUnavailable", "JobOrder", "JobStatus", "check_exist"]

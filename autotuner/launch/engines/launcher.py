@@ -14,13 +14,13 @@ from uuid import uuid4
 
 import structlog
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.attempts import DecoderJob, TrainerJob, TrialJob
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable, JobOrder, JobStatus

@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain import check
-from autotuner.domain.jobs.cluster import LOCAL, SIMULATED, Cluster
-from autotuner.domain.wire import from_dict
+from autotuner.core import check
+from autotuner.core.jobs.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.core.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.kinds import KINDS, Kind

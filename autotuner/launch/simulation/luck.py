@@ -6,9 +6,9 @@ import hashlib
 import random
 from statistics import NormalDist
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.runs.trial_spec import TrialSpec
 
 __all__ = ["Luck", "run_of"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autotuner.core import check
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, RESIDUAL
-from autotuner.domain import check
 
 __all__ = ["SCENARIOS", "Scenario"]
 

@@ -7,15 +7,15 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.core.runs.prediction import Prediction
+from autotuner.core.runs.robust import RobustMeasurement
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.under_faults import step_times_under
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.robust import RobustMeasurement
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import Scenario
 

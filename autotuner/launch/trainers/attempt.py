@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_stack
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.measurement import Measurement, StepReport
-from autotuner.domain.runs.measuring import Peak
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.wire import dumps
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.measurement import Measurement, StepReport
+from autotuner.core.runs.measuring import Peak
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.wire import dumps
 from autotuner.export.registry import export
 from autotuner.export.target import Export
 from autotuner.launch.attempts import OVERTIME_S

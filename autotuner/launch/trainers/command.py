@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from string import Formatter
 
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.launch.free_port import free_port
 

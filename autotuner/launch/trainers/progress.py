@@ -12,11 +12,11 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.measuring import Peak, step_report
-from autotuner.domain.runs.pace import Pace
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.measuring import Peak, step_report
+from autotuner.core.runs.pace import Pace
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.reports import RankFailure
 from autotuner.launch.trainers.reported import Reported, ReportedMemory, ReportedStep
 

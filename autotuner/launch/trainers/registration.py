@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.load import load_stack, stacks
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.wire import from_dict
+from autotuner.core.runs.trainer import ExportFormat, Trainer
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target

@@ -7,9 +7,9 @@ import signal
 import time
 from typing import Protocol
 
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.ranks import Death
 from autotuner.launch.trainers.symptoms import Complaint
 from autotuner.launch.trainers.told import TrainerReports

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, Rule
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, Rule
 from autotuner.search.advice.shortfall import Shortfall, shortfall
 from autotuner.search.advice.unsearched import Unsearched, unsearched
 from autotuner.search.ranking import PredictionTable

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import Reason, reasons
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Reason, reasons
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.text.sentences import change_in_words
 

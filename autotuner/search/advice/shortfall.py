@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.load import node_size
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
-from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.search_space import SearchSpace
 from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
 from autotuner.search.splits import SpaceTooLarge
 

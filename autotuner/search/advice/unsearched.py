@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, Rule, reasons
+from autotuner.core.runs.prediction import Prediction
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, Rule, reasons
-from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.text.sentences import change_in_words

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autotuner.core.runs.comparison import Comparison, Decision, RunGroup, SequentialTest
 from autotuner.costmodel.columns import Floats
-from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup, SequentialTest
 from autotuner.errors import InvalidInput
 from autotuner.search.comparing.belief import Belief, believe, believe_pairs
 from autotuner.search.comparing.bets import decide

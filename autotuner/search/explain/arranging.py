@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from autotuner.domain.check import divisors
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
-from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import IDLE_RULES, Reason, reasons
+from autotuner.core.check import divisors
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
+from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import IDLE_RULES, Reason, reasons
 from autotuner.search.explain.neighbours import neighbours
 
 __all__ = ["arranged", "nearest_legal", "with_choice"]

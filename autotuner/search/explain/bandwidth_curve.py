@@ -10,15 +10,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import GradientSync
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.by_bandwidth import steps_by_bandwidth
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.peak import memory
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import require_legal
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.exchange_ways import exchange_ways
 from autotuner.units import format_rate
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autotuner.batches.shape import batch_shape
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.layouts.choice import BatchBalance
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.layouts.choice import BatchBalance
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import reasons
 from autotuner.search.text.sentences import percent
 
 __all__ = ["BatchWay", "batch_ways"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from autotuner.domain.jobs.calibration import BF16_ON_CORES
-from autotuner.domain.jobs.crossings import Spread, pipeline_crosses, replicate_spreads
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.payload import follows_signs
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.calibration import BF16_ON_CORES
+from autotuner.core.jobs.crossings import Spread, pipeline_crosses, replicate_spreads
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.payload import follows_signs
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.layouts.choice import (
     ContextExchange,
     GradientClip,
     GradientSync,
@@ -20,7 +20,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.layout import Layout
 from autotuner.search.explain.routes import routes
 from autotuner.search.text.faults import link_in_words
 from autotuner.units import format_rate

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autotuner.domain.check import divisors
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, ShardLevel
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
-from autotuner.domain.rules.legality import Reason, reasons
+from autotuner.core.check import divisors
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule, Precision, ShardLevel
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
+from autotuner.core.rules.legality import Reason, reasons
 from autotuner.search.explain.arranging import arranged, with_choice
 
 __all__ = ["Choosable", "choices_of"]

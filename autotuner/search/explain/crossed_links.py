@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotuner.domain.jobs.crossings import (
+from autotuner.core.jobs.crossings import (
     context_spread,
     dealt_crosses,
     expert_spread,
@@ -16,10 +16,10 @@ from autotuner.domain.jobs.crossings import (
     shard_spread,
     tensor_spread,
 )
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.layouts.choice import ContextExchange, RankPlacement
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.layouts.choice import ContextExchange, RankPlacement
+from autotuner.core.layouts.layout import Layout
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import listed
 

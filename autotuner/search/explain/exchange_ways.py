@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from autotuner.domain.check import divisors
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import GradientClip, GradientSync, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import reasons
+from autotuner.core.check import divisors
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import GradientClip, GradientSync, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import reasons
 from autotuner.search.explain.arranging import arranged
 
 __all__ = ["exchange_ways"]

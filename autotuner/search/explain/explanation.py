@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import Reason, reasons, require_legal
+from autotuner.core.runs.prediction import Memory, Prediction, StepTime
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.step.stage_memory import stage_memory
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Reason, reasons, require_legal
-from autotuner.domain.runs.prediction import Memory, Prediction, StepTime
 from autotuner.search.explain.batch_ways import BatchWay, batch_ways
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.crossed_links import CrossedLink, crossed_links

@@ -13,18 +13,18 @@ from math import prod
 
 import numpy as np
 
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.layouts.option import CommunicationLayer
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, broken_rows
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.domain.layouts.option import CommunicationLayer
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.trial import Trial
 from autotuner.errors import InvalidInput
 from autotuner.search.space import legal_layouts
 from autotuner.search.text.caveats import caveats

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.fault_trace import FaultTrace, Stretch
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth, latest
+from autotuner.core.jobs.placement import stage_links
+from autotuner.core.layouts.choice import P2PTransport
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.timeline import Block, BlockKind, RankTimeline, StepTimeline
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.fault_trace import FaultTrace, Stretch
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth, latest
-from autotuner.domain.jobs.placement import stage_links
-from autotuner.domain.layouts.choice import P2PTransport
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import require_legal
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.timeline import Block, BlockKind, RankTimeline, StepTimeline
-from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import percent

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.nccl_tuning import Band, bands
 from autotuner.costmodel.communication.nccl_wires import wires_of
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group, tensor_group
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from autotuner.units import format_bytes
 
 __all__ = ["NcclWays", "nccl_ways"]

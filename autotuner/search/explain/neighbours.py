@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
-from autotuner.domain.check import divisors
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import V_SCHEDULES
-from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, RANK_DEGREES, Layout
-from autotuner.domain.layouts.option import Option
-from autotuner.domain.rules.legality import HARDWARE_RULES, IDLE_RULES
+from autotuner.core.check import divisors
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import V_SCHEDULES
+from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, RANK_DEGREES, Layout
+from autotuner.core.layouts.option import Option
+from autotuner.core.rules.legality import HARDWARE_RULES, IDLE_RULES
 
 __all__ = ["neighbours"]
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ContextExchange, RankPlacement
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.group import Group, LinkTime
 from autotuner.costmodel.communication.process_groups import (
@@ -16,9 +19,6 @@ from autotuner.costmodel.communication.process_groups import (
     shard_group,
     tensor_group,
 )
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ContextExchange, RankPlacement
-from autotuner.domain.layouts.layout import Layout
 from autotuner.units import format_rate
 
 __all__ = ["LinkUse", "Route", "Traffic", "routes"]

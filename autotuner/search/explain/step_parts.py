@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ContextExchange, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import Breakdown, PhaseTimes
+from autotuner.core.runs.prediction import StepTime
 from autotuner.costmodel.step.pass_shares import pass_shares
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ContextExchange, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
-from autotuner.domain.runs.prediction import StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.text.sentences import likely, listed, percent
 from autotuner.units import format_seconds

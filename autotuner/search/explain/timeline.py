@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.folding import found_folds, outside
+from autotuner.core.runs.timeline import Block, BlockKind, Fold, RankSeconds, RankTimeline, StepTimeline
 from autotuner.costmodel.links.planned import NOTICED
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.stage_times import StageTimes, stage_times
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.folding import found_folds, outside
-from autotuner.domain.runs.timeline import Block, BlockKind, Fold, RankSeconds, RankTimeline, StepTimeline
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.plan import plan

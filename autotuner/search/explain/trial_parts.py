@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.prediction import Memory, StepTime
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.overlapped_share import overlapped_share
 from autotuner.costmodel.step.stage_memory import stage_memory
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import require_legal
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.prediction import Memory, StepTime
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.step_parts import StepParts, step_parts
 
 __all__ = ["StagePeak", "TrialParts", "stage_peaks", "trial_parts"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.domain.rules.legality import require_legal
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.timeline import StepTimeline
+from autotuner.core.runs.trial import Trial
 from autotuner.search.explain.rank_groups import RankGroups, rank_groups
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import TRIAL_RULES, Reason, reasons
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import TRIAL_RULES, Reason, reasons
 from autotuner.search.explain.arranging import arranged, nearest_legal
 from autotuner.search.explain.choosable import Choosable, choices_of
 from autotuner.search.explain.explanation import Explanation, explain

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.runs.footprint import Footprint
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import WORTHWHILE_GAIN, Objective
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.columns import Floats
-from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import WORTHWHILE_GAIN, Objective
-from autotuner.domain.runs.trial import Trial
 from autotuner.search.fronts.dominance import non_dominated
 
 __all__ = ["Valued", "adds_to_front", "log_values", "on_front", "valued"]

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from autotuner.core.jobs.job_phases import PhasedJob, SwitchCost, checkpoint_bytes
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.degree_rules import DEGREE_RULES
+from autotuner.core.rules.legality import require_legal
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.jobs.job_phases import PhasedJob, SwitchCost, checkpoint_bytes
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.degree_rules import DEGREE_RULES
-from autotuner.domain.rules.legality import require_legal
 from autotuner.search.job_phases.candidates import Candidates, candidates_of
 from autotuner.search.job_phases.course import cheapest_course, course_s, each_phase_its_own
 from autotuner.search.text.caveats import caveats

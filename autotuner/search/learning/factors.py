@@ -17,6 +17,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from autotuner.core.jobs.calibration import BF16_ON_CORES, BF16_PARTS
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.past_trial import PastTrial
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.comparison import Where
 from autotuner.costmodel.narrow import is_bf16_on_cores
@@ -28,10 +32,6 @@ from autotuner.costmodel.uncertainty import (
     interval_error,
     part_deviations,
 )
-from autotuner.domain.jobs.calibration import BF16_ON_CORES, BF16_PARTS
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.search.explain.step_parts import measured_fields
 from autotuner.search.sampler.posterior import Kinship
 from autotuner.search.sampler.robust import believed_noise

@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from autotuner.core.jobs.calibration import Calibration, PartFactor
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.past_trial import PastTrial
 from autotuner.costmodel.columns import Floats
-from autotuner.domain.jobs.calibration import Calibration, PartFactor
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.search.learning.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.learning.platform import Platform
 from autotuner.search.learning.spread import interval_scale, needed_scale

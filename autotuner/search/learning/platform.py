@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.domain.jobs.job import Job
+from autotuner.core.jobs.job import Job
 
 __all__ = ["Platform"]
 

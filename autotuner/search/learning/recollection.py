@@ -7,12 +7,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.sweep import Sweep
 from autotuner.costmodel.calibrate import calibrated_by_both
-from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.sweep import Sweep
 from autotuner.ports import HistoryStore
 from autotuner.search.learning.learnt import Learnt, Lesson
 

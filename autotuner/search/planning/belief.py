@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import Prediction
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.uncertainty import PARTS, interval_error
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.planning.outcome import Outcome
 
 __all__ = ["Belief", "Errors", "Told", "errors_of"]

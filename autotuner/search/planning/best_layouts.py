@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.layouts.search_space import SearchSpace
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS
-from autotuner.domain.layouts.search_space import SearchSpace
 from autotuner.search.planning.outcome import Outcome, outcome_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import Offer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autotuner.domain import check
+from autotuner.core import check
 from autotuner.errors import InvalidInput
 
 __all__ = ["USUAL_GLOBAL_BATCH", "USUAL_SEQ_LEN", "Failures", "Goal"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.domain.jobs.cluster import Cluster
+from autotuner.core.jobs.cluster import Cluster
 from autotuner.errors import InvalidInput
 from autotuner.search.planning.best_layouts import SearchedCluster, moved_outcome, searched_cluster
 from autotuner.search.planning.outcome import Outcome

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.footprint import Footprint
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.footprint import Footprint
 from autotuner.search.planning.goal import Failures, Goal
 from autotuner.search.ranking import PredictedLayout
 

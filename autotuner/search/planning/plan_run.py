@@ -10,7 +10,7 @@ from threading import Thread
 import structlog
 
 from autotuner.aside.asides import Asides
-from autotuner.domain import wire
+from autotuner.core import wire
 from autotuner.errors import Busy, LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, PlanStore
 from autotuner.search.planning.plan import plan

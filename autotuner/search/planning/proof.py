@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import layers_per_stage
+from autotuner.core.runs.scaled import ScaledTrial, part_of
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import layers_per_stage
-from autotuner.domain.runs.scaled import ScaledTrial, part_of
 from autotuner.search.planning.belief import Belief, Told, errors_of
 from autotuner.search.planning.best_layouts import job_on
 from autotuner.search.planning.decision import Decision

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import autotuner
-from autotuner.domain import wire
-from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.core import wire
+from autotuner.core.layouts.search_space import SearchSpace
 from autotuner.search.planning.request import PlanRequest
 
 __all__ = ["plan_id_of", "read_question"]

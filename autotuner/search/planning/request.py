@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotuner.domain import check
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.workload import Workload
+from autotuner.core import check
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.workload import Workload
 from autotuner.errors import InvalidInput
 from autotuner.search.planning.goal import Failures, Goal
 

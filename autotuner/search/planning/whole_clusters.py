@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autotuner.catalog.load import Fact, accelerator_facts, accelerators, load_accelerator, load_cluster
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.layouts.choice import Precision
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.layouts.choice import Precision
 from autotuner.errors import InvalidInput
 from autotuner.search.planning.request import MOST_CLUSTERS, ChangePrices, PlanRequest
 from autotuner.units import GIGA, format_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.workload import Workload
+from autotuner.core.jobs.workload import Workload
 from autotuner.search.planning.amounts import written_amount
 from autotuner.search.planning.goal import Goal
 from autotuner.units import format_count

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
 from autotuner.search.results.beaten import Beaten, Rival, beaten
 from autotuner.search.results.certainty import Certainty, certainty
 from autotuner.search.results.reached import Reached, ranked_times

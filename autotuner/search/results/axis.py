@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.option import Kind, Option
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.option import Kind, Option
 from autotuner.errors import InvalidInput
 from autotuner.search.text.sentences import value_in_words
 

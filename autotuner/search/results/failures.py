@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import comb
 
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.results.ways_out import WayOut, fewest_steps_s, way_out
 from autotuner.search.text.failures import FAILURE_WORDS

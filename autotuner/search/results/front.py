@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Weight
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.columns import Booleans, Floats
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Weight
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
 from autotuner.search.fronts.dominance import dominators, non_dominated
 from autotuner.search.fronts.frontier import Frontier, reference_below
 from autotuner.search.fronts.of_trials import Valued, log_values, valued

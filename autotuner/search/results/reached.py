@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.metric import Figures
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.metric import Figures
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
 from autotuner.ports import RankedTime
 
 __all__ = ["Reached", "Source", "ranked_times", "source_of"]

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.measurement import Breakdown, PhaseTimes
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.prediction import Memory, Prediction
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.prediction import Memory, Prediction
-from autotuner.domain.runs.trial import Trial
 from autotuner.search.explain.step_parts import PartKind, step_parts
 from autotuner.search.results.reached import source_of
 from autotuner.search.standings import Standing

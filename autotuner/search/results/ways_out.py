@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.costmodel.columns import Integers
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.text.sentences import change_in_words
 from autotuner.units import format_bytes

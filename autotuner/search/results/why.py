@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.prediction import StepTime
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.prediction import StepTime
+from autotuner.core.runs.trial import Trial
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.results.side_by_side import measured_parts, shifts_between, shifts_in_words
 from autotuner.search.text.sentences import signed

@@ -8,12 +8,12 @@ from typing import Self, cast
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.footprint import Footprint
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.footprint import FootprintColumns, worth_per_step
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
 from autotuner.search.fronts.expected_gain import Outcomes, steps_to_enter
 from autotuner.search.fronts.frontier import LEAST_MARGIN, Frontier, reference_below
 from autotuner.search.sampler.acquisition import log_expected_gain

@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.full_size import FullSizeEstimate
+from autotuner.core.runs.prediction import StepTime
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import Z80, interval_error
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.full_size import FullSizeEstimate
-from autotuner.domain.runs.prediction import StepTime
 from autotuner.search.sampler.acquisition import log_probability
 from autotuner.search.sampler.memory_prior import MemoryTrial, RelatedPeaks, learn_peaks, memory_prior
 from autotuner.search.sampler.posterior import Estimate, Prior

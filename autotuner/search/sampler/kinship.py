@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.uncertainty import PARTS
-from autotuner.domain.jobs.job import Job
 from autotuner.search.sampler.posterior import Kinship
 from autotuner.search.sampler.time_prior import COMMON
 

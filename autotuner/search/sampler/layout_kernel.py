@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.layouts.option import Option
 from autotuner.costmodel.columns import Floats, LayoutColumns
-from autotuner.domain.layouts.layout import OPTIONS
-from autotuner.domain.layouts.option import Option
 
 __all__ = ["similarity"]
 

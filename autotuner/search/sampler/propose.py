@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from autotuner.core.runs.objective import WORTHWHILE_GAIN
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.domain.runs.objective import WORTHWHILE_GAIN
 from autotuner.search.fronts.expected_gain import log_expected_volume_gain
 from autotuner.search.fronts.frontier import Frontier
 from autotuner.search.sampler.acquisition import log_expected_gain, log_probability

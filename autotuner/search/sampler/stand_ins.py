@@ -15,12 +15,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.past_trial import PastTrial
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import time_error
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.search.sampler.kinship import MEMORY_REACH, TIME_REACH, Reach, is_same_hardware, kinship
 from autotuner.search.sampler.memory_prior import MEMORY_FACTORS, MemoryTrial, RelatedPeaks, memory_prior
 from autotuner.search.sampler.posterior import Kinship, Points, Prior, Related

@@ -11,16 +11,16 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from autotuner.domain.check import divisors
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.stages import layers_per_stage, next_alike
-from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.degree_rules import DEGREE_RULES
-from autotuner.domain.rules.legality import IDLE_RULES, Reason, illegal
-from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.core.check import divisors
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.stages import layers_per_stage, next_alike
+from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.degree_rules import DEGREE_RULES
+from autotuner.core.rules.legality import IDLE_RULES, Reason, illegal
+from autotuner.core.runs.scaled import ScaledTrial
 from autotuner.search.scaling.measured_parts import measured_parts
 
 __all__ = ["fewer_layers", "scaled"]

@@ -10,15 +10,15 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import layers_per_stage
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.rules.legality import IDLE_RULES, Rule
+from autotuner.core.runs.scaled import ScaledTrial
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, broken_rows
 from autotuner.costmodel.predict import predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import layers_per_stage
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.rules.legality import IDLE_RULES, Rule
-from autotuner.domain.runs.scaled import ScaledTrial
 from autotuner.search.scaling.smaller import fewer_layers, scaled
 from autotuner.units import format_bytes
 

@@ -6,8 +6,8 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.domain.studies.study import OptimizerStudy, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.studies.study import OptimizerStudy, StudyState
+from autotuner.core.studies.trial import OptimizerTrial
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, OptimizerStudyStore
 

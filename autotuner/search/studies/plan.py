@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.studies.curve import LossCurve
-from autotuner.domain.studies.front import front
-from autotuner.domain.studies.space import Candidate
-from autotuner.domain.studies.study import OptimizerStudy, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.studies.curve import LossCurve
+from autotuner.core.studies.front import front
+from autotuner.core.studies.space import Candidate
+from autotuner.core.studies.study import OptimizerStudy, StudyState
+from autotuner.core.studies.trial import OptimizerTrial, TargetReached
 from autotuner.search.studies.proposing import propose
 from autotuner.search.studies.pruning import Pruning
 from autotuner.search.studies.starts import starts_of

@@ -13,11 +13,11 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial
 
-from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.studies.space import Candidate, OptimizerSpace, Range
-from autotuner.domain.studies.study import OptimizerStudyRequest
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.studies.space import Candidate, OptimizerSpace, Range
+from autotuner.core.studies.study import OptimizerStudyRequest
+from autotuner.core.studies.trial import OptimizerTrial
 from autotuner.search.studies.starts import Starts
 
 __all__ = ["propose"]

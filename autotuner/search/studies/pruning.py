@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from autotuner.domain.studies.study import OptimizerStudyRequest
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.studies.study import OptimizerStudyRequest
+from autotuner.core.studies.trial import OptimizerTrial
 
 __all__ = ["Pruning"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
-from autotuner.domain.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.domain.studies.space import Candidate
-from autotuner.domain.studies.study import OptimizerStudyRequest
+from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.core.studies.space import Candidate
+from autotuner.core.studies.study import OptimizerStudyRequest
 from autotuner.errors import InvalidInput
 
 __all__ = ["Scale", "Starts", "starts_of"]

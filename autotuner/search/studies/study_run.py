@@ -7,13 +7,13 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.measurement import FinishedRun, StepReport
-from autotuner.domain.runs.trial import Stopped, TrialState
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.studies.study import StudyState
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.measurement import FinishedRun, StepReport
+from autotuner.core.runs.trial import Stopped, TrialState
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.studies.study import StudyState
+from autotuner.core.studies.trial import OptimizerTrial
 from autotuner.errors import LeaseLost
 from autotuner.ports import Launcher, TrialWatcher
 from autotuner.search.studies.hold import StudyHold

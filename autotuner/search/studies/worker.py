@@ -7,7 +7,7 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.domain.studies.study import OptimizerStudy, StudyState
+from autotuner.core.studies.study import OptimizerStudy, StudyState
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock, Launcher, OptimizerStudyStore

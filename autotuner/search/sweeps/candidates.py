@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.costmodel.columns import Integers, LayoutColumns, joined
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.under_faults import predict_under
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.sweep import SweepRequest
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.layout_sampler import LayoutSampler

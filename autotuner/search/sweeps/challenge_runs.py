@@ -12,16 +12,16 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.layouts.mathematics import mathematics
-from autotuner.domain.rules.legality import Reason, reasons
-from autotuner.domain.runs.challenge import Challenge
-from autotuner.domain.runs.comparison import RunGroup, SequentialTest
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.measuring import FOREIGN_CPU_SHARE
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.layouts.mathematics import mathematics
+from autotuner.core.rules.legality import Reason, reasons
+from autotuner.core.runs.challenge import Challenge
+from autotuner.core.runs.comparison import RunGroup, SequentialTest
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.measuring import FOREIGN_CPU_SHARE
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
 from autotuner.search.expressible import trial_rules
 

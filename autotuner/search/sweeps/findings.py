@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
-from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.runs.challenge import Challenge, ChallengeFindings
+from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
 from autotuner.search.comparing.compare import compare
 from autotuner.search.sweeps.challenge_runs import ChallengeRuns, incumbent_problems, run_group
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.loss_gate import GateResult
+from autotuner.core.runs.prediction import Prediction
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.trial import Trial
 from autotuner.search.sweeps.stopping import Finish
 
 __all__ = ["Finish", "Instruction", "Repeat", "RunGate", "RunTrial", "Wait"]

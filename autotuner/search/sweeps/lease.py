@@ -9,18 +9,18 @@ from typing import TypeVar
 
 import structlog
 
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.held_lease import RENEWALS_PER_LEASE
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.loss_gate import GateResult
-from autotuner.domain.runs.measurement import FinishedRun, StepReport
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import Demand, StopReason, Sweep, SweepState
-from autotuner.domain.runs.trial import Outcome, Trial, TrialState
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.held_lease import RENEWALS_PER_LEASE
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.loss_gate import GateResult
+from autotuner.core.runs.measurement import FinishedRun, StepReport
+from autotuner.core.runs.prediction import Prediction
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.sweep import Demand, StopReason, Sweep, SweepState
+from autotuner.core.runs.trial import Outcome, Trial, TrialState
 from autotuner.errors import Conflict, LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.history import all_trials

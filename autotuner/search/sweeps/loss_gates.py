@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.mathematics import mathematics
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.mathematics import mathematics
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial
 from autotuner.search.sweeps.instructions import RunGate
 from autotuner.search.sweeps.loss_gate_cost import GateCost
 from autotuner.search.sweeps.verdicts import verdict_of

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.runs.challenge import Challenge
-from autotuner.domain.runs.sweep import StopReason, SweepRequest
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.runs.challenge import Challenge
+from autotuner.core.runs.sweep import StopReason, SweepRequest
+from autotuner.core.runs.trial import Trial
 from autotuner.search.sweeps.challenge_runs import ChallengeRuns, first_measured, incumbent_problems
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.instructions import Repeat

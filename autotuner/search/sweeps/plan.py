@@ -11,17 +11,17 @@ from dataclasses import replace
 
 import optuna
 
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.sweep import Demand, StopReason, SweepRequest, SweepState
+from autotuner.core.runs.trial import Stopped, Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.costmodel.under_faults import predicted_under
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.sweep import Demand, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Stopped, Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps.candidates import Candidates

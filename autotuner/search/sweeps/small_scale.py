@@ -6,17 +6,17 @@ import statistics
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.full_size import FullSizeEstimate
+from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.full_size import FullSizeEstimate
-from autotuner.domain.runs.scaled import ScaledTrial
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.full_size import FullSize, SmallTrial
 from autotuner.search.sampler.stand_ins import StandIn

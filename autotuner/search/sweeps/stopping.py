@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.domain.runs.objective import WORTHWHILE_GAIN
-from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.runs.objective import WORTHWHILE_GAIN
+from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.search.fronts.of_trials import adds_to_front, valued
 from autotuner.units import format_seconds
 

@@ -14,13 +14,13 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.runs.measurement import Measurement, StepReport
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.wire import from_dict
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.runs.measurement import Measurement, StepReport
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.wire import from_dict
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import MemoryBelief, Proposal
 from autotuner.search.sweeps.candidates import Candidates, rows_beside_incumbent

@@ -11,18 +11,18 @@ from functools import partial
 
 import structlog
 
+from autotuner.core.rules.legality import reasons
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult
+from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.prospects import Prospects
+from autotuner.core.runs.sweep import Demand, Sweep
+from autotuner.core.runs.trial import Outcome, Stopped, Trial
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.footprint import footprint_of
-from autotuner.domain.rules.legality import reasons
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.prospects import Prospects
-from autotuner.domain.runs.sweep import Demand, Sweep
-from autotuner.domain.runs.trial import Outcome, Stopped, Trial
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
 from autotuner.search.expressible import trial_rules

@@ -7,11 +7,11 @@ from typing import cast
 
 import numpy as np
 
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.mathematics import mathematics, trains_no_better
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult
+from autotuner.core.runs.trial import Trial
 from autotuner.costmodel.columns import Integers, LayoutColumns
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.mathematics import mathematics, trains_no_better
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.trial import Trial
 
 __all__ = ["rejected_rows", "verdict_of"]
 

@@ -8,9 +8,9 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepEnd, SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.sweep import StopReason, Sweep, SweepEnd, SweepState
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.errors import LeaseLost, StoreUnavailable
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock, Launcher, Store

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.estimate import TrialEstimate
+from autotuner.core.runs.footprint import Footprint
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import SweepRequest
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.under_faults import predicted_under
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.estimate import TrialEstimate
-from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import SweepRequest
 
 __all__ = ["Worths"]
 

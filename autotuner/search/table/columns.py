@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 
-from autotuner.domain.layouts.complexity import complexity
-from autotuner.domain.layouts.layout import OPTIONS
+from autotuner.core.layouts.complexity import complexity
+from autotuner.core.layouts.layout import OPTIONS
 from autotuner.errors import InvalidInput
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.table.column import Column, Value

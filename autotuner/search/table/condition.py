@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from autotuner.domain.layouts.words import fields_said
+from autotuner.core.layouts.words import fields_said
 from autotuner.errors import InvalidInput
 from autotuner.search.table.column import Column, Value
 from autotuner.search.table.columns import COLUMNS, column_named

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from autotuner.catalog.borrowed import borrowed_facts
 from autotuner.catalog.compared import comparisons
+from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.choice import AttentionKernel, GradientClip, GradientSync, P2PTransport, Precision
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import LATENT, LINEAR, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import AttentionKernel, GradientClip, GradientSync, P2PTransport, Precision
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import with_interval
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.link_health import LinkHealth
 from autotuner.units import format_seconds
 
 __all__ = ["link_in_words", "trace_in_words", "under_trace"]

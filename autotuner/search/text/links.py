@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
 from autotuner.units import format_seconds
 
 __all__ = ["event_in_words", "event_sentence"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult
+from autotuner.core.runs.trial import Trial
 from autotuner.search.text.sentences import EMULATED, gate_in_words
 from autotuner.units import format_seconds
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autotuner.domain.runs.measurement import Breakdown, Measurement
+from autotuner.core.runs.measurement import Breakdown, Measurement
 from autotuner.search.text.footprints import footprint_facts
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import percent

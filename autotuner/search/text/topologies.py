@@ -7,9 +7,9 @@ from itertools import accumulate, groupby
 from operator import mul
 
 from autotuner.catalog.topology.topology import Topology
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.network import Network
-from autotuner.domain.jobs.wiring import Groups, Wiring
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.network import Network
+from autotuner.core.jobs.wiring import Groups, Wiring
 from autotuner.units import format_rate, format_seconds
 
 __all__ = ["cluster_said", "described_said", "network_said", "numbers", "topology_said", "wiring_said"]

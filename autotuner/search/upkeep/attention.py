@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from autotuner.domain.runs.sweep_state import SweepState
-from autotuner.domain.upkeep.trouble import Trouble, TroubleKind
+from autotuner.core.runs.sweep_state import SweepState
+from autotuner.core.upkeep.trouble import Trouble, TroubleKind
 from autotuner.ports import Store
 
 __all__ = ["KEPT_S", "attention", "place_of"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotuner.domain.runs.comparison import Comparison, RunGroup
-from autotuner.domain.upkeep.environment import EnvironmentChange
+from autotuner.core.runs.comparison import Comparison, RunGroup
+from autotuner.core.upkeep.environment import EnvironmentChange
 from autotuner.units import format_rate
 
 __all__ = ["beside", "changed", "changes_in_words", "fallen", "gained", "lost", "reached"]

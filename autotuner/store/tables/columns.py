@@ -15,7 +15,7 @@ from sqlalchemy import Enum, MetaData, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeDecorator
 
-from autotuner.domain import wire
+from autotuner.core import wire
 from autotuner.errors import Unreadable
 
 __all__ = ["Document", "Documents", "KnownFields", "Plain", "Words", "metadata", "read_document", "word"]
@@ -43,7 +43,7 @@ def read_document(cls: type[Value], text: str) -> Value:
 
 
 class Document(TypeDecorator[Value], Generic[Value]):
-    """A domain value as the JSON text of ``wire``, schema version included."""
+    """A value of the core as the JSON text of ``wire``, schema version included."""
 
     impl = Text
     cache_ok = True
@@ -67,13 +67,13 @@ class KnownFields(Document[Value]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
         if value is None:
             return None
-        known = {field.name for field in fields(self.cls)}  # type: ignore[arg-type]  # a domain value is a dataclass
+        known = {field.name for field in fields(self.cls)}  # type: ignore[arg-type]  # a value of the core is a dataclass
         with _stored(self.cls, value):
             return wire.from_dict(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
 
 
 class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
-    """Domain values as a JSON list."""
+    """Values of the core as a JSON list."""
 
     impl = Text
     cache_ok = True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns
 
-from autotuner.domain.studies.study import OptimizerStudyRequest, StudyState
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.studies.study import OptimizerStudyRequest, StudyState
+from autotuner.core.studies.trial import OptimizerTrial
 from autotuner.store.tables.columns import Document, Plain, metadata, word
 
 __all__ = ["optimizer_studies", "optimizer_trials"]

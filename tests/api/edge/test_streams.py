@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from api.edge.streams import OpenStreams
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.access.scope import Scope
 from autotuner.errors import QuotaExceeded
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve

@@ -11,10 +11,10 @@ import httpx
 import psutil
 import pytest
 
-from autotuner.domain.layouts.choice import AttentionKernel
-from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial import Stopped
+from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial import Stopped
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobOrder
 from autotuner.launch.trainers.registration import read_trainers
 from tests.builders import cpu_cluster, cpu_layout

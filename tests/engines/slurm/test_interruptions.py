@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial import Outcome, Stopped
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trainer import ExportFormat, Trainer
+from autotuner.core.runs.trial import Outcome, Stopped
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.slurm.commands import SlurmCommands
 from autotuner.launch.engines.slurm.engine import SlurmEngine

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from tests.builders import h100_cluster, tiny_model
 from tests.engines.slurm.cluster import SlurmCluster
 from tests.engines.slurm.conftest import table

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotuner.domain.layouts.choice import BatchBalance
+from autotuner.core.layouts.choice import BatchBalance
 from autotuner.errors import InvalidInput
 from trials.batches.sampler import BalancedBatchSampler, Dealing
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.profile import Measurements, ProfileRequest
-from autotuner.domain.wire import dumps, from_dict
+from autotuner.core.jobs.profile import Measurements, ProfileRequest
+from autotuner.core.wire import dumps, from_dict
 from autotuner.launch.free_port import free_port
 from tests.patience import PATIENCE_S
 

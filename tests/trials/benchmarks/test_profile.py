@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.jobs.profile import Measurements, ProfileRequest
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
-from autotuner.domain.wire import dumps, loads
+from autotuner.core.jobs.profile import Measurements, ProfileRequest
+from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.wire import dumps, loads
 from autotuner.launch.torch_jobs import ask_torch
 from tests.patience import PATIENCE_S
 

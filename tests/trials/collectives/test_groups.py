@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autotuner.domain.jobs.nodes import Nodes
-from autotuner.domain.layouts.choice import RankPlacement
+from autotuner.core.jobs.nodes import Nodes
+from autotuner.core.layouts.choice import RankPlacement
 from trials.collectives.groups import levels_of
 
 NODES = Nodes(num_nodes=2, ranks_per_node=3)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.choice import (
     CollectiveAlgorithm,
     CollectiveHierarchy,
     PipelineSchedule,
@@ -11,7 +11,7 @@ from autotuner.domain.layouts.choice import (
     RankPlacement,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.layout import Layout
 from tests.builders import tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import PIPELINE, ddp, fsdp, hsdp, zero

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import ODD_VOCABULARY, PIPELINE, SEQUENCE, TENSOR, fsdp

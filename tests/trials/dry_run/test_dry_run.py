@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     GradientSync,
     PipelineSchedule,
@@ -20,10 +20,10 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.dry_run import DryRun, DryRunRequest, RankDryRun
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
-from autotuner.domain.wire import dumps
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.dry_run import DryRun, DryRunRequest, RankDryRun
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.wire import dumps
 from tests.builders import cpu_layout, llama_70b, tiny_model
 from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero
 from tests.trials.zygote import Zygote
@@ -235,8 +235,8 @@ def test_seventy_billion_parameters_take_no_memory() -> None:
 
 ASK = """
 import resource, sys
-from autotuner.domain.runs.dry_run import DryRunRequest
-from autotuner.domain.wire import loads
+from autotuner.core.runs.dry_run import DryRunRequest
+from autotuner.core.wire import loads
 from trials.dry_run.dry_run import dry_run
 answer = dry_run(loads(DryRunRequest, sys.stdin.read()))
 print(answer.fullest.held.peak_bytes, 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.jobs.stages import stage_layers
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.stages import stage_layers
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.runs.trial_spec import TrialSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.dry_run.extrapolate import Extrapolation

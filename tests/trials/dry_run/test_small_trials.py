@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule, Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.dry_run import DryRunRequest, RankDryRun
-from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule, Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.dry_run import DryRunRequest, RankDryRun
+from autotuner.core.runs.scaled import ScaledTrial
 from autotuner.search.scaling.smaller import scaled
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.trials.specs import ONE_STEP, PIPELINE, ddp, fsdp, trial_spec

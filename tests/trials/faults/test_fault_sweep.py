@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation.scenario import Scenario

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.model import LatentAttention
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.model import LatentAttention
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     CollectiveAlgorithm,
     CollectiveHierarchy,
@@ -17,7 +17,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import ddp, hsdp, trial_spec, zero

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision, Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision, Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trial_spec import TrialSettings
 from autotuner.units import MIB
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer

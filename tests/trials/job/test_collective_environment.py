@@ -7,10 +7,10 @@ import os
 from functools import partial
 from pathlib import Path
 
-from autotuner.domain import wire
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.domain.layouts.collectives import collective_environment
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core import wire
+from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.core.layouts.collectives import collective_environment
+from autotuner.core.layouts.layout import Layout
 from autotuner.machine import settings_of_libraries
 from tests.trials.specs import trial_spec
 from trials.job.attempt import EXIT_FAILED, attempt

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial_spec import TrialSettings
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from tests.builders import cpu_cluster, cpu_layout

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.layouts.choice import GradientSync, Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.flop import model_flop, recomputed_flop
-from autotuner.domain.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.domain.runs.measuring import Peak, step_report
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.layouts.choice import GradientSync, Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.flop import model_flop, recomputed_flop
+from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.core.runs.measuring import Peak, step_report
+from autotuner.core.runs.trial_spec import TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.specs import ddp, trial_spec
 from trials.measurement.cores import CpuTime

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain import wire
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.timeline import Block, BlockKind, StepTimeline
+from autotuner.core import wire
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.timeline import Block, BlockKind, StepTimeline
 from tests.builders import cpu_layout
 from tests.trials.specs import ONE_STEP, trial_spec
 from tests.trials.zygote import Zygote

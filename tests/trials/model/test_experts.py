@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from autotuner.domain.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.domain.layouts.choice import ContextExchange, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.core.layouts.choice import ContextExchange, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, TENSOR, ZBV, ddp, fsdp, hsdp

@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.layouts.choice import Precision
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.layouts.choice import Precision
 from tests.builders import tiny_model
 from trials.model.attention import attend
 from trials.model.decoder import Layer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from autotuner.domain import wire
-from autotuner.domain.runs.node_task import NodeTask
+from autotuner.core import wire
+from autotuner.core.runs.node_task import NodeTask
 from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
 from trials.process.ray_node import NodeActor

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.errors import InvalidInput
 from trials.runtime.failure import NonFiniteLoss, classify, headline
 

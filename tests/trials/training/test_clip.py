@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.layouts.choice import GradientClip, GradientSync, PipelineSchedule, Precision
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.layouts.choice import GradientClip, GradientSync, PipelineSchedule, Precision
+from autotuner.core.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer, for_each
 from tests.trials.specs import (

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.payload import payload_bytes, steps_per_exchange
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import BatchBalance, GradientSync, PayloadPrecision, Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.periods import averages_in, mean_over_period
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.payload import payload_bytes, steps_per_exchange
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import BatchBalance, GradientSync, PayloadPrecision, Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.periods import averages_in, mean_over_period
+from autotuner.core.runs.trial_spec import TrialSettings
 from tests.builders import tiny_model
 from tests.trials.agreement import Case, for_each
 from tests.trials.specs import GPT_2, PIPELINE, SEQUENCE, TENSOR, THREE_STEPS, ZBV, ddp, hsdp, trial_spec, zero

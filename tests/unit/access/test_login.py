@@ -8,9 +8,9 @@ from autotuner.access.login import Login, Shown
 from autotuner.access.proxy import Proxy
 from autotuner.access.secret import Digests, read_token
 from autotuner.access.tokens import Tokens
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.quota import Quota
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.quota import Quota
+from autotuner.core.access.scope import Scope
 from autotuner.errors import NotLetIn, TooOften
 from autotuner.networks import read_networks
 from autotuner.ports import AccessStore

@@ -6,7 +6,7 @@ import pytest
 
 from autotuner.access.starting import check_alone, check_lets_an_admin_in, install_token_file
 from autotuner.access.tokens import Tokens
-from autotuner.domain.access.scope import Scope
+from autotuner.core.access.scope import Scope
 from autotuner.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.unit.access.clock import SetClock

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.rules.legality import RULES, TRIAL_RULES
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.search.space import legal_layouts
 from tests.builders import tiny_job, tiny_space
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autotuner.batches.dealing import dealt, strata
 from autotuner.batches.draws import drawn
-from autotuner.domain.layouts.choice import BatchBalance
+from autotuner.core.layouts.choice import BatchBalance
 from autotuner.errors import InvalidInput
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from autotuner.batches.groups import dealing_ranks
-from autotuner.domain.layouts.choice import BatchBalance
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import BatchBalance
+from autotuner.core.layouts.layout import Layout
 
 
 @pytest.mark.parametrize(

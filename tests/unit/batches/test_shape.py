@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from autotuner.batches.shape import BatchShape, batch_shape
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import BatchBalance, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import BatchBalance, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 
 WORKLOAD = Workload(seq_len=SEQ_LEN, global_batch_size=64, lengths=wikipedia())

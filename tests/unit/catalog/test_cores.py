@@ -8,8 +8,8 @@ import pytest
 
 from autotuner.catalog.cores import core_collectives, core_times
 from autotuner.catalog.load import load_accelerator, load_cluster
-from autotuner.domain.jobs.profile import DeviceProfile
-from autotuner.domain.wire import loads, to_dict
+from autotuner.core.jobs.profile import DeviceProfile
+from autotuner.core.wire import loads, to_dict
 
 KEPT = Path("bench/data/cpu_profile_4.json")
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model
 from autotuner.catalog.topology.presets import load_network
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.wire import to_dict
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.wire import to_dict
 from autotuner.errors import InvalidInput, NotFound
 from tests.builders import cpu_cluster, tiny_model
 

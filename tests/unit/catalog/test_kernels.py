@@ -10,9 +10,9 @@ import pytest
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.catalog.load import accelerators, load_accelerator
+from autotuner.core.layouts.choice import AttentionKernel, Precision
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.gemm import gemm_s
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
 from tests.builders import h100
 
 TABLES = tomllib.loads(files("autotuner.catalog").joinpath("kernels.toml").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.catalog.length_lines import read_lengths, written_lengths
-from autotuner.domain.jobs.lengths import LengthDistribution
+from autotuner.core.jobs.lengths import LengthDistribution
 from autotuner.errors import InvalidInput
 from tests.unit.batches.samsung import wikipedia
 

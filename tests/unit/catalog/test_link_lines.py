@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.catalog.link_lines import read_links, written_links
-from autotuner.domain.jobs.link_health import LinkHealth
+from autotuner.core.jobs.link_health import LinkHealth
 from autotuner.errors import InvalidInput
 
 LINES = {

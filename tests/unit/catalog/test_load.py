@@ -20,10 +20,10 @@ from autotuner.catalog.load import (
     models,
     stacks,
 )
-from autotuner.domain.jobs.accelerator import Accelerator
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
-from autotuner.domain.wire import from_dict, to_dict
+from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.wire import from_dict, to_dict
 from autotuner.errors import InvalidInput, NotFound
 
 LINK_ENDS = ("intra_node_link", "inter_node_link")

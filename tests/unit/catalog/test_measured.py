@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.catalog.kernels import kernels_for
-from autotuner.domain.jobs.accelerator import MeasuredAttention, MeasuredGemm
-from autotuner.domain.layouts.choice import AttentionKernel, Precision
+from autotuner.core.jobs.accelerator import MeasuredAttention, MeasuredGemm
+from autotuner.core.layouts.choice import AttentionKernel, Precision
 from tests.builders import cpu_cluster
 
 

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from autotuner.catalog.phase_lines import read_phases, written_phases
-from autotuner.domain.jobs.job_phases import JobPhase
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.layouts.choice import Precision
+from autotuner.core.jobs.job_phases import JobPhase
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.layouts.choice import Precision
 from autotuner.errors import InvalidInput
 
 LINES = {

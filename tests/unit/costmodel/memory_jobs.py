@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from autotuner.catalog.load import load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, memory, rank_memories
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_cluster, cpu_layout, h100_cluster, llama_70b, tiny_model
 
 

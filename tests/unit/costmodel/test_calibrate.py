@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_stack
+from autotuner.core.jobs.calibration import Calibration, PartFactor
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated, calibrated_by_both
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import CLUSTER
-from autotuner.domain.jobs.calibration import Calibration, PartFactor
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job
 
 JOB = replace(big_job(), stack=load_stack("nemo"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute
-from autotuner.domain.layouts.layout import Layout
 
 LAYOUTS = (
     Layout(),

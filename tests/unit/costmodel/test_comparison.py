@@ -8,11 +8,11 @@ import pytest
 
 from autotuner.catalog.compared import EXPERTS, comparisons
 from autotuner.catalog.load import load_accelerator, load_stack
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import SUBJECTS, Familiarity, Subject, Where
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job
 
 FITTED = replace(big_job(), stack=load_stack("nanotron"))

@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.tariff import Tariff
+from autotuner.core.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.footprint import Footprint, Power
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import IDLE_SHARE, footprint_of, predicted_footprints, worth_per_step
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.traffic import TrafficColumns
 from autotuner.costmodel.under_faults import predict_under, predicted_under
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.tariff import Tariff
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.footprint import Footprint, Power
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
 from tests.builders import big_job, cpu_layout, h100_cluster, measurement, tiny_job
 
 SHARDED = Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETERS, recompute=Recompute.FULL)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_stack
+from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import StepTime
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
-from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.model import TransformerSpec
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import StepTime
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.routing import load_factor, own_copies, own_tokens, rows_per_expert, width_split
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.works import columns, first, with_stack
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.layouts.choice import BatchBalance, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one, predict_totals
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.lengths import LengthDistribution
-from autotuner.domain.layouts.choice import BatchBalance, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 

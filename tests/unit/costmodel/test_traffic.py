@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import CollectiveHierarchy, GradientSync, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.traffic import TrafficColumns
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import CollectiveHierarchy, GradientSync, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster, tiny_model
 
 REPLICAS = Layout(data_parallel_replicate_degree=16)

@@ -12,6 +12,10 @@ import pytest
 
 from autotuner.catalog.compared import BITS_8, BITS_16, DENSE, comparisons, pooled_scatter
 from autotuner.catalog.load import load_cluster, load_stack
+from autotuner.core.jobs.calibration import Calibration, PartFactor
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import StepTime
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import Where
 from autotuner.costmodel.predict import predict
@@ -28,10 +32,6 @@ from autotuner.costmodel.uncertainty import (
     relative_error,
     time_error,
 )
-from autotuner.domain.jobs.calibration import Calibration, PartFactor
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import StepTime
 from tests.builders import big_job
 
 ONE = LayoutColumns.from_layouts([Layout()])

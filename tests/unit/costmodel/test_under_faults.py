@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.under_faults import REPLAN_STEPS, predicted_under
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, tiny_job
 
 TRACE = FaultTrace.parse("5;2_3;0.06\n15;2_3;0", num_steps=20)

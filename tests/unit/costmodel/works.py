@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.compute import layer_work, output_work
 from autotuner.costmodel.layer.work import Work
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, llama_70b
 
 TENSOR = Layout(tensor_parallel_degree=8)

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     CollectiveAlgorithm,
     ContextExchange,
@@ -23,9 +23,9 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.domain.rules.legality import RULES, reasons
-from autotuner.domain.rules.rule import Rule
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.rule import Rule
 from tests.builders import h100, h100_cluster
 
 __all__ = ["launches", "models"]

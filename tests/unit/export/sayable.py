@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.rules.legality import RULES, Rule, reasons
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import RULES, Rule, reasons
 from autotuner.export.target import Target
 from tests.properties.strategies import layouts
 

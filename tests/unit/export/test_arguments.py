@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.domain.layouts.choice import CollectiveProtocol, Recompute
-from autotuner.domain.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.choice import CollectiveProtocol, Recompute
+from autotuner.core.layouts.layout import OPTIONS, Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import export, read, recognised
 from tests.builders import big_job

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     ContextExchange,
     Fp8Recipe,
     OptimizerKernel,
@@ -20,7 +20,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.layout import Layout
 from autotuner.export.keys import flat
 from autotuner.export.registry import export
 from autotuner.export.target import Export

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.load import stacks
-from autotuner.domain.runs.trainer import ExportFormat
+from autotuner.core.runs.trainer import ExportFormat
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS, read, recognised, stack_of, target_of
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import TRIAL_RULES
-from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core import wire
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import TRIAL_RULES
+from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import export, read, refusals, target_of
 from autotuner.export.trial_script import SBATCH, TORCHRUN, trial_spec

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.wire import to_dict
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.wire import to_dict
 from autotuner.launch.following import GRACE_S, follow
 from autotuner.launch.ranks import CannotRun, Death
 from autotuner.launch.reports import RankFailure, Reports

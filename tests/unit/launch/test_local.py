@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.wire import to_dict
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.wire import to_dict
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import Death, Ranks

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.measurement import FinishedRun, Measurement
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.measurement import FinishedRun, Measurement
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.ports import TrialWatcher

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.timeline import StepTimeline
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.wire import SCHEMA_VERSION, to_dict
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.timeline import StepTimeline
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.wire import SCHEMA_VERSION, to_dict
 from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, step_report
 

@@ -10,18 +10,18 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial import Outcome, Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial import Outcome, Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation.luck import Luck
 from autotuner.launch.simulation.scenario import Scenario

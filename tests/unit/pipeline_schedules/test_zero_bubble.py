@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.domain.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.choice import PipelineSchedule
 from autotuner.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Kind, zb_h1
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate

@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from autotuner.core.layouts.choice import Precision, Recompute
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, TRIAL_RULES
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.domain.layouts.choice import Precision, Recompute
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, tiny_job, tiny_space

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, TRIAL_RULES
+from autotuner.core.runs.trainer import ExportFormat, Trainer
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target

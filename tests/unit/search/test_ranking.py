@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, TRIAL_RULES
+from autotuner.core.runs.prediction import Prediction
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES
-from autotuner.domain.runs.prediction import Prediction
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, llama_70b, tiny_job, tiny_space

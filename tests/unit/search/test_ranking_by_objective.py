@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.tariff import Tariff
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.complexity import complexity
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.costmodel.footprint import footprint_of
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.tariff import Tariff
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.complexity import complexity
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
-from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from tests.builders import big_job, measurement, prediction
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.loss_gate import LossGate
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.runs.loss_gate import LossGate
+from autotuner.core.runs.trial_spec import TrialSettings
 from autotuner.errors import InvalidInput
 from autotuner.search.runnable import require_layouts
 from autotuner.search.splits import SpaceTooLarge

@@ -9,11 +9,10 @@ from math import prod
 
 import pytest
 
-from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -22,9 +21,10 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.space import MAX_CANDIDATES, explain_empty, legal_layouts
 from autotuner.search.splits import SpaceTooLarge
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space

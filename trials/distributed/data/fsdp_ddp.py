@@ -13,9 +13,9 @@ from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.domain.jobs.stages import ONE_STAGE_SCHEDULES
-from autotuner.domain.layouts.choice import GradientClip, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES
+from autotuner.core.layouts.choice import GradientClip, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.units import MIB
 from trials.distributed.data.fsdp_collectives import communicate_by
 from trials.distributed.expert import experts_of

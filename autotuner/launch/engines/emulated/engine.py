@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 from filelock import FileLock
 
-from autotuner.domain import check
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.wire import dumps
+from autotuner.core import check
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.wire import dumps
 from autotuner.errors import InvalidInput
 from autotuner.launch.engines.engine import JobOrder, JobStatus
 from autotuner.launch.free_port import free_port

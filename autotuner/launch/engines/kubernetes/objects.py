@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from autotuner.domain import wire
+from autotuner.core import wire
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
 from autotuner.launch.engines.kubernetes.documents import checked, merged
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from autotuner.domain import check
+from autotuner.core import check
 from autotuner.errors import InvalidInput
 
 __all__ = ["KubernetesSettings"]

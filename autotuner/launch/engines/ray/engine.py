@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from autotuner.domain import wire
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJobPhase
+from autotuner.core import wire
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.ray.job_log import JobLog
 from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState, RayJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotuner.domain import check
+from autotuner.core import check
 from autotuner.errors import InvalidInput
 
 __all__ = ["RaySettings"]

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.engine_job import EngineJobPhase
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.engine_job import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.slurm.commands import Command, CommandFailed, SlurmCommands
 from autotuner.launch.engines.slurm.folder import JobFolder

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotuner.domain.runs.node_task import NodeTask
-from autotuner.domain.wire import dumps
+from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.wire import dumps
 from autotuner.launch.engines.engine import EngineUnavailable
 from autotuner.launch.engines.output import PREFIX
 

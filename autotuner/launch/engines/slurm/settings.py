@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotuner.domain import check
+from autotuner.core import check
 from autotuner.errors import InvalidInput
 
 __all__ = ["SlurmSettings"]

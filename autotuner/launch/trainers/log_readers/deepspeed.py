@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.trainers.log_readers.figures import COUNT, NUMBER, Intervals, labelled, num_bytes, number, plain
 from autotuner.launch.trainers.reported import ReportedStep
 from autotuner.units import GIB

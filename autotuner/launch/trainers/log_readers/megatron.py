@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.trainers.log_readers.figures import COUNT, Intervals, labelled, num_bytes, number, plain
 from autotuner.launch.trainers.reported import Reported, ReportedMemory, ReportedStep
 from autotuner.units import MIB

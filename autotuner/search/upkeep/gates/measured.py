@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
-from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.domain.runs.sweep import Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.upkeep.environment import environment_changes
-from autotuner.domain.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.challenge import Challenge, ChallengeFindings
+from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.core.runs.sweep import Sweep, SweepRequest, SweepState
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.upkeep.environment import environment_changes
+from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.search.comparing.compare import compare
 from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.words import changes_in_words, reached

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import reasons
+from autotuner.core.runs.dry_run import DryRun
+from autotuner.core.runs.prediction import Prediction
+from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.uncertainty import fit_probability, interval_error
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import reasons
-from autotuner.domain.runs.dry_run import DryRun
-from autotuner.domain.runs.prediction import Prediction
-from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.search.sampler.time_prior import time_prior
 from autotuner.search.text.sentences import change_in_words, expected_mfu, likely, percent
 from autotuner.search.upkeep.gates.reports.report import GateReport

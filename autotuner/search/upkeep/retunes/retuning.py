@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.access.caller import NOBODY_ASKED, Caller
-from autotuner.domain.access.quota import Quota
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.jobs.cluster import LOCAL, Cluster
-from autotuner.domain.jobs.profile import profiled
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import require_legal
-from autotuner.domain.runs.job_key import job_key
-from autotuner.domain.runs.sweep import SweepRequest
-from autotuner.domain.upkeep.retune import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
+from autotuner.core.access.caller import NOBODY_ASKED, Caller
+from autotuner.core.access.quota import Quota
+from autotuner.core.access.scope import Scope
+from autotuner.core.jobs.cluster import LOCAL, Cluster
+from autotuner.core.jobs.profile import profiled
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.runs.job_key import job_key
+from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.upkeep.retune import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
 from autotuner.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from autotuner.ports import Clock, Page, Store
 from autotuner.search.expressible import trial_rules

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
-from autotuner.domain.runs.sweep import Sweep
-from autotuner.domain.upkeep.environment import EnvironmentChange, environment_changes
-from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
+from autotuner.core.runs.sweep import Sweep
+from autotuner.core.upkeep.environment import EnvironmentChange, environment_changes
+from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
 from autotuner.errors import NotFound, QuotaExceeded, StoreUnavailable
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.findings import findings

@@ -10,14 +10,14 @@ from api.dashboard.new_sweep.body import body_of
 from api.dashboard.new_sweep.checked import read
 from api.dashboard.new_sweep.given import Given
 from autotuner.catalog.link_lines import read_links
-from autotuner.domain.jobs.cluster import SIMULATED
-from autotuner.domain.jobs.fault_trace import FaultTrace
-from autotuner.domain.layouts.choice import Precision, Recompute
-from autotuner.domain.runs.loss_gate import LossGate
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.jobs.cluster import SIMULATED
+from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.layouts.choice import Precision, Recompute
+from autotuner.core.runs.loss_gate import LossGate
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial_spec import TrialSettings
 from autotuner.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on

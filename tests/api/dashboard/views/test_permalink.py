@@ -6,7 +6,7 @@ import pytest
 
 from api.dashboard.views.permalink import DEFAULT, Permalink
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.layouts.words import layout_of
+from autotuner.core.layouts.words import layout_of
 from autotuner.errors import InvalidInput, NotFound
 from tests.api.service import StoreDriver, app_on
 from tests.builders import sweep_request, tiny_model

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.catalog.huggingface import MODEL_TYPES, from_config
-from autotuner.domain.jobs.model import TransformerSpec
+from autotuner.core.jobs.model import TransformerSpec
 from autotuner.errors import InvalidInput
 from tests.unit.catalog.huggingface.published import Published, config, published
 

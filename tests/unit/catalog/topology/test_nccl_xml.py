@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.catalog.topology.nccl_xml import read_nccl_xml
-from autotuner.domain.jobs.wiring import Wiring
+from autotuner.core.jobs.wiring import Wiring
 from autotuner.errors import InvalidInput
 from tests.unit.catalog.topology.published import IBM_H100, NERSC_A100
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.catalog.topology.nvidia_smi import read_nvidia_smi
-from autotuner.domain.jobs.wiring import PathKind, Wiring
+from autotuner.core.jobs.wiring import PathKind, Wiring
 from autotuner.errors import InvalidInput
 from tests.unit.catalog.topology.published import A100_PAIRS, DGX_A100, DGX_H100
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.footprint import Footprint
-from autotuner.domain.runs.measurement import Measurement
+from autotuner.core.runs.footprint import Footprint
+from autotuner.core.runs.measurement import Measurement
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, measurement

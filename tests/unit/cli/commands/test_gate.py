@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from tests.unit.cli.command_line import CommandLine
 
 TODAY = "fsdp8 mb1 recompute-selective"

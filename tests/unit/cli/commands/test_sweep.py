@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.wire import to_dict
+from autotuner.core.wire import to_dict
 from tests.builders import tiny_model
 from tests.unit.cli.command_line import JOB, CommandLine
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link import Link
+from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication import collectives
 from autotuner.costmodel.communication.group import MULTICAST_S, OWN_SHARD_COST, Group
 from autotuner.costmodel.communication.process_groups import group_of, replicate_group
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster
 
 NVLINK = 400e9

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.crossings import Spread
+from autotuner.core.jobs.network import Network, Tier
 from autotuner.costmodel.communication.contention import fair_slowdowns
 from autotuner.costmodel.communication.group import LinkTime
 from autotuner.costmodel.communication.process_groups import group_of
-from autotuner.domain.jobs.crossings import Spread
-from autotuner.domain.jobs.network import Network, Tier
 from autotuner.flows.filling import fair_rates
 from autotuner.flows.streams import Floats, Streams
 from autotuner.flows.traffic import AxisTraffic

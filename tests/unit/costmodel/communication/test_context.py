@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotuner.core.layouts.choice import ContextExchange
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.communication.collectives import all_gather_s, all_to_all_s, reduce_scatter_s, send_s
 from autotuner.costmodel.communication.context import ExchangeTimes, exchange_times
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import context_group
-from autotuner.domain.layouts.choice import ContextExchange
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, tiny_job
 from tests.unit.costmodel.memory_jobs import on_stack
 from tests.unit.costmodel.works import columns, first

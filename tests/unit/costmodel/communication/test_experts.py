@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.communication.experts import dispatch_s, exposed_dispatch_s
 from autotuner.costmodel.communication.tensor import layer_tensor_s
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.test_routing import apart
 from tests.unit.costmodel.works import columns, first, with_stack

@@ -7,6 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.network import Network, Tier
+from autotuner.core.layouts.choice import RankOrder, RankPlacement, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_reduce_s
 from autotuner.costmodel.communication.group import Group
@@ -17,11 +22,6 @@ from autotuner.costmodel.communication.process_groups import (
     replicate_group,
     shard_group,
 )
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.network import Network, Tier
-from autotuner.domain.layouts.choice import RankOrder, RankPlacement, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, cpu_cluster, h100_cluster
 
 THIN = Network(

@@ -8,6 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.process_groups import (
     context_group,
@@ -18,9 +21,6 @@ from autotuner.costmodel.communication.process_groups import (
     shard_group,
     tensor_group,
 )
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, h100_cluster
 
 

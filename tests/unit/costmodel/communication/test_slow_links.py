@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link import MeasuredCollective
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.layouts.choice import RankOrder, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, all_to_all_s
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group, tensor_group
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link import MeasuredCollective
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.layouts.choice import RankOrder, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster
 
 FOUR = h100_cluster(num_nodes=4, accelerators_per_node=1)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.wiring import Wiring
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import Integers
 from autotuner.costmodel.communication.process_groups import group_of
 from autotuner.costmodel.communication.wired_node import PCIE_EFFICIENCY, WiredNode, wired_node
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.wiring import Wiring
-from autotuner.domain.layouts.layout import Layout
 from autotuner.search.explain.routes import routes
 from tests.builders import big_job, h100_cluster
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, UnfusedAttention
+from autotuner.core.layouts.choice import AttentionKernel
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.gemm import gemm_s
-from autotuner.domain.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, UnfusedAttention
-from autotuner.domain.layouts.choice import AttentionKernel
 
 PRODUCTS = GemmLaw(
     peak_flop_per_s=1e12,

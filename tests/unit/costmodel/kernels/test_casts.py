@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Fp8Recipe, Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.kernels.casts import CastTimes, cast_kernels, casts_s, weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Fp8Recipe, Precision
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.works import columns, first, sparse_job, with_stack
 

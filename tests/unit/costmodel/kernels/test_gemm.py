@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.kernel_law import GemmLaw
 from autotuner.costmodel.kernels.gemm import gemm_s
-from autotuner.domain.jobs.kernel_law import GemmLaw
 
 
 def law(**changes: Any) -> GemmLaw:

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.kernels.launch_overhead import (
     COMPILED_KERNELS_PER_LAYER,
     KERNELS_PER_EXPERT,
@@ -15,10 +19,6 @@ from autotuner.costmodel.kernels.launch_overhead import (
     LAUNCHES_PER_COLLECTIVE,
     LAUNCHES_PER_DISPATCH_WAIT,
 )
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, h100_cluster, tiny_job, tiny_model
 from tests.unit.costmodel.works import TENSOR, first, layer, with_stack
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import LinearAttention, MixtureOfExperts, TransformerSpec
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.kernels.products import Product, layer_products, router_product
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import LinearAttention, MixtureOfExperts, TransformerSpec
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.test_routing import apart
 from tests.unit.costmodel.works import columns, with_stack

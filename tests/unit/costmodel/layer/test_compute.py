@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import accelerators, load_cluster
+from autotuner.core.jobs.model import LinearAttention
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.communication.tensor import ASYNC_SHARE
 from autotuner.costmodel.layer.compute import input_work, output_work
 from autotuner.costmodel.micro_batch import tokens_per_pass
-from autotuner.domain.jobs.model import LinearAttention
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, Recompute
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, h100, h100_cluster, llama_70b
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, sparse_job, with_stack
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, Recompute
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, h100_cluster, tiny_job
 
 MODELS = ("llama-3-70b", "mixtral-8x7b", "deepseek-v3", "gpt2")

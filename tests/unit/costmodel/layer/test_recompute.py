@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.layouts.choice import Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.layer.recompute import product_share
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.layouts.choice import Precision
-from autotuner.domain.layouts.layout import Layout
 from tests.unit.costmodel.works import columns, with_stack
 
 

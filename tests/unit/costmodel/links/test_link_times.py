@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule, RankOrder
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one, predict_totals
 from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.costmodel.table import columns_of
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import P2PTransport, PipelineSchedule, RankOrder
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import reasons
 from tests.builders import h100_cluster, llama_70b
 
 PIPELINE = Layout(tensor_parallel_degree=8, pipeline_parallel_degree=4, sequence_parallel=True)

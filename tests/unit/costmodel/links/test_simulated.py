@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotuner.core.layouts.choice import PipelineSchedule
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.simulated import simulated_numbers, simulated_s
 from autotuner.costmodel.links.stage_passes import StagePasses
-from autotuner.domain.layouts.choice import PipelineSchedule
 from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.units import GIB
 from tests.builders import h100_cluster
 from tests.unit.costmodel.memory_jobs import (

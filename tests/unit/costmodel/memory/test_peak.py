@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, OptimizerKernel, PipelineSchedule, Precision, Recompute
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, OptimizerKernel, PipelineSchedule, Precision, Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.units import GIB
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.unit.costmodel.memory_jobs import (

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import GradientSync, PayloadPrecision, Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import Memory
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import GradientSync, PayloadPrecision, Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import Memory
 from tests.builders import h100_cluster, llama_70b
 
 REPLICAS = Layout(data_parallel_replicate_degree=8)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Fp8Recipe, Precision
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.memory.activations import LayerBytes
 from autotuner.costmodel.memory.peak import memory
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Fp8Recipe, Precision
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.works import columns, first, sparse_job, with_stack
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.memory.sharding import Sharding
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.memory_jobs import eight_gpus, of, on_stack, total
 from tests.unit.costmodel.works import columns

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 from autotuner.pipeline_schedules.simulate import PassTimes
 from bench.schedule_gap import Case, draw, predicted_s, simulated_s
 

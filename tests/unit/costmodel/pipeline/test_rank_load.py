@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.rank_load import critical_ranks, fullest_ranks, num_micro_batches
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster, tiny_model
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV, ADAPTIVE = PipelineSchedule

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.jobs.stages import stage_layers, stages_of_rank
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.stage_layers import held_layers, layers_not_recomputed, model_layers_not_recomputed
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import MixtureOfExperts
-from autotuner.domain.jobs.stages import stage_layers, stages_of_rank
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import tiny_job, tiny_model
 
 INTERLEAVED, ZBV, DUALPIPEV = PipelineSchedule.INTERLEAVED_1F1B, PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV

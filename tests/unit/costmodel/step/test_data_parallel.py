@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import GradientClip, GradientSync, PipelineSchedule, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.step.data_parallel import early_share
 from autotuner.costmodel.step.rank_step import RankStep
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import GradientClip, GradientSync, PipelineSchedule, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import h100_cluster, llama_70b
 from tests.unit.costmodel.works import with_stack
 

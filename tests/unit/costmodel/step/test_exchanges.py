@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.layouts.choice import ContextExchange, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.exchanges import exchanges
-from autotuner.domain.layouts.choice import ContextExchange, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job
 
 LAYOUT = Layout(

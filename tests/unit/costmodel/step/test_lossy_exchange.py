@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.payload import payload_bytes, sent_bytes
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import GradientSync, PayloadPrecision, RankOrder, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
 from autotuner.costmodel.communication.process_groups import exchange_group
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.step.exchanges import exchanges
 from autotuner.costmodel.step.lossy_exchange import exchange_wire_s, lossy_exchange_s
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.payload import payload_bytes, sent_bytes
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import GradientSync, PayloadPrecision, RankOrder, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import cpu_layout, h100_cluster, llama_70b, tiny_job
 
 LOSSY = tuple(one for one in GradientSync if one != GradientSync.FULL)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.network import Network, Tier
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.met_traffic import MetTraffic, PassTraffic
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.network import Network, Tier
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job, h100_cluster
 
 CLOS = Network(name="clos", tiers=(Tier(name="leaf", nodes_per_switch=4),))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.layouts.choice import GradientClip, GradientSync, ShardLevel
 from autotuner.costmodel.step.overlapped_share import overlapped_share
-from autotuner.domain.layouts.choice import GradientClip, GradientSync, ShardLevel
 from tests.builders import cpu_layout, tiny_job
 
 SMALL: dict[str, Any] = {"data_parallel_replicate_degree": 2, "gradient_bucket_bytes": 2**14}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.layouts.choice import PipelineSchedule, Recompute
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.step.pass_shares import PassShares, pass_shares
-from autotuner.domain.layouts.choice import PipelineSchedule, Recompute
-from autotuner.domain.layouts.layout import Layout
 from tests.builders import big_job
 
 PIPELINE = Layout(tensor_parallel_degree=8, pipeline_parallel_degree=8, sequence_parallel=True)

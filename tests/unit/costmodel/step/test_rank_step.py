@@ -7,15 +7,15 @@ from itertools import product
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import rank_memories
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep
 from autotuner.costmodel.table import columns_of
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
 from tests.builders import big_job
 
 SHARED = ("data_parallel_replicate_degree", "data_parallel_shard_degree", "shard_level", "reshard_after_forward")

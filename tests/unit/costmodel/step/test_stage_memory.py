@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_model
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.step.stage_memory import stage_memory
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.layout import Layout
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job
 

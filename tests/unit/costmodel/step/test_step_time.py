@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import numpy as np
 
+from autotuner.core.runs.prediction import StepTime
 from autotuner.costmodel.step.step_time import StepTimeColumns
-from autotuner.domain.runs.prediction import StepTime
 
 
 def test_columns_have_the_parts_of_one_step_in_the_same_order() -> None:

@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.registry import export, read, recognised

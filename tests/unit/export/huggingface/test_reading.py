@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.layouts.words import layout_of
+from autotuner.core.layouts.words import layout_of
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import read
 from autotuner.export.target import Imported

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from autotuner.catalog.load import load_stack
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.model import LatentAttention, MixtureOfExperts
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -23,7 +23,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.layout import Layout
 from autotuner.export.megatron.common import layout_settings
 from autotuner.export.megatron.overrides import CORE_FIELDS
 from autotuner.export.megatron.reading import Settings

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.load import load_stack
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.layouts.choice import (
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.jobs.stages import stage_sizes
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     Fp8Recipe,
     PipelineSchedule,
@@ -21,7 +21,7 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.registry import export, read, recognised

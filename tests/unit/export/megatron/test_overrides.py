@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.load import load_stack
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.layouts.choice import Fp8Recipe, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import stage_sizes
+from autotuner.core.layouts.choice import Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.megatron.overrides import MEGATRON_BRIDGE, NEMO
 from autotuner.export.registry import export, read, recognised

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.export.registry import read
 
 LLAMA3_8B = """

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.catalog.load import load_model
-from autotuner.domain.layouts.choice import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.target import NoteKind

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.profile import profiled
-from autotuner.domain.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.wire import to_dict
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.profile import profiled
+from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.wire import to_dict
 from autotuner.errors import StoreUnavailable
 from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.wire import to_dict
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.wire import to_dict
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.fake import plain_measurement

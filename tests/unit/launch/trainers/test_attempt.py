@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotuner.domain.runs.flop import model_flop
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.trainer import ExportFormat, Trainer
-from autotuner.domain.runs.trial import Outcome, Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSettings
+from autotuner.core.runs.flop import model_flop
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.trainer import ExportFormat, Trainer
+from autotuner.core.runs.trial import Outcome, Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSettings
 from autotuner.export.target import Export
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.reports import TrialFiles

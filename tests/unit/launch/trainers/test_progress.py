@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.measurement import StepReport
-from autotuner.domain.runs.measuring import Peak
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.runs.measurement import StepReport
+from autotuner.core.runs.measuring import Peak
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.launch.trainers.progress import Progress
 from autotuner.launch.trainers.reported import ReportedMemory, ReportedStep
 from tests.trials.launching import ENDLESS, SHORT, spec

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.domain.runs.trainer import ExportFormat
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.trainers.reported import Reported, ReportedStep

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.rules.legality import reasons
 from autotuner.search.advice.current import current_beside
 from autotuner.search.ranking import PredictedLayout
 from tests.builders import big_job

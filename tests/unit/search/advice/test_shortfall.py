@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.search_space import SearchSpace
 from autotuner.search.advice.shortfall import Shortfall, shortfall
 from autotuner.search.ranking import best_predicted
 from tests.builders import h100_cluster, llama_70b, tiny_job, tiny_space

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import PipelineSchedule
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.rules.legality import reasons
 from autotuner.search.advice.unsearched import Unsearched, unsearched
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from tests.builders import big_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup, SequentialTest
+from autotuner.core.runs.comparison import Comparison, Decision, RunGroup, SequentialTest
 from autotuner.errors import InvalidInput
 from autotuner.search.comparing.compare import compare
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.rules.legality import reasons
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.rules.legality import reasons
 from autotuner.search.explain.arranging import arranged, nearest_legal, with_choice
 from tests.builders import h100_cluster, llama_70b
 

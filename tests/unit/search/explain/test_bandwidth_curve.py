@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import GradientSync, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.by_bandwidth import at_bandwidth
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import GradientSync, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve, bandwidth_curve
 from tests.builders import big_job, h100, h100_cluster, llama_70b
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.calibration import BF16_ON_CORES
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.recompute_policy import RecomputePolicy
-from autotuner.domain.jobs.stack import Stack
-from autotuner.domain.layouts.choice import ContextExchange, P2PTransport, PipelineSchedule, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.prediction import Memory, StepTime
+from autotuner.core.jobs.calibration import BF16_ON_CORES
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.recompute_policy import RecomputePolicy
+from autotuner.core.jobs.stack import Stack
+from autotuner.core.layouts.choice import ContextExchange, P2PTransport, PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.prediction import Memory, StepTime
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from tests.builders import big_job
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.catalog.load import load_model
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, ShardLevel
-from autotuner.domain.layouts.layout import OPTIONS, Layout
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.rules.legality import reasons
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule, Precision, ShardLevel
+from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.rules.legality import reasons
 from autotuner.search.explain.arranging import arranged
 from autotuner.search.explain.choosable import Choosable, choices_of
 from tests.builders import h100_cluster, llama_70b

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.layouts.choice import RankOrder, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.layouts.choice import RankOrder, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.search.explain.crossed_links import crossed_links
 from autotuner.search.explain.explanation import explain
 from tests.builders import big_job

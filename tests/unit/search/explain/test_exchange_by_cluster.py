@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, GradientSync, Precision
-from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, GradientSync, Precision
+from autotuner.core.layouts.search_space import SearchSpace
 from autotuner.search.ranking import best_predicted
 from tests.builders import cpu_cluster, tiny_model
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import reasons
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.explanation import explain
 from autotuner.search.space import legal_layouts

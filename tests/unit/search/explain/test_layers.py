@@ -7,17 +7,17 @@ from functools import cache
 
 import pytest
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.network import Network, Tier
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import CollectiveHierarchy, Recompute
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, OPTIONS
-from autotuner.domain.layouts.option import CommunicationLayer
-from autotuner.domain.rules.legality import reasons
-from autotuner.domain.runs.objective import Objective
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.network import Network, Tier
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import CollectiveHierarchy, Recompute
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS
+from autotuner.core.layouts.option import CommunicationLayer
+from autotuner.core.rules.legality import reasons
+from autotuner.core.runs.objective import Objective
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.layers import LayerReport, layer_report, measured_layers, options_of_layer
 from tests.builders import big_job, cpu_cluster, cpu_layout, tiny_job, tiny_model

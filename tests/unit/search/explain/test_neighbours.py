@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.layouts.choice import (
+from autotuner.core.layouts.choice import (
     AttentionKernel,
     ContextExchange,
     GradientClip,
@@ -13,8 +13,8 @@ from autotuner.domain.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import IDLE_RULES, reasons
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import IDLE_RULES, reasons
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.text.sentences import change_in_words
 from tests.builders import big_job, cpu_layout, tiny_job

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.layouts.choice import AttentionKernel, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.layouts.choice import AttentionKernel, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from autotuner.search.explain.pairwise import Insight, MeasuredLayouts, insights
 
 BASE = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, data_parallel_replicate_degree=8)

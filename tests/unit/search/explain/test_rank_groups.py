@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.layouts.choice import RankOrder, ShardLevel
-from autotuner.domain.layouts.layout import Layout
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.layouts.choice import RankOrder, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.rank_groups import rank_groups
 from tests.builders import big_job

@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 
 import pytest
 
+from autotuner.core.layouts.choice import ContextExchange, PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import Breakdown, PhaseTimes
+from autotuner.core.runs.prediction import StepTime
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.layouts.choice import ContextExchange, PipelineSchedule, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import Breakdown, PhaseTimes
-from autotuner.domain.runs.prediction import StepTime
 from autotuner.search.explain.step_parts import StepPart, StepParts, measured_fields, step_parts
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, breakdown, cpu_layout, tiny_job

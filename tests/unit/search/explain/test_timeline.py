@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.timeline import BlockKind, RankTimeline, StepTimeline
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.timeline import BlockKind, RankTimeline, StepTimeline
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 from tests.builders import big_job
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.words import layout_of
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.words import layout_of
 from autotuner.search.explain.what_if import what_if
 from tests.builders import h100_cluster, llama_70b
 

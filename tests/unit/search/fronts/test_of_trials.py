@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
 from autotuner.search.fronts.of_trials import adds_to_front, on_front, valued
 from tests.unit.search.results.test_front import FAST, FRUGAL, MIDDLE, WORSE
 from tests.unit.search.results.trials import BASE, ran

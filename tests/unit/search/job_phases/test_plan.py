@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision, Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision, Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import reasons
 from autotuner.errors import InvalidInput
 from autotuner.search.job_phases.plan import PhasesPlan, PhasesQuestion, plan_phases
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.prediction import StepTime
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import PARTS
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.prediction import StepTime
 from autotuner.search.learning.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.sampler.kinship import TIME_REACH, kinship
 from tests.builders import big_job

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import PhaseTimes
+from autotuner.core.runs.past_trial import PastTrial
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import PhaseTimes
-from autotuner.domain.runs.past_trial import PastTrial
 from autotuner.search.learning.learnt import Learnt
 from tests.builders import big_job
 

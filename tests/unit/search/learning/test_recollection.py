@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.jobs.job import Job
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.runs.trial import Trial
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest
-from autotuner.domain.runs.trial import Trial
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import HistoryStore, Store
 from autotuner.search.learning.recollection import Recollection, informed

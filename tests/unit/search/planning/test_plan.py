@@ -8,8 +8,8 @@ import pytest
 
 from autotuner.aside.asides import Inline
 from autotuner.catalog.load import load_cluster
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.layouts.search_space import SearchSpace
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.search_space import SearchSpace
 from autotuner.errors import InvalidInput
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import Plan, plan

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.aside.asides import Inline
-from autotuner.domain import wire
+from autotuner.core import wire
 from autotuner.errors import Busy
 from autotuner.search.planning.plan import Plan
 from autotuner.search.planning.plan_run import PlanRun

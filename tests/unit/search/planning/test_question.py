@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain import wire
-from autotuner.domain.layouts.choice import Recompute
+from autotuner.core import wire
+from autotuner.core.layouts.choice import Recompute
 from autotuner.search.planning.question import plan_id_of, read_question
 from tests.unit.search.planning.requests import request_of
 

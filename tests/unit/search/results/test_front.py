@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.footprint import Footprint, Power
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective, Weight
-from autotuner.domain.runs.trial import Trial
+from autotuner.core.runs.footprint import Footprint, Power
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.runs.trial import Trial
 from autotuner.search.results.front import SweepFront, sweep_front
 from tests.builders import big_job, sweep_request
 from tests.unit.search.results.trials import BASE, died, ran

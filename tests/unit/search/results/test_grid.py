@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.layouts.choice import Recompute, ShardLevel
+from autotuner.core.layouts.choice import Recompute, ShardLevel
 from autotuner.errors import InvalidInput
 from autotuner.search.results.grid import grid, two_that_matter
 from tests.builders import big_job, sweep_request

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.calibration import Calibration
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.search.results.side_by_side import Contender, side_by_side
 from autotuner.search.standings import Standing
 from tests.builders import big_job, breakdown, cpu_layout, failure, measurement, prediction, tiny_job

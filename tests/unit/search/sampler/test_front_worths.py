@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.runs.metric import Metric
 from autotuner.costmodel.footprint import predicted_footprints
 from autotuner.costmodel.predict import predict
-from autotuner.domain.runs.metric import Metric
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.fronts.expected_gain import log_expected_volume_gain
 from autotuner.search.sampler.front_worths import FrontWorths, log_expected_entry

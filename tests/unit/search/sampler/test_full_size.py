@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import AttentionKernel, ShardLevel
+from autotuner.core.layouts.layout import Layout
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import AttentionKernel, ShardLevel
-from autotuner.domain.layouts.layout import Layout
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, full_size
 from autotuner.search.sampler.stand_ins import StandIn
 from tests.builders import h100_cluster, llama_70b

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.link import Link
+from autotuner.core.jobs.workload import Workload
 from autotuner.costmodel.uncertainty import PARTS
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.link import Link
-from autotuner.domain.jobs.workload import Workload
 from autotuner.search.sampler.kinship import MEMORY_REACH, TIME_REACH, Reach, is_same_hardware, kinship
 from autotuner.search.sampler.memory_prior import MEMORY_FACTORS
 from autotuner.search.sampler.time_prior import COMMON, TIME_FACTORS

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotuner.core.layouts.choice import ContextExchange, Recompute
+from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.layouts.choice import ContextExchange, Recompute
-from autotuner.domain.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.search.sampler.layout_kernel import similarity
 from tests.unit.search.tables import LAYOUTS
 

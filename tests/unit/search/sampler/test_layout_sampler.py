@@ -10,9 +10,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotuner.domain.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
-from autotuner.domain.wire import from_dict
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.core.wire import from_dict
 from autotuner.errors import InvalidInput
 from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
 from tests.unit.search.tables import JOB, LAYOUTS, predictions, sampler

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.jobs.calibration import Calibration
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.calibration import Calibration
 from autotuner.search.sampler.stand_ins import StandIns
 from tests.builders import h100
 from tests.unit.search.sampler.test_full_size import LARGE_LAYOUT, SMALL, SMALL_LAYOUT, STAND_IN, TARGET

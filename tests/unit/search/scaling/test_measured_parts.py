@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.layouts.choice import ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.scaled import ScaledTrial
 from autotuner.search.scaling.smaller import scaled
 from tests.builders import big_job, h100_cluster
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.jobs.blocks import MixtureOfExperts
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.stages import stage_sizes
-from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import Reason, reasons
-from autotuner.domain.runs.scaled import ScaledTrial
+from autotuner.core.jobs.blocks import MixtureOfExperts
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.stages import stage_sizes
+from autotuner.core.layouts.choice import PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import Reason, reasons
+from autotuner.core.runs.scaled import ScaledTrial
 from autotuner.search.scaling.smaller import fewer_layers, scaled
 from tests.builders import big_job, h100_cluster, llama_70b
 

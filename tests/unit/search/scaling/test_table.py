@@ -7,11 +7,11 @@ from functools import cache
 
 import numpy as np
 
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.rules.legality import RULES, TRIAL_RULES, reasons
 from autotuner.search.scaling.table import SmallTrials, small_trials
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, cpu_cluster, h100, h100_cluster, tiny_job, tiny_model, tiny_space

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from autotuner.domain.runs.optimizer import OptimizerName
-from autotuner.domain.runs.trial import TrialState
-from autotuner.domain.studies.space import LEARNING_RATES, OptimizerSpace
-from autotuner.domain.studies.trial import OptimizerTrial
+from autotuner.core.runs.optimizer import OptimizerName
+from autotuner.core.runs.trial import TrialState
+from autotuner.core.studies.space import LEARNING_RATES, OptimizerSpace
+from autotuner.core.studies.trial import OptimizerTrial
 from autotuner.search.studies.proposing import propose
 from autotuner.search.studies.starts import starts_of
 from tests.studies import reached_trial, study_request, study_trial

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.domain.runs.optimizer import OptimizerName
-from autotuner.domain.studies.space import OptimizerSpace
+from autotuner.core.runs.optimizer import OptimizerName
+from autotuner.core.studies.space import OptimizerSpace
 from autotuner.errors import InvalidInput
 from autotuner.search.studies.starts import Scale, starts_of
 from tests.builders import cpu_layout

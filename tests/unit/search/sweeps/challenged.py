@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotuner.domain.layouts.choice import Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.challenge import Challenge
-from autotuner.domain.runs.comparison import RunGroup, SequentialTest
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.layouts.choice import Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.challenge import Challenge
+from autotuner.core.runs.comparison import RunGroup, SequentialTest
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan

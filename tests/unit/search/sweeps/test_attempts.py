@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Stopped, Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import Budget, Sweep, SweepRequest, SweepState
+from autotuner.core.runs.trial import Stopped, Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.sweeps.attempts import given_up, unless_lost_again

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Stopped, TrialState
-from autotuner.domain.runs.trial_failure import TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.core.runs.trial import Stopped, TrialState
+from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store, TrialWatcher
 from autotuner.search.sweeps.findings import findings

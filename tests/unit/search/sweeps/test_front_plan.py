@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState as OptunaState
 
+from autotuner.core.layouts.choice import GradientSync, Recompute
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.costmodel.footprint import footprint_of
-from autotuner.domain.layouts.choice import GradientSync, Recompute
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.runs.trial import TrialState
+from autotuner.core.runs.trial import TrialState
 from autotuner.errors import NotFound
 from autotuner.ports import Store
 from autotuner.search.sweeps.history import all_trials

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import GradientClip, GradientSync, Precision
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.engine_job import EngineJob
-from autotuner.domain.runs.link_event import LinkEvent
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.domain.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.domain.runs.trial import Stopped
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import GradientClip, GradientSync, Precision
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.runs.trial import Stopped
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.sweeps.loss_gating import gate_settings, run_gate
 from tests.builders import cpu_layout, failure, tiny_model

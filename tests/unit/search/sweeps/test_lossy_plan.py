@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.domain.runs.sweep import Budget, SweepRequest
-from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.core.layouts.choice import GradientSync
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.runs.sweep import Budget, SweepRequest
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.search.expressible import trial_space
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan

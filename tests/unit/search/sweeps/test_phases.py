@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision, Recompute
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.challenge import Challenge
-from autotuner.domain.runs.comparison import Decision
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision, Recompute
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.challenge import Challenge
+from autotuner.core.runs.comparison import Decision
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.errors import InvalidInput
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules

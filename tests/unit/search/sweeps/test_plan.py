@@ -7,17 +7,17 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.domain.jobs.defaults import default_space, default_trial_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.domain.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.past_trial import PastTrial
-from autotuner.domain.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
+from autotuner.core.jobs.defaults import default_space, default_trial_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
 from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
 from autotuner.search.sweeps.plan import SweepPlan
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space

@@ -9,18 +9,18 @@ from dataclasses import fields, replace
 import pytest
 
 from autotuner.clock import SystemClock
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.metric import Metric
+from autotuner.core.runs.objective import Objective
+from autotuner.core.runs.prediction import StepTime
+from autotuner.core.runs.sweep import Budget, Sweep, SweepRequest, SweepState
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.metric import Metric
-from autotuner.domain.runs.objective import Objective
-from autotuner.domain.runs.prediction import StepTime
-from autotuner.domain.runs.sweep import Budget, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
 from autotuner.errors import InvalidInput
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store

@@ -11,18 +11,18 @@ import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.defaults import default_space
-from autotuner.domain.jobs.job import Job
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.layouts.choice import Precision, Recompute
-from autotuner.domain.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.domain.runs.loss_gate import GateOutcome
-from autotuner.domain.runs.measurement import FinishedRun, Measurement
-from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trial import Stopped, Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.defaults import default_space
+from autotuner.core.jobs.job import Job
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.layouts.choice import Precision, Recompute
+from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.runs.loss_gate import GateOutcome
+from autotuner.core.runs.measurement import FinishedRun, Measurement
+from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.core.runs.trial import Stopped, Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Launcher, Store, TrialWatcher

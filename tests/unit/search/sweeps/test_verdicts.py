@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotuner.core.layouts.choice import GradientSync
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.loss_gate import GateOutcome, GateResult
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.domain.layouts.choice import GradientSync
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.loss_gate import GateOutcome, GateResult
-from autotuner.domain.runs.trial import Trial, TrialState
 from autotuner.search.sweeps.verdicts import rejected_rows, verdict_of
 from tests.builders import cpu_layout, measurement, prediction
 

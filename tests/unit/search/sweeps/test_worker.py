@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.runs.held_lease import HeldLease
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.domain.runs.trainer import Trainer
-from autotuner.domain.runs.trial import Outcome, Stopped, Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
+from autotuner.core.runs.trainer import Trainer
+from autotuner.core.runs.trial import Outcome, Stopped, Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.runs.trial_spec import TrialSpec
 from autotuner.errors import StoreUnavailable
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher

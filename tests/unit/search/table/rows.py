@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.layouts.words import layout_of
-from autotuner.domain.runs.trial import Trial, TrialState
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.layouts.words import layout_of
+from autotuner.core.runs.trial import Trial, TrialState
 from autotuner.search.table.row import TableRow, ranked_rows
 from tests.builders import measurement, prediction, sweep_request
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
-from autotuner.domain.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.domain.runs.sweep import StopReason, Sweep, SweepState
-from autotuner.domain.upkeep.retune import Retune, RetuneRequest
+from autotuner.core.runs.challenge import Challenge, ChallengeFindings
+from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.core.runs.sweep import StopReason, Sweep, SweepState
+from autotuner.core.upkeep.retune import Retune, RetuneRequest
 from tests.builders import cpu_layout, sweep_request
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.domain.runs.comparison import RunGroup
-from autotuner.domain.upkeep.mfu_gate import MfuGate
+from autotuner.core.runs.comparison import RunGroup
+from autotuner.core.upkeep.mfu_gate import MfuGate
 from autotuner.search.upkeep.gates.measured import is_passed
 from autotuner.search.upkeep.gates.reports.report import GateReport
 from autotuner.units import format_rate

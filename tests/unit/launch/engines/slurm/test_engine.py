@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.domain.runs.engine_job import EngineJobPhase
-from autotuner.domain.runs.node_task import NodeTask
-from autotuner.domain.wire import loads
+from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.wire import loads
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.slurm.commands import CommandFailed
 from tests.unit.launch.engines.slurm.scripted import NAME, ScriptedSlurm, engine, order

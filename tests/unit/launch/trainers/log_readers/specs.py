@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.domain.jobs.workload import Workload
-from autotuner.domain.runs.trial_spec import TrialSpec
+from autotuner.core.jobs.workload import Workload
+from autotuner.core.runs.trial_spec import TrialSpec
 from tests.builders import cpu_layout, tiny_model
 
 __all__ = ["spec"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autotuner.domain.wire import from_dict, to_dict
+from autotuner.core.wire import from_dict, to_dict
 from autotuner.launch.trainers.log_readers.registry import READERS
 from autotuner.launch.trainers.reported import ReportedMemory, ReportedStep
 from tests.unit.launch.trainers.log_readers.specs import spec

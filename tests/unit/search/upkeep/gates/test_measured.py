@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.layouts.search_space import SearchSpace
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.comparison import Decision
-from autotuner.domain.runs.sweep import SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.runs.trial_failure import FailureKind
-from autotuner.domain.upkeep.mfu_gate import MfuGate, MfuGateOutcome, MfuGateResult
+from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.comparison import Decision
+from autotuner.core.runs.sweep import SweepState
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.upkeep.mfu_gate import MfuGate, MfuGateOutcome, MfuGateResult
 from autotuner.search.space import legal_layouts
 from autotuner.search.upkeep.gates.measured import gate_result, gate_sweep, is_passed, new_baseline, reused_result
 from tests.builders import failure, prediction

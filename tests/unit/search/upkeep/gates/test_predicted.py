@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.domain.layouts.choice import PipelineSchedule, Recompute, ShardLevel
-from autotuner.domain.layouts.layout import Layout
-from autotuner.domain.runs.dry_run import DryRun, HeldBytes, OperationCounts, RankDryRun
-from autotuner.domain.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.layouts.choice import PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.runs.dry_run import DryRun, HeldBytes, OperationCounts, RankDryRun
+from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
 from autotuner.search.upkeep.gates.predicted import PredictedGate, predicted_change, predicted_gate
 from tests.builders import big_job
 

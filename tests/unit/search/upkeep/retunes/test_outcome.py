@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.challenge import Challenge, ChallengeFindings
-from autotuner.domain.runs.comparison import Decision, SequentialTest
-from autotuner.domain.runs.measuring import LINKS
-from autotuner.domain.runs.sweep import Sweep, SweepState
-from autotuner.domain.runs.trial import Trial, TrialState
-from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.retune import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.runs.challenge import Challenge, ChallengeFindings
+from autotuner.core.runs.comparison import Decision, SequentialTest
+from autotuner.core.runs.measuring import LINKS
+from autotuner.core.runs.sweep import Sweep, SweepState
+from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.upkeep.environment import EnvironmentChange
+from autotuner.core.upkeep.retune import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
 from autotuner.search.upkeep.retunes.outcome import outcome_of
 from autotuner.search.upkeep.retunes.told import told
 from tests.builders import measurement, prediction

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from autotuner.domain.access.caller import Caller
-from autotuner.domain.access.quota import Quota
-from autotuner.domain.access.scope import Scope
-from autotuner.domain.access.token import Token
-from autotuner.domain.jobs.cluster import Cluster
-from autotuner.domain.jobs.link_health import LinkHealth
-from autotuner.domain.runs.measurement import Measurement
-from autotuner.domain.runs.sweep import Budget
-from autotuner.domain.runs.trial_spec import TrialSpec
-from autotuner.domain.upkeep.announcement import AnnouncementKind
-from autotuner.domain.upkeep.environment import EnvironmentChange
-from autotuner.domain.upkeep.retune import Retune, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.access.caller import Caller
+from autotuner.core.access.quota import Quota
+from autotuner.core.access.scope import Scope
+from autotuner.core.access.token import Token
+from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.runs.measurement import Measurement
+from autotuner.core.runs.sweep import Budget
+from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.upkeep.announcement import AnnouncementKind
+from autotuner.core.upkeep.environment import EnvironmentChange
+from autotuner.core.upkeep.retune import Retune, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
 from autotuner.errors import Conflict, InvalidInput
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Store

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.domain.runs.challenge import ChallengeFindings
-from autotuner.domain.runs.comparison import Decision
-from autotuner.domain.upkeep.retune import Retune, RetuneOutcome, Verdict
+from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.runs.comparison import Decision
+from autotuner.core.upkeep.retune import Retune, RetuneOutcome, Verdict
 from autotuner.search.upkeep.retunes.standing import Standing
 from tests.unit.search.upkeep.builders import (
     BETTER,

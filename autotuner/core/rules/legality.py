@@ -1,0 +1,67 @@
+"""Which layouts can run, and why the others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import Layout
+from autotuner.core.rules.choice_rules import CHOICE_RULES
+from autotuner.core.rules.collective_rules import COLLECTIVE_RULES
+from autotuner.core.rules.degree_rules import DEGREE_RULES
+from autotuner.core.rules.exchange_rules import EXCHANGE_RULES
+from autotuner.core.rules.link_rules import LINK_RULES
+from autotuner.core.rules.rule import Reason, Rule
+from autotuner.core.rules.trial_rules import TRIAL_RULES
+from autotuner.core.wire import to_dict
+from autotuner.errors import InvalidInput
+
+__all__ = [
+    "HARDWARE_RULES",
+    "IDLE_RULES",
+    "RULES",
+    "TRIAL_RULES",
+    "Reason",
+    "Rule",
+    "illegal",
+    "reasons",
+    "require_legal",
+]
+
+_OF_CHOICES = (*CHOICE_RULES, *COLLECTIVE_RULES, *EXCHANGE_RULES)
+
+RULES: tuple[Rule, ...] = (*DEGREE_RULES, *_OF_CHOICES, *LINK_RULES)
+"""Physics and arithmetic: a layout that breaks one cannot run anywhere on its cluster."""
+
+IDLE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_idle)
+"""Rules of what means nothing beside the other fields: the same run with the field's default breaks none of them."""
+
+HARDWARE_RULES: tuple[Rule, ...] = tuple(rule for rule in _OF_CHOICES if rule.is_of_hardware)
+"""Rules of what accelerators and links offer: nothing else that the layout chooses keeps them."""
+
+
+def reasons(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> tuple[Reason, ...]:
+    """Every rule that the layout breaks; empty for a legal one."""
+    return tuple(
+        Reason(rule=r.name, field=r.field, message=r.message(layout, job), nearest=r.nearest(layout, job))
+        for r in (RULES if rules is None else rules)
+        if r.broken(layout, job)
+    )
+
+
+def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
+    """Return if the layout keeps all rules.
+
+    Raises:
+        InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
+    """
+    for reason in reasons(layout, job, rules):
+        raise InvalidInput(reason.path, to_dict(reason.value(layout, job)), reason.message, reason.nearest)
+
+
+def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:
+    """Whether any of the rules is broken."""
+    verdict = False
+    for rule in rules:
+        verdict = verdict | rule.broken(layout, job)
+    return verdict

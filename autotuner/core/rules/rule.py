@@ -1,0 +1,108 @@
+"""A rule that layouts keep, or a job does.
+
+A rule is one comparison written for one ``Layout``, with ``%``, ``<``, ``!=``, ``&`` and ``|`` only: numpy columns have
+these operators too, so that the same line judges a table of a million layouts (``costmodel.columns``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, cast
+
+from autotuner.core.jobs.job import Job
+from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+
+__all__ = ["Reason", "Rule", "any_of", "fields_read", "job_rule", "maximum"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a layout cannot run.
+
+    Attributes:
+        rule: Name of the rule, stable enough to filter by.
+        field: What to change: a field of the layout, or the path of one of the job (``workload.seq_len``).
+        message: A sentence with the numbers in it.
+        nearest: The nearest value of ``field`` that keeps this rule, where one is known.
+    """
+
+    rule: str
+    field: str
+    message: str
+    nearest: int | str | bool | None = None
+
+    @property
+    def path(self) -> str:
+        """The field among all that a caller may send."""
+        return self.field if self.is_of_job else f"layout.{self.field}"
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether the job has to change, and no layout would do."""
+        return "." in self.field
+
+    def value(self, layout: Layout, job: Job) -> Any:
+        """What the field holds now."""
+        return reduce(getattr, self.field.split("."), job if self.is_of_job else layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One comparison that an impossible layout fails.
+
+    Attributes:
+        is_idle: The field means nothing beside the others: with its default the run is the same.
+        is_of_hardware: The accelerators or their links lack what the field asks for.
+    """
+
+    name: str
+    field: str
+    broken: Callable[[Layout, Job], bool]
+    message: Callable[[Layout, Job], str]
+    nearest: Callable[[Layout, Job], int | str | bool | None] = lambda layout, job: None
+    is_idle: bool = False
+    is_of_hardware: bool = False
+
+
+def job_rule(
+    name: str, path: str, broken: Callable[[Job], bool], message: Callable[[Job], str], nearest: str | None = None
+) -> Rule:
+    """A rule that no layout can mend; ``path`` names the field of the job that can, ``nearest`` its legal value."""
+    return Rule(
+        name, path, lambda layout, job: broken(job), lambda layout, job: message(job), lambda layout, job: nearest
+    )
+
+
+def fields_read(rule: Rule, job: Job) -> frozenset[str]:
+    """The fields of a layout that a rule compares, seen while it judges a plain one; it reads the same of any."""
+    view = _Recorded()
+    rule.broken(cast("Layout", view), job)
+    return frozenset(view.read)
+
+
+class _Recorded:
+    """A plain layout that remembers which of its fields were read, also by way of derived ones."""
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in LAYOUT_FIELDS:
+            self.read.add(name)
+            return getattr(Layout(), name)
+        return cast("property", getattr(Layout, name)).__get__(self)
+
+
+def any_of(value: int, members: Iterable[int]) -> bool:
+    """Whether a field has one of the values."""
+    verdict = False
+    for member in members:
+        verdict = verdict | (value == member)
+    return verdict
+
+
+def maximum(left: int, right: int) -> int:
+    """The larger of two integers, by operators alone."""
+    return left + (right - left) * (right > left)
