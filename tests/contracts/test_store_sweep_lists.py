@@ -35,10 +35,10 @@ def measured(store: Store, name: str, *mfus: float, now: float) -> Sweep:
 def test_a_search_finds_words_of_name_id_model_cluster_and_owner_in_any_case(store: Store) -> None:
     model = tiny_model(name="Large-Model")
     job = tiny_job(model=model, cluster=cpu_cluster(name="Pool-7"))
-    ada = Caller(name="ada", scope=Scope.RUN)
+    ada = Caller(name="ada0", scope=Scope.RUN)  # no id holds a 0
     found, _ = store.create_sweep(sweep_request(name="Nightly", job=job), now=1.0, caller=ada)
     asked(store, "bob", name="other")
-    for text in ("nightly", "LARGE-model", "pool-7", "ada", found.id, "night  pool", found.id[3:9]):
+    for text in ("nightly", "LARGE-model", "pool-7", "ADA0", found.id, "night  pool", found.id[3:9]):
         assert names(store, SweepFilter(text=text)) == ["Nightly"], text
     assert names(store, SweepFilter(text="nightly bob")) == []
 
