@@ -74,10 +74,13 @@ class Decision:
         return float(np.mean(losses[:, self.best] - np.min(losses, axis=1)))
 
     def _drawn(self, covariance: Floats) -> Floats:
-        """Means that may be believed later: shape (draws, clusters)."""
+        """Means that may be believed later: shape (draws, clusters).
+
+        The root is the symmetric one: eigenvectors alone have another sign on another processor, and draws with them.
+        """
         values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        drawn: Floats = self.belief.log_hours + _normals(len(values)) @ root.T
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        drawn: Floats = self.belief.log_hours + _normals(len(values)) @ root
         return drawn
 
     def _dollars(self, loss: float) -> float:
