@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -24,6 +25,8 @@ _RELATIVE = 1e-9
 """Processors differ in the last digits of what sums and exponentials round to."""
 
 _MOST_SHOWN = 20
+
+_DECIMAL = re.compile(r"\d+(?:\.\d+)?")
 
 _LONG = 110
 """Characters of an object that stands on one line."""
@@ -89,7 +92,20 @@ def _is_same(recorded: Any, found: Any, relative: float) -> bool:
     if isinstance(recorded, float) or isinstance(found, float):
         are_numbers = isinstance(recorded, (int, float)) and isinstance(found, (int, float))
         return are_numbers and math.isclose(recorded, found, rel_tol=relative, abs_tol=1e-15)
+    if isinstance(recorded, str) and isinstance(found, str):
+        return recorded == found or _rounds_to_the_same(recorded, found)
     return type(recorded) is type(found) and bool(recorded == found)
+
+
+def _rounds_to_the_same(recorded: str, found: str) -> bool:
+    """Whether two texts differ by one unit of the last decimal alone: a number on the border may round either way."""
+    if _DECIMAL.sub("#", recorded) != _DECIMAL.sub("#", found):
+        return False
+    for old, new in zip(_DECIMAL.findall(recorded), _DECIMAL.findall(found), strict=True):
+        decimals = max(len(text.partition(".")[2]) for text in (old, new))
+        if abs(float(old) - float(new)) > (1.01 * 10.0**-decimals if decimals else 0.0):
+            return False
+    return True
 
 
 def _plain(value: Any) -> Any:

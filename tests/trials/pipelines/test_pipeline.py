@@ -15,6 +15,10 @@ from tests.trials.zygote import Zygote
 TASKS = "tests.trials.pipelines.tasks"
 
 
+SEEN_SLOW_S = 0.9 * SLOW_LINK_S
+"""Clocks of two ranks are known to each other to within half a round trip, which a busy machine makes longer."""
+
+
 def done(zygote: Zygote, folder: Path, task: str, num_ranks: int) -> list[Any]:
     run = zygote.have_done(f"{TASKS}:{task}", folder, num_ranks)
     assert set(run.exit_codes) == {0}, run.logs
@@ -38,7 +42,7 @@ def test_every_step_of_a_planned_pipeline_trains_as_one_process_does(
 def test_transfers_tell_the_slow_link_from_the_others(zygote: Zygote, tmp_path: Path) -> None:
     healthy, slow = zip(*done(zygote, tmp_path, "delays", 3), strict=True)
     quick = [one or 0.0 for one in (healthy[0]["1"], healthy[1]["0"], slow[2]["1"])]  # None: it was there before
-    assert max(quick) < SLOW_LINK_S <= min(slow[0]["1"], slow[1]["0"])
+    assert max(quick) < SEEN_SLOW_S <= min(slow[0]["1"], slow[1]["0"])
 
 
 def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(zygote: Zygote, tmp_path: Path) -> None:
@@ -46,7 +50,7 @@ def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(
     more = [json.loads((tmp_path / f"{rank}.more").read_text()) for rank in range(3)]
     assert all(all(of_rank["gone"]) for of_rank in more)
     transfers = [of_rank["transfers"] for of_rank in more]
-    assert transfers[2]["1"] < SLOW_LINK_S <= min(transfers[0]["1"], transfers[1]["0"])
+    assert transfers[2]["1"] < SEEN_SLOW_S <= min(transfers[0]["1"], transfers[1]["0"])
 
 
 @pytest.mark.parametrize(
