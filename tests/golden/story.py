@@ -13,6 +13,7 @@ import httpx
 
 from api.main import create_app
 from autotuner.bootstrap import App, build
+from autotuner.clock import SystemClock
 from autotuner.core.jobs.cluster import LOCAL, SIMULATED
 from autotuner.core.runs.measurement import Measurement
 from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
@@ -38,7 +39,7 @@ _HEADERS = ("location", "content-type", "allow", "content-disposition")
 """Those that somebody reads."""
 
 
-class StoryClock:
+class StoryClock(SystemClock):
     """A minute goes by between questions, and none while something works: seeds of retunes depend on the time."""
 
     def __init__(self) -> None:
@@ -51,14 +52,6 @@ class StoryClock:
     def now(self) -> float:
         """Seconds since 1970, in the story."""
         return self._at
-
-    def monotonic(self) -> float:
-        """Real seconds, by which leases are watched."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep really."""
-        time.sleep(seconds)
 
 
 class Story:
@@ -83,7 +76,7 @@ class Story:
         Args:
             chapter: To which it belongs.
             method: GET, POST, PUT or DELETE.
-            path: As OpenAPI has it, below ``/api/v1`` unless it begins with ``//``.
+            path: As OpenAPI has it, below ``/api/v1``.
             body: As JSON.
             query: Parameters behind the path.
             names: What stands in the braces of the path.
@@ -91,10 +84,9 @@ class Story:
         Returns:
             The answer, unchanged.
         """
-        prefix, path = ("", path[1:]) if path.startswith("//") else ("/api/v1", path)
-        self.asked.add((method, prefix + path))
+        self.asked.add((method, f"/api/v1{path}"))
         self._clock.pass_on()
-        answer = self._http.request(method, prefix + path.format(**names), json=body, params=query)
+        answer = self._http.request(method, f"/api/v1{path.format(**names)}", json=body, params=query)
         headers = {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
         found = {"asked": f"{method} {path}", "status": answer.status_code} | self._normal.document(headers)
         is_json = "json" in answer.headers.get("content-type", "")
