@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from api.dashboard.views.permalink import Permalink
 from autotuner.bootstrap import App
 from autotuner.catalog.length_lines import written_lengths
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout, layout_of
 from autotuner.core.rules.legality import require_legal
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict_one
-from autotuner.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.export.registry import read
 from autotuner.export.target import Note
 from autotuner.ports import Page, Store

@@ -16,9 +16,10 @@ from api.live import LiveEvents
 from api.plans import Plans
 from api.previews import Previews
 from autotuner.bootstrap import App
-from autotuner.core.access.caller import Caller
-from autotuner.core.runs.sweep import Sweep, SweepState
-from autotuner.core.runs.trial import TrialState
+from autotuner.core.access import Caller
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import TrialState
 from autotuner.ports import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
 
 __all__ = [

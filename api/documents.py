@@ -15,10 +15,10 @@ from pydantic import Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, 
 from pydantic_core import core_schema
 from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 
-from autotuner.core.layouts.choice import Choice
-from autotuner.core.runs.loss_gate import GateResult
-from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Choice
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
 
 __all__ = [
     "CONFIG",

@@ -18,11 +18,8 @@ from starlette.routing import compile_path
 from api.dashboard.render import page, wants_page
 from api.edge.caller import caller_in
 from api.violations import Violation, violation, violations
-from autotuner.core.access.scope import Scope
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import Reason
-from autotuner.core.wire import to_dict
-from autotuner.errors import (
+from autotuner.core.access import Scope
+from autotuner.core.errors import (
     AutotunerError,
     Busy,
     Conflict,
@@ -37,6 +34,9 @@ from autotuner.errors import (
     TooOften,
     Unreadable,
 )
+from autotuner.core.layout import Layout
+from autotuner.core.rules.rule import Reason
+from autotuner.core.wire import to_dict
 
 __all__ = [
     "PROBLEM_MEDIA_TYPE",

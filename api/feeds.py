@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 from autotuner.announcing.payloads import iso_time, link
-from autotuner.core.upkeep.announcement import Announcement
+from autotuner.core.announcement import Announcement
 from autotuner.core.wire import to_dict
 
 __all__ = ["ATOM", "JSON_FEED", "Feed"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fastapi.sse import ServerSentEvent
 
-from autotuner.core.runs.sweep import Event
+from autotuner.core.sweep import Event
 from autotuner.ports import Store
 
 __all__ = ["LiveEvents", "Told"]

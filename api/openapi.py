@@ -21,7 +21,7 @@ from api.edge.needs import security_of
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
 from api.examples.by_operation import ANSWERS, BODIES
 from api.violations import dataclasses_in
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.core.wire import to_dict
 
 __all__ = ["install_openapi", "operation_id", "problems"]

@@ -7,11 +7,10 @@ from typing import Annotated
 from fastapi import Depends, Path
 
 from api.dependencies import AppOf, CallerOf, Name, SweepOf
-from autotuner.core.runs.cluster_check import ClusterCheck
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.studies.study import OptimizerStudy
-from autotuner.core.upkeep.mfu_gate import MfuGate
-from autotuner.core.upkeep.retune import Retune
+from autotuner.core.cluster_check import ClusterCheck
+from autotuner.core.study import OptimizerStudy
+from autotuner.core.sweep import Sweep
+from autotuner.core.upkeep import MfuGate, Retune
 
 __all__ = [
     "CheckId",

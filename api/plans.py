@@ -9,8 +9,8 @@ from functools import partial
 
 from autotuner.bootstrap import App
 from autotuner.core import wire
-from autotuner.core.runs.stored_plan import StoredPlan
-from autotuner.errors import NotFound
+from autotuner.core.errors import NotFound
+from autotuner.core.run import StoredPlan
 from autotuner.lease_watch import LeaseWatch
 from autotuner.presence import new_owner
 from autotuner.search.planning.plan_run import PlanRun

@@ -10,9 +10,9 @@ from dataclasses import replace
 from api.schemas.previews import SweepPreview
 from api.violations import violation
 from autotuner.bootstrap import App
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.errors import InvalidInput
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.wire import to_dict
-from autotuner.errors import InvalidInput
 from autotuner.search.modest import require_modest
 from autotuner.search.outlook import Outlook, outlook
 

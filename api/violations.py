@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from typing import Any, get_args, get_type_hints
 
 from api.documents import MAX_NAME, OBJECT, ONE_LINE, TAGS, GivenFields
+from autotuner.core.errors import InvalidInput, quoted
 from autotuner.core.wire import to_dict
-from autotuner.errors import InvalidInput, quoted
 
 __all__ = ["Violation", "dataclasses_in", "violation", "violations"]
 

@@ -10,7 +10,7 @@ import structlog
 
 from autotuner.announcing.posting import Poster
 from autotuner.announcing.sender import Sender
-from autotuner.core.runs.known_worker import SIGN_S
+from autotuner.core.run import SIGN_S
 from autotuner.forever import forever
 from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.engines.launcher import EngineLauncher

@@ -18,19 +18,18 @@ from autotuner.aside.pool import AsidePool
 from autotuner.background import Background
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.jobs.cluster import LOCAL, SIMULATED, Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import DeviceProfile, profiled
-from autotuner.core.runs.cluster_check import CheckRequest, ClusterCheck, check_engine
-from autotuner.core.runs.sweep import Sweep, SweepRequest
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest
-from autotuner.core.upkeep.mfu_gate import MfuGate, MfuGateRequest
-from autotuner.core.upkeep.retune import Retune, RetuneRequest
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.core.cluster_check import CheckRequest, ClusterCheck, check_engine
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.job import Job
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import DeviceProfile, profiled
+from autotuner.core.study import OptimizerStudy, OptimizerStudyRequest
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.trial_spec import Trainer
+from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
 from autotuner.descriptions import Descriptions
-from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster, has_to_measure, unmeasured_cluster
 from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
 from autotuner.launch.engines.launcher import EngineLauncher

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotuner.catalog.load import load_accelerator, models
-from autotuner.core.access.caller import Caller
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.errors import Conflict, NotFound
+from autotuner.core.access import Caller
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import Conflict, NotFound
+from autotuner.core.model import TransformerSpec
 from autotuner.ports import Store
 
 __all__ = ["Descriptions"]

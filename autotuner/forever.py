@@ -7,7 +7,7 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 
 __all__ = ["forever"]
 

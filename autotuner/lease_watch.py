@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autotuner.core.runs.held_lease import RENEWALS_PER_LEASE, HeldLease
+from autotuner.core.run import RENEWALS_PER_LEASE, HeldLease
 from autotuner.ports import Clock
 
 __all__ = ["LeaseWatch"]

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import structlog
 
-from autotuner.core.runs.known_worker import KnownWorker
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.run import KnownWorker
 from autotuner.machine import host_hash
 from autotuner.ports import Clock, WorkerStore
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from autotuner.core.access.scope import Scope
-from autotuner.errors import StoreUnavailable
+from autotuner.core.access import Scope
+from autotuner.core.errors import StoreUnavailable
 from autotuner.thinning import Ages
 
 __all__ = ["Settings"]

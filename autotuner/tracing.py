@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import structlog
 from opentelemetry import trace
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["carried", "exporting", "name_trace", "traced_by", "tracer_provider", "working_on"]
 

@@ -14,14 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, BatchBalance, Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import AttentionKernel, BatchBalance, Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import StepReport
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks

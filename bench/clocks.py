@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.catalog.load import load_accelerator
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import Precision
 
 __all__ = ["CHIPS", "Chip", "sustained_share"]
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.search.text.links import event_sentence
 from bench.sleeping_pipeline import Lived, Run, live
 from trials.pipelines.steering import Powers

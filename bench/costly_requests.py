@@ -27,7 +27,7 @@ from typing import Any
 import httpx
 import psutil
 
-from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.layout import OPTIONS
 from bench.predict_speed import WIDE
 
 _POLL_S = 0.02

@@ -28,16 +28,17 @@ from typing import Any
 import numpy as np
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.profile import DeviceProfile, profiled
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import RULES, TRIAL_RULES
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import Recompute
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.profile import DeviceProfile, profiled
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.space import default_trial_space
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.wire import dumps, loads
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.launch.exclusive import DevicePool

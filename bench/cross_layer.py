@@ -30,11 +30,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 
 from autotuner.catalog.load import load_cluster
 from autotuner.clock import SystemClock
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.nodes import Nodes
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     AttentionKernel,
     CollectiveAlgorithm,
     CollectiveHierarchy,
@@ -43,16 +39,20 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.job import Job
+from autotuner.core.model import TransformerSpec
+from autotuner.core.placement import Nodes
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import Trial
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.units import MIB
+from autotuner.core.workload import Workload
 from autotuner.ports import Launcher, Store
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.schema import migrate
 from autotuner.store.sql import memory_store, open_store
-from autotuner.units import MIB
 from bench.forked_ranks import on_ranks
 from bench.two_node_trials import TwoNodeLauncher
 from bench.two_nodes import TwoNodes

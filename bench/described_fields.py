@@ -17,16 +17,13 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from docstring_parser import DocstringStyle, parse
 
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.blocks import LatentAttention, LinearAttention, MixtureOfExperts
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.network import Network, Tier
-from autotuner.core.jobs.tariff import Tariff
-from autotuner.core.jobs.wiring import Port, Wiring
-from autotuner.core.layouts.choice import Choice
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.core.choices import Choice
+from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.link import Link, LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.network import Network, Port, Tier, Wiring
 from autotuner.core.wire import to_dict
 
 __all__ = ["PAGE", "page"]

@@ -13,25 +13,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
-    AttentionKernel,
-    ContextExchange,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.dry_run import DryRunRequest
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
-from autotuner.errors import AutotunerError
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.dry_run import DryRunRequest
+from autotuner.core.errors import AutotunerError
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.units import format_bytes
+from autotuner.core.workload import Workload
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torch_jobs import dry_run
-from autotuner.units import format_bytes
 from bench.patient import Patient
 
 __all__ = ["JOBS", "errors", "main"]

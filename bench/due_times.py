@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from autotuner.core.upkeep.retune import Retune, RetuneRun, RunState, Trigger
+from autotuner.core.upkeep import Retune, RetuneRun, RunState, Trigger
 from autotuner.ports import Page, Store
 
 __all__ = ["DueTimes", "account"]

@@ -24,12 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import format_seconds
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import read_engines
 from autotuner.launch.exclusive import DevicePool
@@ -37,7 +36,6 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
-from autotuner.units import format_seconds
 from bench.trial_overhead import trial
 
 __all__ = ["Launched", "launched", "main", "ways"]

@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.step.lossy_exchange import exchange_kernels_s
 from autotuner.launch.detect import detect_cluster

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     Choice,
     ContextExchange,
     OptimizerKernel,
@@ -26,9 +24,11 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.option import Kind
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.option import Kind
 from autotuner.core.rules.rule import Rule
+from autotuner.core.workload import Workload
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
 

@@ -20,24 +20,17 @@ import structlog
 
 from autotuner.catalog.load import load_cluster
 from autotuner.clock import SystemClock
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
-    AttentionKernel,
-    P2PTransport,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.choices import AttentionKernel, P2PTransport, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import Job
+from autotuner.core.model import TransformerSpec
+from autotuner.core.objective import Objective
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import Trial
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.workload import Workload
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher

@@ -15,13 +15,14 @@ from sqlalchemy import Connection, Engine, Table, create_engine, make_url, text
 
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.sweep import StopReason, SweepRequest, SweepState
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.job import Job
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.prediction import Prediction
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.space import default_trial_space
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.ranking import best_predicted
 from autotuner.settings import Settings

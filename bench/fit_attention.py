@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from autotuner.core.jobs.kernel_law import AttentionLaw, FusedPass
-from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.kernels import AttentionLaw, FusedPass
 from autotuner.costmodel.columns import Floats
 from bench.kernel_tables import Speed, attention_error, load_attention_law, load_speeds
 

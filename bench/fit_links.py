@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from autotuner.catalog.load import load_link
-from autotuner.core.jobs.link import Link
+from autotuner.core.link import Link
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.communication import collectives
 from autotuner.costmodel.communication.group import Group

@@ -20,8 +20,8 @@ import numpy as np
 
 from autotuner.backtest.table import Sheet, read_table
 from autotuner.catalog.load import load_accelerator
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import Precision
 from bench.robust_fit import Constant, Owner, Values, fit, log_errors
 from bench.write_constants import as_lines, write_clusters, write_devices, write_stacks
 

@@ -19,19 +19,17 @@ from pathlib import Path
 
 import autotuner_report
 from autotuner.catalog.load import load_cluster
-from autotuner.core.layouts.choice import AttentionKernel
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.trial import EngineJob, Stopped
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import format_seconds
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.log_readers.registry import READERS
 from autotuner.launch.trainers.registration import read_trainers
 from autotuner.launch.zygote import Forks
-from autotuner.units import format_seconds
 from bench.trial_overhead import trial
 
 _TRAINERS = Path(__file__).parents[1] / "examples/trainers.toml"

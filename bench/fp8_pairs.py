@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.backtest.row import Run, UnusableRow, read_row
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.backtest.cells import UnusableRow
+from autotuner.backtest.row import Run, read_row
+from autotuner.core.choices import Precision
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict_one
 

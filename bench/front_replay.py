@@ -21,7 +21,7 @@ from autotuner.backtest.front_replay import FRONT_PROPOSERS, FrontReplay
 from autotuner.backtest.replay import Replay
 from autotuner.backtest.shown import MIN_MEASURED
 from autotuner.backtest.table import Sheet
-from autotuner.core.runs.metric import Metric
+from autotuner.core.objective import Metric
 from autotuner.costmodel.columns import Floats
 from autotuner.logs import silence_optuna
 from bench.fit_stacks import FITS, sheets_of

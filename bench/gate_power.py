@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from autotuner.core.runs.comparison import Decision, RunGroup, SequentialTest
+from autotuner.core.comparison import Decision, RunGroup, SequentialTest
 from autotuner.costmodel.columns import Floats
 from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.compare import weigh

@@ -23,22 +23,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.loss_gate import GateOutcome, LossGate, Training, is_hopeless, judge
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.convergence_gate import GateOutcome, LossGate, Training, is_hopeless, judge
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 from bench.broken_replicators import Forgetful, Noisy, OneSided, Silent
 from trials.model.decoder import Decoder
 from trials.model.loss import cross_entropy
-from trials.replication.lossy_exchange import (
-    DemoReplicator,
-    ElementReplicator,
-    FullReplicator,
-    ParameterAverager,
-    ReplicatedOptimizer,
-    striding_offsets,
-)
+from trials.replication.averaging import ParameterAverager
+from trials.replication.demo import DemoReplicator
+from trials.replication.elements import ElementReplicator
+from trials.replication.full import FullReplicator
+from trials.replication.offsets import striding_offsets
+from trials.replication.optimizer import ReplicatedOptimizer
 from trials.replication.replicator import BuildReplicator
 from trials.training.data import batch
 

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import binomtest
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.comparison import Decision, RunGroup, SequentialTest
+from autotuner.core.comparison import Decision, RunGroup, SequentialTest
+from autotuner.core.layout import Layout
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.comparing.compare import compare
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.backtest.table import Sheet
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.choices import Precision
 from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.costmodel.predict import predict
 from bench.fit_stacks import FITS, sheets_of

@@ -27,19 +27,19 @@ from typing import Any
 
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import profiled
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import AttentionKernel, Precision, Recompute
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.measurement import Measurement
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import profiled
 from autotuner.core.rules.legality import RULES, reasons
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.wire import dumps
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.torch_jobs import profile_of

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from typing import Literal
 
 from autotuner.backtest.table import Sheet
-from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.job import Calibration
 from bench.fit_stacks import Fit, cluster_of, constants_of, fitted, on_typical_cluster, sheets_of, source_name
 from bench.robust_fit import Values, cluster_factor, fit, with_values
 from bench.write_constants import cluster_deviation_left

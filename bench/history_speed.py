@@ -23,12 +23,13 @@ from fastapi.testclient import TestClient
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.space import default_trial_space
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.space import legal_layouts

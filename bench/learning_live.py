@@ -15,18 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import Precision, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import PastTrial
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.units import format_seconds
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.learning.learnt import Learnt
-from autotuner.units import format_seconds
 from bench.patient import Patient
 
 JOB = Job(

@@ -27,19 +27,17 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.model import TransformerSpec
 from bench.forked_ranks import on_ranks
 from bench.languages import ENTROPY, VOCAB_SIZE, sequences
 from trials.model.decoder import Decoder
-from trials.replication.lossy_exchange import (
-    DemoReplicator,
-    ElementReplicator,
-    FullReplicator,
-    ParameterAverager,
-    ReplicatedOptimizer,
-    local_parts,
-    striding_offsets,
-)
+from trials.replication.averaging import ParameterAverager
+from trials.replication.demo import DemoReplicator
+from trials.replication.elements import ElementReplicator
+from trials.replication.full import FullReplicator
+from trials.replication.offsets import striding_offsets
+from trials.replication.optimizer import ReplicatedOptimizer
+from trials.replication.parts import local_parts
 from trials.replication.replicator import BuildReplicator
 
 __all__ = ["EXCHANGES", "Exchange", "Training", "trained"]

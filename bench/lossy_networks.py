@@ -22,13 +22,13 @@ from typing import Any
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.core import wire
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.payload import sent_bytes
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, GradientSync, Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import AttentionKernel, GradientSync, Precision, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stages import sent_bytes
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes
 from trials.job.attempt import attempt

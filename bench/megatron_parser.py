@@ -20,20 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import stage_sizes
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
-    AttentionKernel,
-    ContextExchange,
-    Fp8Recipe,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import AttentionKernel, ContextExchange, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES
+from autotuner.core.space import SearchSpace
+from autotuner.core.stages import stage_sizes
+from autotuner.core.workload import Workload
 from autotuner.export.launched import launched
 from autotuner.export.megatron.rules import MEGATRON_RULES
 from autotuner.export.registry import export, read

@@ -15,16 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import AttentionKernel, Precision, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.units import format_seconds
+from autotuner.core.workload import Workload
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.text.measured import certainty
 from autotuner.search.text.sentences import percent
-from autotuner.units import format_seconds
 from bench.patient import Patient
 
 _PLAIN = Layout(precision=Precision.FP32, attention_kernel=AttentionKernel.FLASH, micro_batch_size=8)

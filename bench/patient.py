@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import FinishedRun, StepReport
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
+from autotuner.core.trial import EngineJob, Stopped
 
 __all__ = ["Patient"]
 

@@ -15,7 +15,7 @@ from statistics import median
 
 from autotuner.aside.asides import Inline
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.workload import Workload
+from autotuner.core.workload import Workload
 from autotuner.search.planning.best_layouts import best_outcome
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import plan

@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.space import SearchSpace, default_space
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher

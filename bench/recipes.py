@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtest.table import Sheet, read_table
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import FP8_PRECISIONS, Fp8Recipe
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Prediction
+from autotuner.core.choices import FP8_PRECISIONS, Fp8Recipe
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
+from autotuner.core.space import default_space
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from autotuner.search.text.sentences import likely

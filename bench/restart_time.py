@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 
+from autotuner.core.units import format_seconds
 from autotuner.launch.free_port import free_port
-from autotuner.units import format_seconds
 
 _DEADLINE_S = 120.0
 

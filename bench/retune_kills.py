@@ -26,15 +26,15 @@ from typing import Any
 
 from autotuner.bootstrap import build
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.comparison import SequentialTest
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial_spec import TrialSettings
-from autotuner.core.upkeep.retune import RetuneRequest
+from autotuner.core.choices import Recompute
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import SequentialTest
+from autotuner.core.job import Job
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.upkeep import RetuneRequest
+from autotuner.core.workload import Workload
 from autotuner.ports import Store
 from autotuner.settings import Settings
 from autotuner.store.schema import migrate

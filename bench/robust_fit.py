@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from autotuner.backtest.table import Sheet
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.jobs.stages import V_SCHEDULES
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.layout import Layout
+from autotuner.core.stages import V_SCHEDULES
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.planned import Planned

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.job import Job
+from autotuner.core.space import SearchSpace
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
 from autotuner.launch.simulation.luck import Luck
 from autotuner.launch.simulation.scenario import SCENARIOS
 from autotuner.launch.simulation.truth import truth_of
 from autotuner.logs import silence_optuna
-from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, LayoutSampler, params_of
+from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import EVEN_CHANCE, Proposal
 from autotuner.search.space import legal_layouts
 

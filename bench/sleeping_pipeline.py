@@ -18,9 +18,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.link import LinkHealth
+from autotuner.core.measurement import LinkEvent
 from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes

@@ -26,12 +26,12 @@ from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroB
 
 from autotuner.catalog.load import load_cluster
 from autotuner.core import wire
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, P2PTransport, PipelineSchedule, Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import AttentionKernel, P2PTransport, PipelineSchedule, Precision
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.pipeline_schedules.actions import Schedule, one_f_one_b, zb_h2
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate

@@ -20,9 +20,9 @@ import numpy as np
 
 from autotuner.backtest.shown import MIN_MEASURED
 from autotuner.backtest.table import Sheet, read_table
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.core.runs.full_size import FullSizeEstimate
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.prediction import FullSizeEstimate
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, times_in_intervals

@@ -28,16 +28,16 @@ from typing import Any
 import numpy as np
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.rules.legality import RULES, TRIAL_RULES
-from autotuner.core.runs.full_size import FullSizeEstimate
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout, layout_of
+from autotuner.core.measurement import Measurement
+from autotuner.core.prediction import FullSizeEstimate
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.space import default_trial_space
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

@@ -12,12 +12,12 @@ import time
 from dataclasses import replace
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.network import Network, Tier
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.choices import RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.network import Network, Tier
+from autotuner.core.space import default_space
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.space import legal_layouts

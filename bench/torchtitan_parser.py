@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import stage_sizes
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, PipelineSchedule, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, PipelineSchedule, Precision, Recompute
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES
+from autotuner.core.space import SearchSpace
+from autotuner.core.stages import stage_sizes
+from autotuner.core.workload import Workload
 from autotuner.export.torchtitan.entries import SCHEDULES
 from autotuner.export.torchtitan.presets import presets
 from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG

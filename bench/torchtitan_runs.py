@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES, require_legal
+from autotuner.core.workload import Workload
 from autotuner.export.torchtitan.flavors import DEBUG_MODEL, spec_of
 from autotuner.export.torchtitan.rules import DDP_BUCKET_BYTES
 from autotuner.export.torchtitan.toml_file import TORCHTITAN

@@ -14,21 +14,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial import EngineJob, Stopped
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.units import format_seconds
+from autotuner.core.workload import Workload
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import Starter
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
-from autotuner.units import format_seconds
 
 __all__ = ["Launched", "launched", "trial"]
 

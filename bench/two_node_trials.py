@@ -12,12 +12,10 @@ from typing import Any
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.core import wire
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.ports import TrialWatcher
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes

@@ -30,27 +30,18 @@ import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.clock import SystemClock
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
-    AttentionKernel,
-    P2PTransport,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.comparison import SequentialTest
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
-from autotuner.core.upkeep.retune import RetuneRequest, RetuneRun
+from autotuner.core.choices import AttentionKernel, P2PTransport, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.comparison import SequentialTest
+from autotuner.core.job import Job, JobPhase, PhasedJob, SwitchCost
+from autotuner.core.layout import Layout
+from autotuner.core.link import Link, LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.space import default_space
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.upkeep import RetuneRequest, RetuneRun
+from autotuner.core.workload import Workload
 from autotuner.launch.detect import detect_cluster
 from autotuner.ports import Store
 from autotuner.search.job_phases.course import cheapest_course

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-from autotuner.core.layouts.choice import BatchBalance
+from autotuner.core.choices import BatchBalance
 from trials.batches.documents import Documents, attend_by_document, positions_in
 from trials.batches.micro_batch import NO_LABEL, packed
 from trials.batches.sampler import BalancedBatchSampler, Dealing

@@ -18,16 +18,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
 
-from trials.replication.lossy_exchange import (
-    BuildReplicator,
-    DemoReplicator,
-    ElementReplicator,
-    FullReplicator,
-    ParameterAverager,
-    ReplicatedOptimizer,
-    local_parts,
-    striding_offsets,
-)
+from trials.replication.averaging import ParameterAverager
+from trials.replication.demo import DemoReplicator
+from trials.replication.elements import ElementReplicator
+from trials.replication.full import FullReplicator
+from trials.replication.offsets import striding_offsets
+from trials.replication.optimizer import ReplicatedOptimizer
+from trials.replication.parts import local_parts
+from trials.replication.replicator import BuildReplicator
 
 WIDTH, ROWS = 32, 64
 

@@ -17,19 +17,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trials.pipelines.resilient import (
-    ControlGroup,
-    Controller,
-    LinkCondition,
-    LinkConditions,
-    PassTimes,
-    PlannedStage,
-    Powers,
-    StageTimes,
-    Standby,
-    agreed_times,
-    plan,
-)
+from autotuner.pipeline_schedules.plan import plan
+from autotuner.pipeline_schedules.simulate import PassTimes
+from trials.pipelines.agreed import StageTimes, agreed_times
+from trials.pipelines.conditions import LinkCondition, LinkConditions
+from trials.pipelines.control_group import ControlGroup
+from trials.pipelines.controller import Controller
+from trials.pipelines.resilient import Standby
+from trials.pipelines.stage import PlannedStage
+from trials.pipelines.steering import Powers
 
 MICRO_BATCHES, ROWS, WIDTH, LAYERS = 8, 64, 512, 4
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.core.jobs.nodes import Nodes
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy
+from autotuner.core.placement import Nodes
 from trials.clipping.hooks import average
 from trials.collectives.choose import communicator_of
 

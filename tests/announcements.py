@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from autotuner.announcing.signature import new_secret
-from autotuner.core.upkeep.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
 
 __all__ = ["Received", "Receiver", "announcement", "receiver", "webhook"]
 

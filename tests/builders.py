@@ -5,42 +5,24 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.link_points import LinkPoint
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import (
-    AttentionPoint,
-    CollectivePoint,
-    DeviceProfile,
-    GemmPoint,
-    Measurements,
-    TrafficPoint,
-)
-from autotuner.core.jobs.profile_fit import fit_profile
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
-    AttentionKernel,
-    CollectiveHierarchy,
-    Precision,
-    RankPlacement,
-    Recompute,
-)
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.full_size import FullSizeEstimate
-from autotuner.core.runs.measurement import Breakdown, Measurement, PhaseTimes, StepReport
-from autotuner.core.runs.prediction import Memory, Prediction, StepTime
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.timeline import RankSeconds, RankTimeline, StepTimeline
-from autotuner.core.runs.trial_failure import FailureKind as Kind
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import AttentionKernel, CollectiveHierarchy, Precision, RankPlacement, Recompute
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import Link, LinkPoint
+from autotuner.core.measurement import Breakdown, Measurement, PhaseTimes, StepReport
+from autotuner.core.model import TransformerSpec
+from autotuner.core.prediction import FullSizeEstimate, Memory, Prediction, StepTime, TrialEstimate
+from autotuner.core.profile import AttentionPoint, CollectivePoint, DeviceProfile, GemmPoint, Measurements, TrafficPoint
+from autotuner.core.profile_fit import fit_profile
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.timeline import RankSeconds, RankTimeline, StepTimeline
+from autotuner.core.trial import EngineJob, ScaledTrial, TrialFailure
+from autotuner.core.trial import FailureKind as Kind
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.workload import Workload
 
 
 def tiny_model(**changes: Any) -> TransformerSpec:

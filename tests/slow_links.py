@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.runs.timeline import Block, BlockKind, RankSeconds, RankTimeline, StepTimeline
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.link import LinkHealth
+from autotuner.core.timeline import Block, BlockKind, RankSeconds, RankTimeline, StepTimeline
 from autotuner.pipeline_schedules.actions import Action, Schedule
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.simulate import PassTimes, Timeline, simulate

@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.studies.curve import LossCurve
-from autotuner.core.studies.space import Candidate
-from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.core.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.study import (
+    Candidate,
+    LossCurve,
+    OptimizerStudy,
+    OptimizerStudyRequest,
+    OptimizerTrial,
+    StudyBudget,
+    StudyState,
+    TargetReached,
+)
+from autotuner.core.trial import TrialState
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
+from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, cpu_layout, tiny_job
 
 __all__ = ["candidate", "curve", "reached_trial", "study", "study_request", "study_trial"]

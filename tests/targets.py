@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
 from autotuner.core.rules.rule import Rule
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.wire import dumps
 from autotuner.export.target import Export, ExportedFile, Target
 

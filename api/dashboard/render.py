@@ -15,7 +15,7 @@ from api.dashboard.styles import style_version
 from api.dashboard.views import layouts
 from api.dashboard.views.sweep_points import layout_in_short
 from api.edge.caller import caller_in, csrf_in
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 
 __all__ = ["STATIC", "page", "wants_page"]
 

@@ -11,13 +11,16 @@ from functools import lru_cache
 from typing import Literal, TypeGuard
 
 from api.schemas import Estimated, ModelSize, Predicted, RankedTrial, TrialView
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.runs.comparison import RunGroup
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.choices import ShardLevel
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import RunGroup
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.objective import Objective
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.units import format_bytes, format_rate, format_seconds
+from autotuner.core.units import format_duration as duration
+from autotuner.core.units import format_long_duration as long_duration
 from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest
@@ -36,9 +39,6 @@ from autotuner.search.text.sentences import (
 )
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
-from autotuner.units import format_bytes, format_rate, format_seconds
-from autotuner.units import format_duration as duration
-from autotuner.units import format_long_duration as long_duration
 
 __all__ = [
     "byte_rate",

@@ -16,9 +16,9 @@ from api.edge.needs import LOOKING, needed
 from api.edge.refusals import Refusals
 from autotuner.access.secret import without_tokens
 from autotuner.bootstrap import App
-from autotuner.core.access.audit import AuditEntry
-from autotuner.core.access.scope import Scope as Allowed
-from autotuner.errors import AutotunerError
+from autotuner.core.access import AuditEntry
+from autotuner.core.access import Scope as Allowed
+from autotuner.core.errors import AutotunerError
 from autotuner.networks import Network
 
 __all__ = ["AuditLog"]

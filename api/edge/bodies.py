@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.edge.shape import check_shape
 from api.errors import answer_error, answer_problem
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["Bodies", "BodyRefused", "answer_refused"]
 

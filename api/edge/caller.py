@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Scope
 
-from autotuner.core.access.caller import Caller
+from autotuner.core.access import Caller
 
 __all__ = ["SESSION_COOKIE", "caller_in", "csrf_in", "set_caller", "set_csrf"]
 

@@ -16,8 +16,8 @@ from api.edge.csrf import csrf_token
 from api.edge.entrance import Entrance
 from api.errors import answer_error
 from autotuner.aside.turns import asked_by
-from autotuner.core.access.caller import NOBODY_ASKED
-from autotuner.errors import AutotunerError, NotLetIn
+from autotuner.core.access import NOBODY_ASKED
+from autotuner.core.errors import AutotunerError, NotLetIn
 
 __all__ = ["Callers", "is_open"]
 

@@ -7,7 +7,7 @@ from autotuner.access.login import Login
 from autotuner.access.proxy import Proxy
 from autotuner.access.starting import check_alone, check_lets_an_admin_in, install_token_file
 from autotuner.bootstrap import App
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.networks import read_networks
 from autotuner.settings import Settings
 

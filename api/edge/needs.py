@@ -9,8 +9,8 @@ from starlette.types import Scope as Connection
 
 from api.edge.caller import caller_in
 from api.edge.csrf import check_csrf
-from autotuner.core.access.scope import Scope
-from autotuner.errors import NotAllowed
+from autotuner.core.access import Scope
+from autotuner.core.errors import NotAllowed
 
 __all__ = ["CHECKS", "LOOKING", "OPEN", "needed", "needs", "security_of"]
 

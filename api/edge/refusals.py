@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from autotuner.core.access.audit import AuditEntry
+from autotuner.core.access import AuditEntry
 
 __all__ = ["Refusals"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["MAX_DEPTH", "MAX_FIELD_NAME", "MAX_MEMBERS", "check_shape"]
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autotuner.core.access.caller import Caller
-from autotuner.errors import QuotaExceeded
+from autotuner.core.access import Caller
+from autotuner.core.errors import QuotaExceeded
 
 __all__ = ["OpenStreams"]
 

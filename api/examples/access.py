@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from api.schemas import CallerView, TokenCreated, TokenList
-from autotuner.core.access.quota import Quota, Usage
-from autotuner.core.access.scope import Scope
-from autotuner.core.access.token import Token
+from autotuner.core.access import Quota, Scope, Token, Usage
 
 __all__ = ["caller", "revoked_token", "token_bodies", "token_created", "token_list"]
 

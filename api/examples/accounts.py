@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.schemas import AuditPage
-from autotuner.core.access.audit import AuditEntry
+from autotuner.core.access import AuditEntry
 
 __all__ = ["audit_page"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.schemas import AttentionList, TroubleView
-from autotuner.core.upkeep.trouble import Trouble, TroubleKind
+from autotuner.core.announcement import Trouble, TroubleKind
 
 __all__ = ["attention_list"]
 

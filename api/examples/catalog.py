@@ -6,8 +6,8 @@ from api.schemas import AcceleratorDetail, AcceleratorList, ModelList, StackList
 from autotuner.catalog.compared import Compared
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
 from autotuner.catalog.stack_profiles import StackProfile
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.model import TransformerSpec
 
 __all__ = [
     "accelerator_detail",

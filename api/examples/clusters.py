@@ -7,11 +7,9 @@ from typing import Any
 
 from api.schemas import CheckPage, CheckView, EngineList, LinkList, LinkStanding
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.link_norm import LinkNorm, link_health_of
-from autotuner.core.jobs.link_points import LinkPoint
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.link import Link, LinkNorm, LinkPoint, link_health_of
+from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.launch.engines.known import EngineStanding
 
 __all__ = ["check_bodies", "check_page", "cluster_check", "engine_list", "link_list"]

@@ -7,8 +7,8 @@ from typing import Any
 from api.examples.catalog import cluster, model
 from api.examples.trials import SWEEP_ID, trial
 from api.schemas import LayoutComparison
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
+from autotuner.core.job import Job
+from autotuner.core.workload import Workload
 from autotuner.search.results.side_by_side import Contender, side_by_side
 
 __all__ = ["comparison", "comparison_bodies"]

@@ -7,11 +7,11 @@ from typing import Any
 from api.examples.catalog import model
 from api.examples.predictions import job_body, layout, prediction
 from api.schemas import BandwidthCurve, LayoutExplanation, LinkTimelines, TrialParts, TrialTimelines
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import Reason
-from autotuner.core.runs.timeline import RankSeconds, RankTimeline, StepTimeline
+from autotuner.core.choices import GradientSync
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.rules.rule import Reason
+from autotuner.core.timeline import RankSeconds, RankTimeline, StepTimeline
 from autotuner.search.explain.bandwidth_curve import BandwidthSpan, BandwidthWay
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart
 from autotuner.search.explain.link_timelines import Message, SlowHop

@@ -6,10 +6,10 @@ from typing import Any
 
 from api.examples.predictions import job_body
 from api.schemas import FormatList, FormatRule, FormatView, ImportedLayout, LayoutExport
-from autotuner.core.layouts.choice import OptimizerKernel, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import Reason
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.choices import OptimizerKernel, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.rules.rule import Reason
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.target import Export, Imported, Note, NoteKind
 
 __all__ = ["export_bodies", "format_list", "import_bodies", "imported_layout", "layout_export"]

@@ -6,17 +6,14 @@ from typing import Any
 
 from api.schemas import BaselineList, BaselineView, GatePage, GateView
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.upkeep.content import gate_key
-from autotuner.core.upkeep.environment import EnvironmentChange
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.choices import ShardLevel
+from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, EnvironmentChange, RunGroup
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult, gate_key
 from autotuner.core.wire import to_dict
+from autotuner.core.workload import Workload
 from autotuner.search.upkeep.gates.reports.badge import badge_svg
 from autotuner.search.upkeep.gates.reports.junit import junit_xml
 from autotuner.search.upkeep.gates.reports.markdown import markdown

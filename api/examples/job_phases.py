@@ -7,9 +7,9 @@ from typing import Any
 
 from api.examples.predictions import job_body
 from api.schemas import PhasesPlan
-from autotuner.core.jobs.job_phases import SwitchCost
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import SwitchCost
+from autotuner.core.layout import Layout
 from autotuner.search.job_phases.plan import Course, PhaseChoice
 
 __all__ = ["phases_bodies", "phases_plan"]

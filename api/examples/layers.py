@@ -7,9 +7,9 @@ from typing import Any
 
 from api.examples.predictions import job_body
 from api.schemas import LayerReport, SweepLayers
-from autotuner.core.layouts.choice import CollectiveHierarchy, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.option import CommunicationLayer
+from autotuner.core.choices import CollectiveHierarchy, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.option import CommunicationLayer
 from autotuner.search.explain.layers import LayerGain, options_of_layer
 
 __all__ = ["layer_report", "layers_bodies", "sweep_layers"]

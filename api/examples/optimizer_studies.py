@@ -6,15 +6,22 @@ from typing import Any
 
 from api.schemas import OptimizerStudyDetail, OptimizerStudyPage, OptimizerStudyView
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.studies.curve import LossCurve
-from autotuner.core.studies.space import Candidate, OptimizerSpace
-from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.core.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.study import (
+    Candidate,
+    LossCurve,
+    OptimizerSpace,
+    OptimizerStudy,
+    OptimizerStudyRequest,
+    OptimizerTrial,
+    StudyBudget,
+    StudyState,
+    TargetReached,
+)
+from autotuner.core.trial import TrialState
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
+from autotuner.core.workload import Workload
 
 __all__ = ["optimizer_study_bodies", "optimizer_study_detail", "optimizer_study_page"]
 

@@ -7,9 +7,9 @@ from typing import Any
 from api.examples.predictions import prediction
 from api.schemas import ContenderView, MarginalView, PlanAnswer, PlanView
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Failures, Goal
 from autotuner.search.planning.marginal import Marginal
 from autotuner.search.planning.outcome import Outcome, outcome_of

@@ -7,12 +7,12 @@ from typing import Any
 
 from api.examples.catalog import cluster, model
 from api.schemas import Gain, PredictedLayout, PredictionTable, SweepPreview
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Memory, Prediction, StepTime
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Memory, Prediction, StepTime
+from autotuner.core.space import default_trial_space
 from autotuner.core.wire import to_dict
+from autotuner.core.workload import Workload
 from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
 from autotuner.search.sieve import Fall

@@ -7,10 +7,10 @@ from dataclasses import replace
 from api.examples.sweeps import sweep_rules
 from api.examples.trials import SWEEP_ID, trial
 from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.layout import Layout
+from autotuner.core.objective import Metric
+from autotuner.core.sweep import Prospects
+from autotuner.core.trial import FailureKind
 from autotuner.search.results.accuracy import ComparedTrial
 from autotuner.search.results.answer import Answer, Why
 from autotuner.search.results.beaten import Beaten, Rival

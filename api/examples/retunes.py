@@ -7,16 +7,14 @@ from typing import Any
 from api.documents import extended
 from api.schemas import RetuneDetail, RetuneList, RetuneRunPage, RetuneRunView, RetuneTrend, RetuneView
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.upkeep.environment import EnvironmentChange
-from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.choices import ShardLevel
+from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, EnvironmentChange, RunGroup
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.space import default_trial_space
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.workload import Workload
 from autotuner.search.upkeep.retunes.trend import trend
 
 __all__ = [

@@ -8,12 +8,13 @@ from api.examples.catalog import cluster, model
 from api.examples.descriptions import small_model
 from api.examples.trials import CREATED_AT, SWEEP_ID, trial
 from api.schemas import ModelSize, Progress, SweepDetail, SweepPage, SweepRules, SweepSummary, TrialCounts, TrialView
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import BestSoFar, Budget, StopReason, SweepRequest, SweepState
+from autotuner.core.job import Job
+from autotuner.core.objective import Objective
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.space import default_trial_space
+from autotuner.core.sweep import BestSoFar, Budget, SweepRequest
 from autotuner.core.wire import to_dict
+from autotuner.core.workload import Workload
 from autotuner.search.explain.pairwise import Insight
 
 __all__ = ["budget_bodies", "clone_bodies", "event_stream", "sweep_bodies", "sweep_detail", "sweep_page", "sweep_rules"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.schemas import TrainerList, TrainerView
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.trial_spec import ExportFormat
 
 __all__ = ["trainer_list"]
 

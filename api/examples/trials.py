@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from api.examples.predictions import layout, prediction
 from api.schemas import RankingPage, TrialDetail, TrialPage
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.measurement import Breakdown, Measurement, PhaseTimes, StepReport
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.measurement import Breakdown, Measurement, PhaseTimes, StepReport
+from autotuner.core.trial import EngineJob, EngineJobPhase, Trial, TrialState
 from autotuner.ports import Page
 from autotuner.search.standings import Standing
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from api.feeds import Feed
 from api.schemas import DeliveryPage, WebhookCreated, WebhookList, WebhookTest, WebhookView
-from autotuner.core.upkeep.announcement import Announcement, AnnouncementKind, Delivery, DeliveryState, PayloadFormat
+from autotuner.core.announcement import Announcement, AnnouncementKind, Delivery, DeliveryState, PayloadFormat
 
 __all__ = [
     "atom_feed",

@@ -9,9 +9,9 @@ from typing import TypeVar
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.runs.trial import TrialState
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.run import SweepState
+from autotuner.core.trial import TrialState
 from autotuner.ports import Clock, Store
 from autotuner.ports.gauges import Gauges
 

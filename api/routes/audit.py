@@ -11,7 +11,7 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import AuditPage
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 
 __all__ = ["CallerName", "router"]
 

@@ -9,7 +9,7 @@ from api.documents import Document
 from api.openapi import problems
 from api.owned import CheckId, OwnCheckOf
 from api.schemas import CheckPage, CheckView, EngineList, LinkList
-from autotuner.core.runs.cluster_check import CheckRequest
+from autotuner.core.cluster_check import CheckRequest
 
 __all__ = ["router"]
 

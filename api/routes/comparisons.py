@@ -10,8 +10,8 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import ComparisonRequest, LayoutComparison
-from autotuner.core.access.scope import Scope
-from autotuner.errors import InvalidInput
+from autotuner.core.access import Scope
+from autotuner.core.errors import InvalidInput
 from autotuner.search.results.side_by_side import side_by_side
 
 __all__ = ["router"]

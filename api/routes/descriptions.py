@@ -15,9 +15,9 @@ from api.openapi import problems
 from api.schemas import AS_CLUSTERS_ARE_WRITTEN, ClusterList, ModelList, as_described
 from autotuner.catalog.descriptions import BASE, whole_model
 from autotuner.catalog.huggingface import from_config
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["router"]
 

@@ -20,7 +20,7 @@ from api.schemas import (
     TrialParts,
     TrialTimelines,
 )
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.core.rules.legality import reasons
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import explain

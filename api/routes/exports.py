@@ -12,9 +12,9 @@ from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import ExportRequest, FormatList, FormatView, ImportedLayout, ImportRequest, LayoutExport
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.core.rules.legality import reasons
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
 
 __all__ = ["router"]

@@ -13,8 +13,8 @@ from api.openapi import problems
 from api.owned import GateId, OwnGateOf
 from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
 from autotuner.bootstrap import App
+from autotuner.core.errors import NotFound
 from autotuner.core.rules.legality import reasons
-from autotuner.errors import NotFound
 from autotuner.ports import Page
 from autotuner.search.expressible import trial_rules
 from autotuner.search.upkeep.gates.reports.badge import badge_svg

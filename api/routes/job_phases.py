@@ -9,7 +9,7 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import PhasesPlan, PhasesRequest
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.search.job_phases.plan import plan_phases
 
 __all__ = ["router"]

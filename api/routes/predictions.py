@@ -10,7 +10,7 @@ from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import PredictionRequest, PredictionTable
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.search.answers import best_of_space, prediction_of_layout
 
 __all__ = ["router"]

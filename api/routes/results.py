@@ -10,9 +10,7 @@ from api.dependencies import AppOf, SweepOf
 from api.documents import Document
 from api.openapi import problems
 from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront, SweepLayers
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.objective_text import read_metrics, read_profile
-from autotuner.core.runs.told import require_told
+from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
 from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.answer import answer

@@ -21,7 +21,7 @@ from api.edge.needs import needs
 from api.openapi import problems
 from api.owned import OwnSweepOf
 from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, SweepPreview, TrialPage
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 
 __all__ = ["CREATED_BEFORE", "IdempotencyKey", "router"]
 

@@ -11,7 +11,7 @@ from api.documents import MAX_INTEGER, Document
 from api.openapi import problems
 from api.schemas import TablePage
 from autotuner.bootstrap import App
-from autotuner.core.runs.sweep import Sweep
+from autotuner.core.sweep import Sweep
 from autotuner.ports import Page
 from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import TableRow

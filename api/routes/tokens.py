@@ -11,8 +11,7 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import CallerView, TokenCreate, TokenCreated, TokenList
-from autotuner.core.access.scope import Scope
-from autotuner.core.access.token import Token
+from autotuner.core.access import Scope, Token
 
 __all__ = ["TokenId", "router"]
 

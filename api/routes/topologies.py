@@ -10,7 +10,7 @@ from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import NetworkList, TopologyReading, TopologyRequest
 from autotuner.catalog.topology.presets import network_presets
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 
 __all__ = ["router"]
 

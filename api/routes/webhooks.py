@@ -12,8 +12,8 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
-from autotuner.core.access.scope import Scope
-from autotuner.core.upkeep.announcement import Delivery, DeliveryState
+from autotuner.core.access import Scope
+from autotuner.core.announcement import Delivery, DeliveryState
 
 __all__ = ["router"]
 

@@ -22,15 +22,7 @@ from api.schemas.descriptions import (
     StackList,
     StackProfileList,
 )
-from api.schemas.explanations import (
-    BandwidthCurve,
-    LayoutChange,
-    LayoutExplanation,
-    LinkTimelines,
-    SweepRules,
-    TrialParts,
-    TrialTimelines,
-)
+from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
 from api.schemas.exports import (
     ExportRequest,
     FormatList,
@@ -41,7 +33,7 @@ from api.schemas.exports import (
     LayoutExport,
 )
 from api.schemas.gates import BaselineList, BaselineView, GateCreate, GatePage, GateView
-from api.schemas.job_phases import PhasesPlan, PhasesRequest
+from api.schemas.job_phases import PhasesRequest
 from api.schemas.optimizer_studies import (
     OptimizerStudyCreate,
     OptimizerStudyDetail,
@@ -60,7 +52,6 @@ from api.schemas.plans import (
 )
 from api.schemas.predictions import (
     Current,
-    Gain,
     LargerCluster,
     NotSearched,
     Predicted,
@@ -80,15 +71,7 @@ from api.schemas.requests import (
     named_cluster,
     named_model,
 )
-from api.schemas.results import (
-    LayerReport,
-    SweepAccuracy,
-    SweepAnswer,
-    SweepChoices,
-    SweepFailures,
-    SweepFront,
-    SweepLayers,
-)
+from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers
 from api.schemas.retunes import (
     Adoption,
     RetuneCreate,
@@ -106,6 +89,14 @@ from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
 from api.schemas.webhooks import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
 from api.schemas.workers import WorkerList, WorkerView
+from autotuner.search.advice.current import Gain
+from autotuner.search.explain.bandwidth_curve import BandwidthCurve
+from autotuner.search.explain.layers import LayerReport
+from autotuner.search.explain.link_timelines import LinkTimelines
+from autotuner.search.explain.trial_parts import TrialParts
+from autotuner.search.explain.trial_timelines import TrialTimelines
+from autotuner.search.job_phases.plan import PhasesPlan
+from autotuner.search.results.front import SweepFront
 
 __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",

@@ -7,10 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from autotuner.core.access.name import MAX_NAME
-from autotuner.core.access.quota import Quota, Usage
-from autotuner.core.access.scope import Scope
-from autotuner.core.access.token import Token
+from autotuner.core.access import MAX_NAME, Quota, Scope, Token, Usage
 
 __all__ = ["CallerView", "TokenCreate", "TokenCreated", "TokenList"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from autotuner.core.access.audit import AuditEntry
+from autotuner.core.access import AuditEntry
 from autotuner.ports import AccountStore, Page
 
 __all__ = ["AuditPage"]

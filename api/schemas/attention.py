@@ -7,7 +7,7 @@ from typing import Self
 
 from api.documents import extended
 from autotuner.bootstrap import App
-from autotuner.core.upkeep.trouble import Trouble
+from autotuner.core.announcement import Trouble
 from autotuner.search.upkeep.attention import attention, place_of
 
 __all__ = ["AttentionList", "TroubleView"]

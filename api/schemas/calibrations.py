@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.job import Calibration
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.learning.learnt import Lesson
 

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from autotuner.bootstrap import App
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.link_norm import LinkNorm
-from autotuner.core.jobs.link_points import LinkPoint
-from autotuner.core.jobs.profile import profiled
-from autotuner.core.runs.cluster_check import CheckLine, CheckRequest, CheckState, ClusterCheck
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.measurement import Measurement
+from autotuner.core.cluster_check import CheckLine, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.link import Link, LinkHealth, LinkNorm, LinkPoint
+from autotuner.core.measurement import Measurement
+from autotuner.core.profile import profiled
+from autotuner.core.trial import EngineJob
 from autotuner.launch.engines.known import EngineStanding
 from autotuner.ports import Page
 

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from api.schemas.exports import MAX_TEXT
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from autotuner.export.target import Note
 from autotuner.search.results.side_by_side import LETTERS, Beside, Contender, Figures, Part, Shift, SideBySide
 

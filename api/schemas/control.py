@@ -10,12 +10,12 @@ from pydantic import Field
 from api.documents import GivenFields
 from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, named_cluster, named_model
 from autotuner.bootstrap import App
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.loss_gate import LossGate
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.job import Job
+from autotuner.core.objective import Objective
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.workload import Workload
 from autotuner.search.expressible import trial_space
 
 __all__ = ["BudgetChange", "SweepClone"]

@@ -7,10 +7,10 @@ from typing import Literal, Self
 
 from autotuner.catalog.load import Fact
 from autotuner.catalog.stack_profiles import StackProfile
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.stack import Stack
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.cluster import Cluster
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
 
 __all__ = [
     "AcceleratorDetail",

@@ -12,10 +12,10 @@ import numpy as np
 from api.schemas.descriptions import ModelSize
 from api.schemas.predictions import Predicted
 from autotuner.bootstrap import App
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Memory
-from autotuner.core.runs.trial import Trial
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.prediction import Memory
+from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve
 from autotuner.search.explain.batch_ways import BatchWay

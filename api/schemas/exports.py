@@ -12,11 +12,11 @@ from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.catalog.spellings import model_called, model_like
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.rule import Reason
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 

@@ -8,9 +8,9 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 from pydantic_core.core_schema import CoreSchema
 
-from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.wire import to_dict
-from autotuner.errors import InvalidInput
 
 __all__ = ["MAX_FAULTS", "MAX_STEPS", "GivenFaultTrace"]
 

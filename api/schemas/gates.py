@@ -10,12 +10,10 @@ from pydantic import Field
 from api.documents import ONE_LINE
 from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.comparison import SequentialTest
-from autotuner.core.upkeep.environment import EnvironmentChange
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
-from autotuner.errors import InvalidInput
+from autotuner.core.comparison import ChallengeFindings, EnvironmentChange, SequentialTest
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
 from autotuner.ports import Page
 from autotuner.search.upkeep.gates.measured import is_passed
 from autotuner.search.upkeep.gates.reports.measured import report_of

@@ -11,13 +11,20 @@ from pydantic import Field
 from api.documents import extended
 from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.runs.trial_spec import TrialSettings
-from autotuner.core.studies.front import front
-from autotuner.core.studies.space import Candidate, OptimizerSpace
-from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.core.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.stack import Stack
+from autotuner.core.study import (
+    Candidate,
+    OptimizerSpace,
+    OptimizerStudy,
+    OptimizerStudyRequest,
+    OptimizerTrial,
+    StudyBudget,
+    StudyState,
+    TargetReached,
+    front,
+)
+from autotuner.core.trial import TrialState
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.ports import Page
 from autotuner.search.studies.starts import starts_of
 

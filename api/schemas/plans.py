@@ -11,9 +11,9 @@ from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, GivenTarif
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.core import wire
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.stored_plan import StoredPlan
+from autotuner.core.layout import Layout
+from autotuner.core.run import StoredPlan
+from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Failures, Goal
 from autotuner.search.planning.marginal import Marginal
 from autotuner.search.planning.outcome import Interval, Outcome

@@ -7,12 +7,12 @@ from typing import Self
 
 from api.documents import extended
 from api.schemas.descriptions import ModelSize
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import Reason
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.prediction import Prediction
+from autotuner.core.choices import Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Footprint
+from autotuner.core.prediction import Prediction
+from autotuner.core.rules.rule import Reason
 from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
 from autotuner.search.advice import shortfall as shortfalls

@@ -7,8 +7,8 @@ from typing import Self
 
 from api.schemas.predictions import PredictionTable
 from api.violations import Violation
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import SweepRequest
 from autotuner.search.outlook import Outlook, StandIns
 from autotuner.search.sieve import Fall
 

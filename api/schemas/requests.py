@@ -14,27 +14,23 @@ from api.schemas.fault_traces import GivenFaultTrace
 from autotuner.bootstrap import App
 from autotuner.catalog.descriptions import BASE, NAMED_PARTS, whole_cluster, whole_model
 from autotuner.catalog.load import load_stack
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.tariff import Tariff
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.jobs.worst_links import at_worst
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.layouts.words import fields_said
+from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import at_worst
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout, fields_said
+from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.objective import Objective, require_told
 from autotuner.core.rules.legality import reasons
-from autotuner.core.runs.loss_gate import LossGate
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.told import require_told
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.space import SearchSpace
+from autotuner.core.stack import Stack
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial_spec import ExportFormat, TrialSettings
+from autotuner.core.workload import Workload
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.errors import InvalidInput
 from autotuner.search.answers import Question
 from autotuner.search.expressible import trial_space
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.core.runs.prospects import Prospects
+from autotuner.core.sweep import Prospects
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.answer import Answer

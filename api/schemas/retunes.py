@@ -12,17 +12,10 @@ from pydantic import Field
 from api.documents import extended
 from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.comparison import SequentialTest
-from autotuner.core.upkeep.retune import (
-    Retune,
-    RetuneOutcome,
-    RetuneRequest,
-    RetuneRun,
-    RunState,
-    Trigger,
-)
-from autotuner.errors import InvalidInput
+from autotuner.core.comparison import SequentialTest
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger
 from autotuner.ports import Page, Store
 from autotuner.search.upkeep.retunes.retuning import the_cron
 from autotuner.search.upkeep.retunes.trend import TrendPoint, trend

@@ -10,20 +10,12 @@ from api.documents import extended
 from api.schemas.descriptions import ModelSize
 from api.schemas.trials import TrialView
 from autotuner.bootstrap import App
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.interventions import Interventions
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import (
-    BestSoFar,
-    Budget,
-    StopReason,
-    Sweep,
-    SweepOverview,
-    SweepRequest,
-    SweepState,
-)
-from autotuner.core.runs.trial import Waiting
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import ChallengeFindings
+from autotuner.core.objective import Objective
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import BestSoFar, Budget, Interventions, Sweep, SweepOverview, SweepRequest
+from autotuner.core.trial import Waiting
 from autotuner.ports import Page, Store, SweepFilter, SweepOrder
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials

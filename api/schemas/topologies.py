@@ -13,9 +13,8 @@ from autotuner.catalog.topology.applied import merged, on_cluster
 from autotuner.catalog.topology.presets import NetworkPreset
 from autotuner.catalog.topology.read import MAX_CHARACTERS, read_topology
 from autotuner.catalog.topology.topology import Topology
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.network import Network
-from autotuner.core.jobs.wiring import Wiring
+from autotuner.core.cluster import Cluster
+from autotuner.core.network import Network, Wiring
 from autotuner.search.text.topologies import topology_said
 
 __all__ = ["NetworkList", "TopologyReading", "TopologyRequest"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from autotuner.core.runs.trainer import ExportFormat, Trainer
+from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.export.registry import target_of
 from autotuner.search.expressible import searched_by
 

@@ -8,17 +8,21 @@ from typing import Self
 
 from api.documents import extended
 from api.schemas.predictions import Predicted
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.time_to_loss import time_to_loss_s
-from autotuner.core.runs.trial import Stopped, Trial, TrialState, Waiting
-from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Footprint, Measurement, StepReport
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import (
+    EngineJob,
+    ScaledTrial,
+    Stopped,
+    Trial,
+    TrialFailure,
+    TrialState,
+    Waiting,
+    time_to_loss_s,
+)
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.standings import Standing, standings
 from autotuner.search.text.loss_gates import unranked_in_words

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from autotuner.announcing.destination import origin
 from autotuner.announcing.posting import Answer
-from autotuner.core.upkeep.announcement import AnnouncementKind, Delivery, DeliveryState, PayloadFormat, Webhook
+from autotuner.core.announcement import AnnouncementKind, Delivery, DeliveryState, PayloadFormat, Webhook
 from autotuner.ports import AnnouncementStore, Page
 
 __all__ = ["DeliveryPage", "WebhookCreate", "WebhookCreated", "WebhookList", "WebhookTest", "WebhookView"]

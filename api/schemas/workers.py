@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from autotuner.bootstrap import App
-from autotuner.core.runs.known_worker import KnownWorker
+from autotuner.core.run import KnownWorker
 
 __all__ = ["WorkerList", "WorkerView"]
 

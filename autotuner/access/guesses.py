@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from autotuner.errors import TooOften
+from autotuner.core.errors import TooOften
 from autotuner.networks import household
 
 __all__ = ["Guesses"]

@@ -10,9 +10,8 @@ from autotuner.access.guesses import Guesses
 from autotuner.access.proxy import Proxy
 from autotuner.access.secret import Digests, fingerprint, new_secret, read_token
 from autotuner.access.verified import Verified
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.token import Session, Token
-from autotuner.errors import NotFound, NotLetIn, StoreUnavailable
+from autotuner.core.access import Caller, Session, Token
+from autotuner.core.errors import NotFound, NotLetIn, StoreUnavailable
 from autotuner.ports import AccessStore, Clock
 
 __all__ = ["Login", "Shown"]

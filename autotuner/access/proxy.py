@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.name import check_name
-from autotuner.core.access.scope import Scope
-from autotuner.errors import InvalidInput, NotLetIn
+from autotuner.core.access import Caller, Scope, check_name
+from autotuner.core.errors import InvalidInput, NotLetIn
 from autotuner.networks import Network, is_within
 
 __all__ = ["Proxy"]

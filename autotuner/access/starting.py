@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from autotuner.access.tokens import Tokens
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["check_alone", "check_lets_an_admin_in", "install_token_file"]
 

@@ -7,11 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from autotuner.access.secret import Digests, new_secret, new_token_id, read_token, token_text
-from autotuner.core.access.name import check_name
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
-from autotuner.core.access.token import Token
-from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.access import Quota, Scope, Token, check_name
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import AccessStore, Clock
 
 __all__ = ["FIRST_ADMIN", "Tokens"]

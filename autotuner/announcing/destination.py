@@ -10,7 +10,7 @@ from ipaddress import ip_address
 import httpx
 
 from autotuner.announcing.networks import is_allowed, is_public, refusal
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.networks import Network
 
 __all__ = ["Destination", "Refused", "Resolver", "check_url", "destination", "origin", "system_resolver"]

@@ -6,9 +6,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from autotuner.core.upkeep.announcement import Announcement, PayloadFormat
+from autotuner.core.announcement import Announcement, PayloadFormat
+from autotuner.core.units import format_rate
 from autotuner.core.wire import to_dict
-from autotuner.units import format_rate
 
 __all__ = ["iso_time", "link", "payload"]
 

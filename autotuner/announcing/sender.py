@@ -12,8 +12,8 @@ from autotuner.announcing.backoff import delay_s
 from autotuner.announcing.payloads import payload
 from autotuner.announcing.posting import LIMIT_S, Answer, Poster
 from autotuner.announcing.signature import signed_headers
-from autotuner.core.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.announcement import Announcement, Delivery, DeliveryState, Webhook
+from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import AnnouncementStore, Clock
 from autotuner.tracing import working_on

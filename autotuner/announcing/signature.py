@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import secrets
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["check_secret", "new_secret", "signed_headers"]
 

@@ -9,7 +9,7 @@ from autotuner.announcing.destination import check_url
 from autotuner.announcing.posting import Answer, Poster
 from autotuner.announcing.sender import post
 from autotuner.announcing.signature import check_secret, new_secret
-from autotuner.core.upkeep.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
 from autotuner.networks import Network
 from autotuner.ports import AnnouncementStore, Clock
 

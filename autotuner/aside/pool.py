@@ -14,8 +14,8 @@ from typing import ParamSpec, TypeVar, cast
 from autotuner.aside.asides import AsidesStanding
 from autotuner.aside.frames import Limits, Outcome, receive, send
 from autotuner.aside.turns import Turns
-from autotuner.errors import TooCostly
-from autotuner.units import format_bytes
+from autotuner.core.errors import TooCostly
+from autotuner.core.units import format_bytes
 
 __all__ = ["AsidePool"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Never
 
 from autotuner.aside.frames import Limits, Outcome, receive, send
-from autotuner.errors import AutotunerError
+from autotuner.core.errors import AutotunerError
 
 __all__ = ["main"]
 

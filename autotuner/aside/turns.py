@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 
-from autotuner.errors import Busy
+from autotuner.core.errors import Busy
 
 __all__ = ["Turns", "asked_by", "asker"]
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 
 from autotuner.backtest.cells import Row, text
-from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.job import Calibration
 from autotuner.core.wire import from_dict
 
 __all__ = ["calibration_of"]

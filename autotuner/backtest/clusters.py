@@ -9,8 +9,8 @@ from dataclasses import replace
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, text
 from autotuner.backtest.sources import Source
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_link
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.errors import NotFound
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import NotFound
 
 __all__ = ["cluster_of"]
 

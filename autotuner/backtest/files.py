@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 from autotuner.backtest.cells import Row
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["columns_and_rows"]
 

@@ -16,14 +16,14 @@ from optuna.trial import TrialState, create_trial
 
 from autotuner.backtest.proposers import Ended, chance, moved_proposals
 from autotuner.backtest.replay import Replay
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
+from autotuner.core.objective import Metric, Objective
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.footprint import predicted_footprints
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.fronts.frontier import Frontier, reference_below
 from autotuner.search.sampler.front_worths import FrontWorths
-from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
+from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 
 __all__ = ["FRONT_PROPOSERS", "FrontProposer", "FrontReplay"]
 

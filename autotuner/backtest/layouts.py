@@ -12,11 +12,7 @@ from autotuner.backtest import words
 from autotuner.backtest.cells import Row, UnusableRow, is_true, maybe_count, text
 from autotuner.backtest.sources import Source
 from autotuner.catalog.load import load_stack
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.stages import V_SCHEDULES
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     FP8_PRECISIONS,
     AttentionKernel,
     ContextExchange,
@@ -25,7 +21,11 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
+from autotuner.core.stages import V_SCHEDULES
 
 __all__ = ["global_batch_size", "layout_of", "stack_of"]
 

@@ -17,8 +17,9 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.backtest.replay import Replay
-from autotuner.core.layouts.layout import LAYOUT_FIELDS
-from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
+from autotuner.core.layout import LAYOUT_FIELDS
+from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 
 __all__ = ["PROPOSERS", "Ended", "Proposer", "moved_proposals"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.backtest.table import Sheet
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import LAYOUT_FIELDS
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS
+from autotuner.core.trial import PastTrial
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 

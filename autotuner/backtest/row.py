@@ -10,12 +10,12 @@ from autotuner.backtest.clusters import cluster_of
 from autotuner.backtest.layouts import global_batch_size, layout_of, stack_of
 from autotuner.backtest.shapes import model_of, with_capacity
 from autotuner.backtest.sources import Source, source_of
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Recompute
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES, reasons
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.workload import Workload
 
 __all__ = ["REQUIRED_COLUMNS", "Run", "UnusableRow", "read_row"]
 

@@ -8,7 +8,8 @@ from itertools import product
 
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, positive, text
 from autotuner.catalog.spellings import model_called
-from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
+from autotuner.core.blocks import LatentAttention, MixtureOfExperts
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["model_of", "with_capacity"]
 

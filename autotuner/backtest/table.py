@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.backtest.cells import Row
+from autotuner.backtest.cells import Row, UnusableRow
 from autotuner.backtest.files import columns_and_rows
-from autotuner.backtest.row import REQUIRED_COLUMNS, Run, UnusableRow, read_row
-from autotuner.core.jobs.job import Job
+from autotuner.backtest.row import REQUIRED_COLUMNS, Run, read_row
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
-from autotuner.errors import InvalidInput
 
 __all__ = ["Sheet", "Table", "read_table"]
 

@@ -7,9 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple, TypeVar
 
 from autotuner.backtest.cells import UnusableRow
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     AttentionKernel,
     Choice,
     ContextExchange,
@@ -19,6 +17,8 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 
 __all__ = [
     "Recomputation",

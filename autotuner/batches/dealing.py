@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-from autotuner.core.layouts.choice import BatchBalance
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import BatchBalance
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["NUM_STRATA", "dealt", "strata"]
 

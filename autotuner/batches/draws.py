@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.workload import LengthDistribution
 
 __all__ = ["drawn"]
 

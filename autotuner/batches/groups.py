@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 
 __all__ = ["dealing_ranks"]
 

@@ -10,10 +10,9 @@ from random import Random
 
 from autotuner.batches.dealing import dealt
 from autotuner.batches.groups import dealing_ranks
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import BatchBalance, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import BatchBalance, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.workload import LengthDistribution, Workload
 
 __all__ = ["BatchShape", "batch_shape"]
 

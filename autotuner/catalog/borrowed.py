@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from autotuner.catalog.kernels import borrowed_attention, borrowed_products
 from autotuner.catalog.load import accelerator_facts, is_as_catalogued, link_facts
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.cluster import Cluster
 
 __all__ = ["borrowed_facts"]
 

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.model import TransformerSpec
 from autotuner.core.wire import from_dict
 
 __all__ = [

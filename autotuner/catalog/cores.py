@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from autotuner.core.jobs.core_times import CoreTimes
-from autotuner.core.jobs.link import MeasuredCollective
+from autotuner.core.accelerator import CoreTimes
+from autotuner.core.link import MeasuredCollective
 from autotuner.core.wire import from_dict
 
 __all__ = ["core_collectives", "core_times"]

@@ -13,10 +13,10 @@ from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model, node_size
 from autotuner.catalog.tariffs import region
 from autotuner.catalog.topology.presets import load_preset
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
 from autotuner.core.wire import from_dict, to_dict
-from autotuner.errors import InvalidInput
 
 __all__ = [
     "BASE",

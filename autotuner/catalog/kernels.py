@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from autotuner.catalog.measured import with_measured
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
-from autotuner.core.layouts.choice import NARROW_PRECISIONS, AttentionKernel, Precision
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import NARROW_PRECISIONS, AttentionKernel, Precision
+from autotuner.core.kernels import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
 
 __all__ = ["borrowed_attention", "borrowed_products", "kernels_for"]
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.errors import InvalidInput
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput
+from autotuner.core.workload import LengthDistribution
 
 __all__ = ["read_lengths", "written_lengths"]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.link import LinkHealth
 from autotuner.core.wire import from_dict, without_defaults
-from autotuner.errors import InvalidInput
 
 __all__ = ["read_links", "written_links"]
 

@@ -17,14 +17,14 @@ from typing import Any
 from autotuner.catalog.cores import core_collectives, core_times
 from autotuner.catalog.tariffs import usual_tariff
 from autotuner.catalog.topology.presets import load_preset
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import AttentionKernel, Fp8Recipe
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.link import Link
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput, NotFound
 
 __all__ = [
     "Fact",

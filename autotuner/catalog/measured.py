@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from autotuner.core.jobs.accelerator import Accelerator, MeasuredAttention
-from autotuner.core.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, KernelLaws
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.accelerator import Accelerator, MeasuredAttention
+from autotuner.core.choices import Precision
+from autotuner.core.kernels import AttentionLaw, FusedPass, GemmLaw, KernelLaws
 
 __all__ = ["with_measured"]
 

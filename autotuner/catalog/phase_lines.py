@@ -9,11 +9,11 @@ from dataclasses import fields
 from typing import Any
 
 from autotuner.core import check
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.job_phases import JobPhase
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.choices import Precision
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import JobPhase
 from autotuner.core.wire import from_dict, without_defaults
-from autotuner.errors import InvalidInput
 
 __all__ = ["read_phases", "written_phases"]
 

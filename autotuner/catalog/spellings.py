@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 
 from autotuner.catalog.load import load_model, model_aliases, models
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["model_called", "model_like"]
 

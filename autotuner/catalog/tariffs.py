@@ -11,9 +11,9 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.tariff import Tariff
-from autotuner.errors import NotFound
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.cluster import Tariff
+from autotuner.core.errors import NotFound
 
 __all__ = ["Region", "region", "regions", "usual_tariff"]
 

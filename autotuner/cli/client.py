@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from autotuner.errors import AutotunerError, InvalidInput, StoreUnavailable
+from autotuner.core.errors import AutotunerError, InvalidInput, StoreUnavailable
 
 __all__ = ["Client", "ServerEvent", "ServiceError", "connect"]
 

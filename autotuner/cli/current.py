@@ -11,8 +11,8 @@ from typing import Any
 
 from autotuner.catalog.load import load_model
 from autotuner.cli.inputs import job_body
+from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.wire import to_dict
-from autotuner.errors import InvalidInput, NotFound
 
 __all__ = ["CurrentJob", "current_job", "save"]
 

@@ -14,12 +14,12 @@ from autotuner.cli.client import Client, ServerEvent
 from autotuner.cli.patience import patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.objective import Objective
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.measurement import LinkEvent
+from autotuner.core.objective import Objective
+from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.core.wire import from_dict
-from autotuner.errors import StoreUnavailable
 from autotuner.search.text.jobs import job_in_words
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words

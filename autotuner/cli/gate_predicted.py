@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotuner.errors import AutotunerError, InvalidInput
+from autotuner.core.errors import AutotunerError, InvalidInput
 
 if TYPE_CHECKING:
     from autotuner.cli.said_layout import SaidLayout
-    from autotuner.core.jobs.job import Job
-    from autotuner.core.layouts.layout import Layout
-    from autotuner.core.runs.dry_run import DryRun
+    from autotuner.core.dry_run import DryRun
+    from autotuner.core.job import Job
+    from autotuner.core.layout import Layout
     from autotuner.search.upkeep.gates.predicted import PredictedGate
 
 __all__ = ["predicted_job", "run_predicted_gate"]
@@ -20,8 +20,8 @@ def predicted_job(model: str, cluster: str, global_batch: int, seq_len: int, sta
     """The job that both layouts are predicted for."""
     from autotuner.catalog.load import load_stack
     from autotuner.cli.inputs import read_cluster, read_model
-    from autotuner.core.jobs.job import Job
-    from autotuner.core.jobs.workload import Workload
+    from autotuner.core.job import Job
+    from autotuner.core.workload import Workload
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     return Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload, stack=load_stack(stack))

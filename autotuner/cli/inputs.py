@@ -12,14 +12,14 @@ from autotuner.catalog.length_lines import read_lengths
 from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.catalog.phase_lines import read_phases
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.trial_spec import TrialSettings
-from autotuner.core.studies.space import OptimizerSpace
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.model import TransformerSpec
+from autotuner.core.space import SearchSpace
+from autotuner.core.study import OptimizerSpace
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.wire import from_dict, to_dict, without_defaults
-from autotuner.errors import InvalidInput, NotFound
 from autotuner.launch.detect import detect_cluster
 
 __all__ = [

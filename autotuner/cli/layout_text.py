@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 from autotuner.cli.inputs import read_text
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.words import fields_said
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout, fields_said
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput
 
 __all__ = ["read_layout"]
 
@@ -17,7 +16,7 @@ __all__ = ["read_layout"]
 def read_layout(text: str) -> dict[str, Any]:
     """The fields of a layout that the text names, as the service takes them; others take their defaults.
 
-    The words are those of ``core.layouts.words``: ``fsdp8 tp4 pp2 1f1b mb1 sp recompute-full every2 flash bf16``.
+    The words are those of ``core.layout``: ``fsdp8 tp4 pp2 1f1b mb1 sp recompute-full every2 flash bf16``.
 
     Raises:
         InvalidInput: A word or a field is unknown; with the nearest that is known. Or one is given twice.

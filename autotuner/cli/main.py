@@ -44,7 +44,7 @@ from autotuner.cli.commands.sweep import cancel, show, sweep
 from autotuner.cli.commands.token import token
 from autotuner.cli.commands.trainers import trainers
 from autotuner.cli.commands.webhook import webhook
-from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
+from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 
 __all__ = ["app", "main"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotuner.cli.inputs import for_service, read_text
 from autotuner.cli.layout_text import read_layout
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["read_measured"]
 

@@ -8,12 +8,10 @@ from typing import Any
 
 from autotuner.catalog.descriptions import tariff_fields
 from autotuner.cli.inputs import read_document
-from autotuner.core.jobs.tariff import Tariff
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.objective_text import read_metrics, read_profile
+from autotuner.core.cluster import Tariff
+from autotuner.core.errors import InvalidInput
+from autotuner.core.objective import Metric, Objective, read_metrics, read_profile
 from autotuner.core.wire import from_dict, without_defaults
-from autotuner.errors import InvalidInput
 
 __all__ = ["objective_body", "price_body"]
 

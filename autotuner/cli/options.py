@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = [
     "SELDOM",

@@ -14,9 +14,9 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.cli.views.rankings import reached_value
-from autotuner.core.runs.objective import Objective
+from autotuner.core.errors import Conflict
+from autotuner.core.objective import Objective
 from autotuner.core.wire import from_dict
-from autotuner.errors import Conflict
 
 __all__ = ["write_study"]
 

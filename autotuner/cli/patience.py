@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 
 __all__ = ["patiently"]
 

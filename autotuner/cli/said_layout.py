@@ -9,7 +9,7 @@ from typing import Any
 from autotuner.cli.client import Client
 from autotuner.cli.inputs import for_service, read_text
 from autotuner.cli.layout_text import read_layout
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from autotuner.core.wire import from_dict, to_dict
 
 __all__ = ["SaidLayout", "is_configuration", "ranks_of", "said_layout"]

@@ -13,10 +13,10 @@ from fastapi import FastAPI
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.cli.signals import terminable
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import DeviceProfile
-from autotuner.errors import NotFound
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import NotFound
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import DeviceProfile
 from autotuner.settings import Settings
 
 __all__ = ["migrate_if_embedded", "service_in_process"]

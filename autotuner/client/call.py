@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import httpx
 
+from autotuner.core.errors import AutotunerError, quoted
 from autotuner.core.wire import from_known, to_dict
-from autotuner.errors import AutotunerError, quoted
 
 __all__ = ["PREFIX", "Call", "ServiceError", "checked"]
 

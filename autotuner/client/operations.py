@@ -27,13 +27,13 @@ from api.schemas import (
     WebhookCreate,
 )
 from autotuner.client.call import Call
-from autotuner.core.access.token import Token
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.runs.cluster_check import CheckRequest
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.core.upkeep.announcement import Delivery, DeliveryState
+from autotuner.core.access import Token
+from autotuner.core.announcement import Delivery, DeliveryState
+from autotuner.core.cluster import Cluster
+from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.model import TransformerSpec
+from autotuner.core.run import SweepState
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.ports import SweepColumn, TrialFilter
 
 T = TypeVar("T")

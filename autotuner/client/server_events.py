@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from autotuner.client.call import ServiceError
-from autotuner.errors import quoted
+from autotuner.core.errors import quoted
 
 __all__ = ["EventLines", "ServerEvent"]
 

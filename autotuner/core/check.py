@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from math import gcd, isqrt
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["divides", "divisors", "fraction", "nearest_divisor", "non_negative", "one_of", "positive"]
 

@@ -17,8 +17,8 @@ from enum import Enum
 from functools import cache, partial
 from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from autotuner.core.layouts.choice import Choice
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Choice
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_dict", "from_known", "loads", "to_dict", "without_defaults"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.pipeline.rank_load import ranks_looked_at

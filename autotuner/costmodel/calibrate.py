@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotuner.core.jobs.calibration import Calibration
-from autotuner.core.jobs.job import Job
+from autotuner.core.job import Calibration, Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, log_variance

@@ -14,11 +14,12 @@ from typing import Any, Never, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.core.layouts.option import Kind
-from autotuner.core.rules.legality import Rule, illegal
+from autotuner.core.choices import Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.option import Kind
+from autotuner.core.rules.legality import illegal
+from autotuner.core.rules.rule import Rule
 
 __all__ = [
     "Booleans",

@@ -12,10 +12,10 @@ import numpy as np
 from autotuner.catalog.compared import Compared, comparisons, model_kind, pooled_scatter
 from autotuner.catalog.cores import core_times
 from autotuner.catalog.load import is_as_catalogued
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.layouts.option import Kind, Option
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS
+from autotuner.core.option import Kind, Option
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 
 __all__ = ["KIND_PARTS", "LATENT", "LINEAR", "SUBJECTS", "ComparedColumns", "Familiarity", "Subject", "Where"]

@@ -13,16 +13,14 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.complexity import complexity
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.footprint import Footprint, Power
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.prediction import Prediction
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.cluster import Cluster
+from autotuner.core.complexity import complexity
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Footprint, Measurement, Power
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.step.step_time import StepTimeColumns

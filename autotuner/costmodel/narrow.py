@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Fp8Recipe, Precision
+from autotuner.core.choices import Fp8Recipe, Precision
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 
 __all__ = [

@@ -8,11 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from autotuner.core.jobs.calibration import BF16_PARTS
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Memory, Prediction, StepTime
+from autotuner.core.choices import Precision
+from autotuner.core.job import BF16_PARTS, Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.comparison import ComparedColumns, Familiarity
 from autotuner.costmodel.kernels.memory_bound import optimizer_s

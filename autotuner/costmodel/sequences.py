@@ -9,9 +9,9 @@ from functools import cache, lru_cache
 import numpy as np
 
 from autotuner.batches.shape import BatchShape, batch_shape
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import Floats, LayoutColumns
 
 __all__ = ["SequenceColumns", "keys_per_token", "tokens_per_sequence", "with_dealing"]

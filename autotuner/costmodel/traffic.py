@@ -13,9 +13,8 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.core.jobs import payload
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import (
+from autotuner.core import stages
+from autotuner.core.choices import (
     CollectiveHierarchy,
     ContextExchange,
     GradientSync,
@@ -23,7 +22,8 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import (
@@ -134,7 +134,7 @@ def _lossy_bytes(x: LayoutColumns, job: Job, elements: float) -> Floats:
     """
     group, one = exchange_group(x, job.cluster), cast("Layout", x)
     edges = np.where(group.crosses_nodes, group.num_nodes, 0)
-    sent: Floats = edges * payload.sent_bytes(one, elements, 4.0)
+    sent: Floats = edges * stages.sent_bytes(one, elements, 4.0)
     apart = (x.shard_level == ShardLevel.NONE) & (x.context_parallel_degree > 1)
     summed = 2 * elements * gradient_bytes(x, job) * x.data_parallel_replicate_degree
     return sent + np.where(apart, summed * _around(context_group(x, job.cluster)), 0.0)

@@ -15,9 +15,8 @@ from functools import reduce
 import numpy as np
 
 from autotuner.catalog.compared import BITS_8, BITS_16
-from autotuner.core.jobs.calibration import BF16_ON_CORES, BF16_PARTS, Calibration
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import NARROW_PRECISIONS
+from autotuner.core.choices import NARROW_PRECISIONS
+from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Calibration, Job
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.comparison import Familiarity, Where
 from autotuner.costmodel.narrow import is_bf16_on_cores

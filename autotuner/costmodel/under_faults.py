@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotuner.core.jobs.fault_trace import FaultTrace, Stretch
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Prediction
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.fault_trace import FaultTrace, Stretch
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.prediction import Prediction
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
 

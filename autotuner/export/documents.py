@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["json_document", "split_document", "split_yaml", "yaml_document"]
 

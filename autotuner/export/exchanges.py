@@ -6,7 +6,7 @@ themselves numbered by torchrun, or as it does: those of a node one after the ot
 
 from __future__ import annotations
 
-from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.layout import OPTIONS
 from autotuner.core.rules.rule import Rule
 
 __all__ = ["exchanges_and_batches"]

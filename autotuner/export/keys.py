@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
 
 __all__ = ["Heard", "Key", "Said", "count", "flag_of", "flat", "heard", "nested", "number_of", "said", "words"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.export.accounted import of_launcher, of_variables
 from autotuner.export.flags import Flags, flags_of
 from autotuner.export.shell.script import Command, Script, read_script

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.core.layout import OPTIONS
 from autotuner.export.target import Imported, Note, NoteKind
 
 __all__ = ["COLLECTIVES", "with_collectives"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import Reason, reasons, require_legal
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput, sendable
+from autotuner.core.errors import InvalidInput, sendable
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import reasons, require_legal
+from autotuner.core.rules.rule import Reason
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.deepspeed.target import DEEPSPEED
 from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 
 __all__ = ["decided_in_code"]
 

@@ -7,9 +7,9 @@ which number is the launcher's choice, so that stages are rotated by the order o
 
 from __future__ import annotations
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import P2PTransport, RankOrder
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import P2PTransport, RankOrder
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule
 
 __all__ = ["LAUNCHED", "numbers_ranks", "rotation_said", "sends_and_places"]

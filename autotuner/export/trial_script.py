@@ -10,12 +10,11 @@ import json
 from functools import partial
 
 from autotuner.core import wire
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import TRIAL_RULES
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.trial_spec import ExportFormat, TrialSettings, TrialSpec
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 
 __all__ = ["SBATCH", "TORCHRUN", "trial_spec"]

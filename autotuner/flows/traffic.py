@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.jobs.crossings import Spread
-from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.choices import RankPlacement
+from autotuner.core.placement import Spread
 from autotuner.flows.streams import Floats, Integers, Streams
 from autotuner.flows.wires import Wires
 

@@ -10,8 +10,8 @@ from operator import mul
 
 import numpy as np
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.network import Network, Tier
+from autotuner.core.cluster import Cluster
+from autotuner.core.network import Network, Tier
 from autotuner.flows.streams import Floats, Integers, Streams
 
 __all__ = ["Wires"]

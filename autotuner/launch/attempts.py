@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.trial import TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.following import GRACE_S, Ending
 from autotuner.launch.processes import ATTEMPT_ID, ask_for_stacks
 from autotuner.launch.ranks import Ranks, Starter

@@ -14,12 +14,10 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.detect import visible_gpus
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.ports import Launcher, TrialWatcher

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.core.trial import Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.ports import TrialWatcher
 
 __all__ = ["FakeLauncher", "plain_measurement"]

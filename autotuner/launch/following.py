@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import StepReport
+from autotuner.core.trial import FailureKind, Stopped
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.ranks import Ranks, launcher_work
 from autotuner.launch.reports import TrialReports
 from autotuner.launch.verdict import is_complete

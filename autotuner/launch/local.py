@@ -12,15 +12,13 @@ from uuid import uuid4
 
 import structlog
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.measuring import Peak
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import AutotunerError
+from autotuner.core.measurement import Measurement
+from autotuner.core.measuring import Peak
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.core.wire import dumps
-from autotuner.errors import AutotunerError
 from autotuner.keeper import kernel_oom_kills
 from autotuner.launch.attempts import Attempt, DecoderAttempt
 from autotuner.launch.detect import num_usable_cores

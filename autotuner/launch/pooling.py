@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from autotuner.core.runs.measurement import Measurement
+from autotuner.core.measurement import Measurement
 
 __all__ = ["pooled"]
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from autotuner.core.jobs.stages import layers_per_stage, next_alike, with_layers_per_stage
-from autotuner.core.runs.measurement import Breakdown, Measurement, PhaseTimes
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.units import format_bytes
+from autotuner.core.measurement import Breakdown, Measurement, PhaseTimes
+from autotuner.core.stages import layers_per_stage, next_alike, with_layers_per_stage
+from autotuner.core.trial import FailureKind, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import format_bytes
 
 __all__ = ["extrapolated", "proxies"]
 

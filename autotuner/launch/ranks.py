@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import AutotunerError
+from autotuner.core.errors import AutotunerError
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.reports import TrialFiles
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from autotuner.core.jobs.profile import CollectivePoint, Measurements
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import Breakdown, Measurement, StepReport
-from autotuner.core.runs.timeline import StepTimeline
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.measurement import Breakdown, LinkEvent, Measurement, StepReport
+from autotuner.core.profile import CollectivePoint, Measurements
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial import FailureKind
 from autotuner.core.wire import from_dict
 
 __all__ = ["RankFailure", "Reports", "TrialFiles", "TrialReports"]

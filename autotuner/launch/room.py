@@ -10,13 +10,12 @@ from pathlib import Path
 
 import psutil
 
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import format_bytes
 from autotuner.launch.detect import num_usable_cores
 from autotuner.launch.ranks import launcher_work
 from autotuner.ports import TrialWatcher
-from autotuner.units import format_bytes
 
 __all__ = ["DiskRoom", "most_core_ranks", "no_room", "says_full"]
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotuner.core.jobs.cluster import LOCAL, Cluster
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import LOCAL, Cluster
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
 __all__ = ["RoutedLauncher"]

@@ -8,18 +8,15 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from autotuner.core.jobs.cluster import SIMULATED, Cluster
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Outcome, Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import SIMULATED, Cluster
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Outcome, Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.core.units import format_bytes, format_seconds
 from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import SCENARIOS, Scenario
 from autotuner.launch.simulation.truth import Truth, truth_of
 from autotuner.ports import TrialWatcher
-from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["SimulatedLauncher"]
 

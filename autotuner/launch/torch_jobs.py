@@ -11,13 +11,13 @@ from collections.abc import Callable
 from threading import Timer
 from typing import Literal, TextIO
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
-from autotuner.core.jobs.profile_fit import fit_profile
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.runs.dry_run import DryRun, DryRunRequest
+from autotuner.core.choices import Precision
+from autotuner.core.cluster import Cluster
+from autotuner.core.dry_run import DryRun, DryRunRequest
+from autotuner.core.errors import AutotunerError, InvalidInput
+from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
+from autotuner.core.profile_fit import fit_profile
 from autotuner.core.wire import dumps, loads
-from autotuner.errors import AutotunerError, InvalidInput
 
 __all__ = ["ask_torch", "dry_run", "gemm_flop_per_s", "profile_of", "remeasured_links"]
 

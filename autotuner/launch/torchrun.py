@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID, end_all
 from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import TrialFiles

@@ -7,12 +7,12 @@ import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import format_seconds
 from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import RankFailure, Reports, TrialReports
-from autotuner.units import format_seconds
 
 __all__ = ["is_complete", "verdict"]
 

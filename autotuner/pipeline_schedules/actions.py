@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, Self
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = [
     "Action",

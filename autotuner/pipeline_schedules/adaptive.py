@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import ceil
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.greedy import greedy_orders, schedule_of
 from autotuner.pipeline_schedules.simulate import PassTimes

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
 
 __all__ = ["Flow", "Step", "flow_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.choices import PipelineSchedule
 from autotuner.pipeline_schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes

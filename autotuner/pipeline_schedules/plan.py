@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Schedule, zb_h1, zb_h2
 from autotuner.pipeline_schedules.adaptive import even_warm_up, warm_up, within
 from autotuner.pipeline_schedules.greedy import greedy_orders, makespan_s, schedule_of

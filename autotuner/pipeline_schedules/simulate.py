@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
 from autotuner.pipeline_schedules.flow import Flow, flow_of
 from autotuner.pipeline_schedules.shared_links import run_on_shared_links

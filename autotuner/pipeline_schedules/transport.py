@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["BESIDE_COMPUTE", "BLOCKING", "BLOCKING_IN_TURN", "Transport", "delegated"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule, check_sizes, rounds
 
 __all__ = ["dualpipev", "zb_interleaved"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotuner.core.access.token import Session, Token
+from autotuner.core.access import Session, Token
 
 __all__ = ["AccessStore"]
 

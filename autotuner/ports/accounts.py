@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotuner.core.access.audit import AuditEntry
-from autotuner.core.access.quota import Usage
+from autotuner.core.access import AuditEntry, Usage
 from autotuner.ports.page import Page
 
 __all__ = ["AccountStore"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
+from autotuner.core.announcement import Announcement, Delivery, DeliveryState, Webhook
+from autotuner.core.run import HeldLease
 from autotuner.ports.page import Page
 
 __all__ = ["AnnouncementStore"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.runs.sweep import Sweep
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.sweep import Sweep
 
 __all__ = ["ControlStore"]
 

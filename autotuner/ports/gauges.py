@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.runs.trial import TrialState
+from autotuner.core.run import SweepState
+from autotuner.core.trial import TrialState
 
 __all__ = ["GaugeStore", "Gauges"]
 

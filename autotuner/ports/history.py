@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.trial import PastTrial
 
 __all__ = ["HistoryStore"]
 
@@ -23,7 +23,7 @@ class HistoryStore(Protocol):
         ...
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
-        """Those of sweeps for that very job (``core.runs.job_key``), whatever their space and budget."""
+        """Those of sweeps for that very job (``core.sweep.job_key``), whatever their space and budget."""
         ...
 
     def accelerators(self) -> Sequence[str]:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.trial import EngineJob, Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
 
 __all__ = ["Launcher", "TrialWatcher"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.runs.sweep import Sweep, SweepRequest
-from autotuner.core.upkeep.announcement import Announcement
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateRequest, MfuGateResult
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.announcement import Announcement
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateRequest, MfuGateResult
 from autotuner.ports.page import Page
 
 __all__ = ["MfuGateStore"]

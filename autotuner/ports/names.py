@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import DeviceProfile
+from autotuner.core.cluster import Cluster
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import DeviceProfile
 
 __all__ = ["Names"]
 

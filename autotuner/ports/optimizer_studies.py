@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyState
-from autotuner.core.studies.trial import OptimizerTrial
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.run import HeldLease
+from autotuner.core.study import OptimizerStudy, OptimizerStudyRequest, OptimizerTrial, StudyState
 from autotuner.ports.page import Page
 
 __all__ = ["OptimizerStudyStore"]

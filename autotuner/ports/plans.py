@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.stored_plan import StoredPlan
+from autotuner.core.run import HeldLease, StoredPlan
 
 __all__ = ["PlanStore"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.core.runs.trial import TrialState
+from autotuner.core.trial import TrialState
 
 __all__ = ["RankedTime", "TrialFilter", "TrialsVersion"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.comparison import RunGroup
-from autotuner.core.runs.sweep import Sweep, SweepRequest
-from autotuner.core.upkeep.announcement import Announcement
-from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.announcement import Announcement
+from autotuner.core.comparison import RunGroup
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger
 from autotuner.ports.page import Page
 
 __all__ = ["RetuneStore"]

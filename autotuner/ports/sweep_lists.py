@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autotuner.core.runs.sweep import SweepState
+from autotuner.core.run import SweepState
 
 __all__ = ["ALL_SWEEPS", "NEWEST_FIRST", "SweepColumn", "SweepFilter", "SweepOrder"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotuner.core.upkeep.trouble import Trouble
+from autotuner.core.announcement import Trouble
 
 __all__ = ["TroubleStore"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotuner.core.runs.known_worker import KnownWorker
+from autotuner.core.run import KnownWorker
 
 __all__ = ["WorkerStore"]
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import RULES, Reason, Rule, reasons
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.choices import Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.objective import Objective
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.rule import Reason, Rule
+from autotuner.core.space import SearchSpace, default_space
+from autotuner.core.trial_spec import ExportFormat
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one

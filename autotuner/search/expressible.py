@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.jobs.defaults import default_space, default_trial_space
-from autotuner.core.jobs.exchange_ladder import exchange_ladder
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, Reason, Rule
-from autotuner.core.rules.rule import any_of, fields_read
-from autotuner.core.runs.trainer import ExportFormat, Trainer
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.rule import Reason, Rule, any_of, fields_read
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.space import SearchSpace, default_space, default_trial_space, exchange_ladder
+from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.export.registry import target_of
 from autotuner.export.target import Target
 from autotuner.search.space import explain_empty, legal_layouts

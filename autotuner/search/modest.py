@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.errors import InvalidInput
-from autotuner.units import format_bytes
+from autotuner.core.errors import InvalidInput
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.units import format_bytes
 
 __all__ = ["require_modest"]
 

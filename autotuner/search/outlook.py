@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.job import Job
+from autotuner.core.sweep import SweepRequest
 from autotuner.costmodel.columns import joined
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.shortfall import Shortfall

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.worst_links import at_worst
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import RULES, Rule
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.prediction import Prediction
+from autotuner.core.fault_trace import FaultTrace, at_worst
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import Footprint
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import Prediction
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.rule import Rule
+from autotuner.core.space import SearchSpace
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of, joined
 from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
 from autotuner.costmodel.uncertainty import fit_probability

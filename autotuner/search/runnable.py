@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import Rule
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.rules.rule import Rule
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import SweepRequest
 from autotuner.costmodel.columns import LayoutColumns, joined
-from autotuner.errors import InvalidInput
 from autotuner.search.expressible import trial_rules
 from autotuner.search.modest import require_modest
 from autotuner.search.scaling.table import small_trials

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import IDLE_RULES, RULES, Reason, Rule
-from autotuner.core.rules.rule import fields_read
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.rules.legality import IDLE_RULES, RULES
+from autotuner.core.rules.rule import Reason, Rule, fields_read
+from autotuner.core.space import SearchSpace
 from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows, joined
 from autotuner.costmodel.predict import CHUNK
 from autotuner.search.splits import SPLIT_FIELDS, SpaceTooLarge, splits_of

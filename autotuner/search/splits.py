@@ -12,12 +12,12 @@ from math import gcd, prod
 from typing import cast
 
 from autotuner.core.check import divisors
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.space import SearchSpace
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.errors import InvalidInput
 
 __all__ = ["MAX_SPLITS", "MAX_VALUES", "SPLIT_FIELDS", "SpaceTooLarge", "splits_of"]
 

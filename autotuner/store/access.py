@@ -10,8 +10,8 @@ from dataclasses import fields
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.core.access.token import Session, Token
-from autotuner.errors import Conflict, NotFound
+from autotuner.core.access import Session, Token
+from autotuner.core.errors import Conflict, NotFound
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name
 from autotuner.store.statements import AnySelect

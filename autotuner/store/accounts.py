@@ -10,11 +10,8 @@ from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, Engine, insert, select, text, union_all
 
-from autotuner.core.access.allowance import DAY_S, hours_allowed, require_room_for_sweep
-from autotuner.core.access.audit import AuditEntry
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.quota import Usage
-from autotuner.core.runs.sweep import SweepState
+from autotuner.core.access import DAY_S, AuditEntry, Caller, Usage, hours_allowed, require_room_for_sweep
+from autotuner.core.run import SweepState
 from autotuner.ports import Page
 from autotuner.store import overviews, records
 from autotuner.store.engine import reading, writing

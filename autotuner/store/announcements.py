@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.upkeep.announcement import Announcement, Delivery, DeliveryState, Webhook
-from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.announcement import Announcement, Delivery, DeliveryState, Webhook
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.run import HeldLease
 from autotuner.ports import Page
 from autotuner.store import leases, records
 from autotuner.store.engine import reading, writing

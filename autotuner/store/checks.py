@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
-from autotuner.core.runs.cluster_check import CheckRequest, CheckState, ClusterCheck
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.cluster_check import CheckRequest, CheckState, ClusterCheck
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.run import HeldLease
 from autotuner.store import leases
 from autotuner.store.identity import new_check_id, no_such_name
 from autotuner.store.statements import AnyRow, AnySelect

@@ -10,9 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.runs.sweep import Sweep, SweepOverview, SweepState
-from autotuner.core.runs.trial import TrialState
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Sweep, SweepOverview
+from autotuner.core.trial import TrialState
 from autotuner.store import accounts, interventions, overviews, records, statements, transitions
 from autotuner.store.engine import reading, writing
 

@@ -14,7 +14,7 @@ from sqlalchemy import Column, Connection, Engine, Enum, MetaData, String, Table
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
+from autotuner.core.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.schema import current_revision, head_revision, is_known, migrate, why_unfit
 from autotuner.store.tables import metadata, workers

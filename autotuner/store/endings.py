@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select, union_all
 
-from autotuner.core.upkeep.sweep_end import announce_end
-from autotuner.errors import InvalidInput
+from autotuner.core.announcement import announce_end
+from autotuner.core.errors import InvalidInput
 from autotuner.store import announcements, overviews, records
 from autotuner.store.tables import mfu_gates, retune_runs
 

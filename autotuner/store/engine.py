@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from autotuner.errors import InvalidInput, StoreUnavailable
+from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.store.reach import Reach
 from autotuner.store.sqlite_file import watch_file
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, Select, func, select
 
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.announcement import DeliveryState
+from autotuner.core.run import SweepState
+from autotuner.core.trial import TrialState
 from autotuner.ports.gauges import Gauges
 from autotuner.store.engine import reading
 from autotuner.store.tables import deliveries, sweeps, trials

@@ -13,15 +13,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Select, Text, func, or_, select, type_coerce
 
 from autotuner.core import wire
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.job import Job
-from autotuner.core.runs.measurement import Breakdown, PhaseTimes
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.errors import InvalidInput
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.measurement import Breakdown, PhaseTimes
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import FailureKind, PastTrial, ScaledTrial, TrialState
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import failures, measurements, steps, sweeps, trials

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
 
 __all__ = [
     "check_name",

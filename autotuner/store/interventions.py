@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.runs.interventions import Rerun
-from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepEnd, SweepOverview, SweepState
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.errors import Conflict, InvalidInput
-from autotuner.units import format_seconds
+from autotuner.core.errors import Conflict, InvalidInput
+from autotuner.core.run import StopReason, SweepEnd, SweepState
+from autotuner.core.sweep import Budget, Rerun, Sweep, SweepOverview
+from autotuner.core.trial import Trial, TrialState
+from autotuner.core.units import format_seconds
 
 __all__ = ["again", "change_budget", "pause", "paused", "rerun", "resume"]
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import ColumnElement, Connection, Null, and_, null, or_, select
 
-from autotuner.core.runs.cluster_check import CheckState
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.studies.study import StudyState
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.announcement import DeliveryState
+from autotuner.core.cluster_check import CheckState
+from autotuner.core.run import HeldLease, SweepState
+from autotuner.core.study import StudyState
 from autotuner.store.tables import checks, deliveries, optimizer_studies, plans, sweeps
 
 __all__ = ["CHECKS", "DELIVERIES", "OPTIMIZER_STUDIES", "PLANS", "SWEEPS", "LeaseColumns"]

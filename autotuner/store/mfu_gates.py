@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.runs.sweep import Sweep, SweepRequest
-from autotuner.core.upkeep.announcement import Announcement
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.errors import NotFound, NotYours
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.announcement import Announcement
+from autotuner.core.errors import NotFound, NotYours
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.ports import Page
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing

@@ -11,11 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.studies.study import OptimizerStudy, OptimizerStudyRequest, StudyState
-from autotuner.core.studies.trial import OptimizerTrial
-from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.run import HeldLease
+from autotuner.core.study import OptimizerStudy, OptimizerStudyRequest, OptimizerTrial, StudyState
 from autotuner.ports import Page
 from autotuner.store import leases, records
 from autotuner.store.engine import reading, writing

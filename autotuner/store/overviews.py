@@ -7,10 +7,10 @@ from dataclasses import fields
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import BestSoFar, SweepOverview
-from autotuner.core.runs.trial import TrialState
-from autotuner.errors import NotFound
+from autotuner.core.errors import NotFound
+from autotuner.core.objective import Objective
+from autotuner.core.sweep import BestSoFar, SweepOverview
+from autotuner.core.trial import TrialState
 from autotuner.ports import Page, SweepFilter, SweepOrder
 from autotuner.store import records, sweep_lists
 from autotuner.store.statements import AnyRow, AnySelect

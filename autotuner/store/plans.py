@@ -11,9 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.stored_plan import StoredPlan
-from autotuner.errors import LeaseLost, NotFound
+from autotuner.core.errors import LeaseLost, NotFound
+from autotuner.core.run import HeldLease, StoredPlan
 from autotuner.store import leases
 from autotuner.store.engine import reading, writing
 from autotuner.store.statements import AnySelect

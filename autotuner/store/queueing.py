@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.runs.sweep import Budget, Sweep, SweepRequest, SweepState
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.store import accounts, records, statements, transitions
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.tables import sweeps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 
 __all__ = ["Reach"]
 

@@ -9,11 +9,11 @@ from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, func, literal, select, update
 
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.sweep_state import SweepState
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.objective import Objective
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import COUNTED_BEHIND, Page, RankedTime
 from autotuner.store import statements, transitions
 from autotuner.store.identity import trial_id as id_of

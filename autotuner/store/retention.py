@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, Select, delete, exists, or_, select, update
 
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.announcement import DeliveryState
+from autotuner.core.trial import TrialState
 from autotuner.ports.retention import ThinnedSweep
 from autotuner.store.engine import writing
 from autotuner.store.tables import announcements, audit, deliveries, events, measurements, plans, steps, sweeps, trials

@@ -12,13 +12,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Text, delete, insert, or_, select, type_coerce, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.comparison import RunGroup
-from autotuner.core.runs.sweep import Sweep, SweepRequest
-from autotuner.core.upkeep.announcement import Announcement
-from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger
-from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.announcement import Announcement
+from autotuner.core.comparison import RunGroup
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger
 from autotuner.ports import Page
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing

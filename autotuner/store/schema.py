@@ -17,7 +17,7 @@ from alembic.script import Script, ScriptDirectory
 from sqlalchemy import Connection, Engine, column, func, select, table, update
 from sqlalchemy.types import TypeDecorator
 
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 from autotuner.store.engine import make_engine, make_memory_engine, writing
 from autotuner.store.tables import metadata
 

@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 from sqlalchemy import Column, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import DeviceProfile
+from autotuner.core.cluster import Cluster
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import DeviceProfile
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, no_such_name
 

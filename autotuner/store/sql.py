@@ -10,24 +10,19 @@ from dataclasses import replace
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import DeviceProfile
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.loss_gate import GateResult
-from autotuner.core.runs.measurement import FinishedRun, StepReport
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import Demand, Event, StopReason, Sweep, SweepOverview, SweepRequest, SweepState
-from autotuner.core.runs.trial import Outcome, Trial, TrialState
-from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.cluster import Cluster
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.errors import Conflict, InvalidInput, StoreUnavailable
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
+from autotuner.core.model import TransformerSpec
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.profile import DeviceProfile
+from autotuner.core.run import HeldLease, StopReason, SweepState
+from autotuner.core.sweep import Demand, Event, Prospects, Sweep, SweepOverview, SweepRequest
+from autotuner.core.trial import EngineJob, Outcome, ScaledTrial, Trial, TrialState
 from autotuner.ports import (
     ALL_SWEEPS,
     NEWEST_FIRST,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 
 __all__ = ["watch_file"]
 

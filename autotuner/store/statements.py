@@ -22,17 +22,15 @@ from sqlalchemy import (
 )
 
 from autotuner.core import wire
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.job_key import job_key
-from autotuner.core.runs.loss_gate import GateResult
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import Sweep, SweepRequest, SweepState
-from autotuner.core.runs.timeline import StepTimeline
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.errors import InvalidInput
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.run import HeldLease, SweepState
+from autotuner.core.sweep import Sweep, SweepRequest, job_key
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial import Trial, TrialFailure, TrialState
 from autotuner.ports import RankedTime, TrialFilter
 from autotuner.store import leases
 from autotuner.store.tables import events, failures, gates, measurements, steps, sweeps, trials

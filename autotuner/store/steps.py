@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Executable, Select, delete, insert, select
 
 from autotuner.core import wire
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.sweep import Event
-from autotuner.core.runs.trial import Trial
+from autotuner.core.measurement import StepReport
+from autotuner.core.sweep import Event
+from autotuner.core.trial import Trial
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import events, steps
 

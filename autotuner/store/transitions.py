@@ -6,20 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotuner.core import wire
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.loss_gate import GateResult
-from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepEnd, SweepRequest, SweepState
-from autotuner.core.runs.trial import Outcome, Stopped, Trial, TrialState, Waiting
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.errors import Conflict, InvalidInput, LeaseLost
+from autotuner.core.cluster import Cluster
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.run import StopReason, SweepEnd, SweepState
+from autotuner.core.sweep import Prospects, Sweep, SweepRequest
+from autotuner.core.trial import (
+    EngineJob,
+    EngineJobPhase,
+    Outcome,
+    ScaledTrial,
+    Stopped,
+    Trial,
+    TrialFailure,
+    TrialState,
+    Waiting,
+)
 from autotuner.store import interventions
 from autotuner.store.identity import trial_id
 

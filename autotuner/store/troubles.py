@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, func, select, type_coerce
 
-from autotuner.core.runs.cluster_check import CheckLine, CheckState
-from autotuner.core.runs.sweep_state import SweepState
-from autotuner.core.upkeep.announcement import DeliveryState
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.core.upkeep.retune import RunState, Verdict
-from autotuner.core.upkeep.trouble import Trouble, TroubleKind
+from autotuner.core.announcement import DeliveryState, Trouble, TroubleKind
+from autotuner.core.cluster_check import CheckLine, CheckState
+from autotuner.core.run import SweepState
+from autotuner.core.upkeep import MfuGateOutcome, RunState, Verdict
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import checks, deliveries, mfu_gates, retune_runs, sweeps

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 
 from sqlalchemy import Engine, delete, insert, select
 
-from autotuner.core.runs.known_worker import KnownWorker
+from autotuner.core.run import KnownWorker
 from autotuner.store.engine import reading, writing
 from autotuner.store.tables import workers
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from autotuner.bootstrap import App
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 
 __all__ = ["People", "bearing"]
 

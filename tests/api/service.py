@@ -20,11 +20,11 @@ from api.main import create_app
 from api.plans import Plans
 from api.previews import Previews
 from autotuner.bootstrap import App, build
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial import Outcome, Trial
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.layout import Layout
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.trial import EngineJob, Outcome, Trial
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Clock, Store
 from autotuner.settings import Settings

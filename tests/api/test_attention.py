@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import httpx
 
-from autotuner.core.runs.known_worker import KnownWorker
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.core.upkeep.retune import Verdict
+from autotuner.core.run import KnownWorker
+from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from tests.api.service import NOW, StoreDriver
 from tests.browser.in_use import finished_gate, finished_run, retune
 from tests.builders import sweep_request

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from autotuner.bootstrap import App, build
-from autotuner.core.jobs.profile import with_links
-from autotuner.core.jobs.profile_fit import fit_profile
-from autotuner.core.runs.cluster_check import CheckFindings, CheckState
+from autotuner.core.cluster_check import CheckFindings, CheckState
+from autotuner.core.profile import with_links
+from autotuner.core.profile_fit import fit_profile
 from autotuner.core.wire import to_dict
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store

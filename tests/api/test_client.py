@@ -18,11 +18,11 @@ from api.examples.by_operation import ANSWERS
 from api.schemas import PredictionRequest, SweepCreate
 from autotuner.client import AsyncClient, Client, ServiceError, operations
 from autotuner.client.call import Call
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.runs.sweep import StopReason, SweepState
+from autotuner.core.choices import Precision
+from autotuner.core.model import TransformerSpec
+from autotuner.core.run import StopReason, SweepState
 from autotuner.core.wire import from_known, to_dict
+from autotuner.core.workload import Workload
 from tests.api.service import StoreDriver, openapi_document
 
 WORKLOAD = Workload(seq_len=4096, global_batch_size=64)

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.sweep import Sweep
+from autotuner.core.comparison import Challenge
+from autotuner.core.sweep import Sweep
 from autotuner.ports import Store
 from tests.api.service import NOW, StoreDriver
 from tests.api.test_sweeps import BODY

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.bootstrap import build
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.launch.fake import FakeLauncher
 from autotuner.settings import Settings
 from autotuner.store.sql import memory_store

@@ -8,13 +8,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from api.documents import Document, GivenFields, NameOrObject
 from api.schemas import ExplanationRequest, PredictionRequest, SweepCreate
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.choices import Recompute
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.model import TransformerSpec
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, measurement, sweep_request, tiny_model
 

@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.choices import Recompute
+from autotuner.core.link import LinkHealth
+from autotuner.core.trial_spec import TrialSettings
 from tests.api.service import StoreDriver
 from tests.api.test_predictions import JOB
 from tests.builders import breakdown, cpu_cluster, cpu_layout, measurement, step_timeline, sweep_request, tiny_job

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.layout import OPTIONS
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout

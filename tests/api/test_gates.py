@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import StopReason, SweepState
+from autotuner.core.comparison import ChallengeFindings
+from autotuner.core.measurement import Measurement
+from autotuner.core.run import StopReason, SweepState
 from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from autotuner.search.upkeep.gates.concluding import conclude_gates

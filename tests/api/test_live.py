@@ -8,8 +8,9 @@ from typing import cast
 import pytest
 
 from api.live import LiveEvents
-from autotuner.core.runs.sweep import Event, Sweep, SweepState
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Event, Sweep
 from autotuner.ports import Store
 from tests.builders import sweep_request
 

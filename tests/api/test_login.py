@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from api.edge.caller import SESSION_COOKIE
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.ports import Store
 from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing

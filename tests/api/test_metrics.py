@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autotuner.bootstrap import build
-from autotuner.core.runs.known_worker import KnownWorker
+from autotuner.core.run import KnownWorker
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 
 from autotuner.bootstrap import build
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher
 from autotuner.settings import Settings

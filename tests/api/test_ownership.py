@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Quota, Scope
 from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from tests.api.access import People, bearing

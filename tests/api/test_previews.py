@@ -7,8 +7,8 @@ import pytest
 
 from api.previews import Previews
 from autotuner.aside.asides import Inline
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.sweep import SweepRequest
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 from tests.builders import sweep_request

@@ -10,11 +10,10 @@ from fastapi import Request
 from sqlalchemy import Text, type_coerce, update
 
 from api.errors import answer_error
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.scope import Scope
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.access import Caller, Scope
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.model import TransformerSpec
 from autotuner.core.wire import to_dict
-from autotuner.errors import StoreUnavailable
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
 from autotuner.store.tables import sweeps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from api.edge.refusals import Refusals
-from autotuner.core.access.audit import AuditEntry
+from autotuner.core.access import AuditEntry
 
 REFUSED = AuditEntry(
     at=1.0, caller="", token_id=None, action="create_sweep", subject="/", status=401, request_id="r", address="10.0.0.7"

@@ -5,9 +5,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.sweep import Sweep
+from autotuner.core.choices import Recompute
+from autotuner.core.sweep import Prospects, Sweep
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, prediction
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core.upkeep.retune import RetuneOutcome, Verdict
+from autotuner.core.upkeep import RetuneOutcome, Verdict
 from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from tests.api.service import NOW

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from api.edge.callers import is_open
 from api.edge.needs import CHECKS, needed
 from api.main import create_app
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.service import app_on, serve

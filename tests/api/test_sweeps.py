@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from api.schemas import SweepSummary
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.choices import Precision
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.measurement import Measurement
+from autotuner.core.sweep import Budget
+from autotuner.core.trial import Stopped
 from autotuner.core.wire import to_dict
 from autotuner.launch import detect
 from autotuner.launch.detect import forget_cluster

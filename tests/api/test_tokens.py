@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
 from tests.api.service import NOW, app_on, serve

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from autotuner.bootstrap import App, build
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trainer import ExportFormat, Trainer
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from autotuner.core.runs.trial import Trial
+from autotuner.core.trial import Trial
 from autotuner.ports import Store
 from tests.api.service import NOW, StoreDriver
 from tests.builders import sweep_request

@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from autotuner.announcing.signature import new_secret
 from autotuner.bootstrap import build
 from autotuner.clock import SystemClock
-from autotuner.core.upkeep.announcement import AnnouncementKind, DeliveryState
+from autotuner.core.announcement import AnnouncementKind, DeliveryState
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings

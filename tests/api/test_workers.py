@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import httpx
 
-from autotuner.core.runs.known_worker import KnownWorker
+from autotuner.core.run import KnownWorker
 from tests.api.service import NOW, StoreDriver
 
 

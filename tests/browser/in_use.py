@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.core.upkeep.environment import EnvironmentChange
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.core.upkeep.retune import RetuneOutcome, RetuneRequest, RetuneRun, Trigger, Verdict
+from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, EnvironmentChange, RunGroup
+from autotuner.core.layout import Layout
+from autotuner.core.upkeep import (
+    Baseline,
+    MfuGate,
+    MfuGateOutcome,
+    MfuGateRequest,
+    MfuGateResult,
+    RetuneOutcome,
+    RetuneRequest,
+    RetuneRun,
+    Trigger,
+    Verdict,
+)
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_layout, sweep_request
 

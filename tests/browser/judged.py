@@ -9,16 +9,14 @@ import math
 import random
 from dataclasses import replace
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.optimizer import OptimizerName
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Trial
-from autotuner.core.studies.study import OptimizerStudy, StudyBudget, StudyState
-from autotuner.core.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.choices import Precision
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.study import OptimizerStudy, OptimizerTrial, StudyBudget, StudyState, TargetReached
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial
+from autotuner.core.trial_spec import OptimizerName
+from autotuner.core.workload import Workload
 from tests.api.service import NOW, StoreDriver, loss_gate_result
 from tests.browser.large import large_sweep
 from tests.builders import cpu_cluster, cpu_layout, tiny_job

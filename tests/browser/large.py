@@ -11,18 +11,17 @@ from dataclasses import replace
 from functools import cache
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Precision
-from autotuner.core.layouts.layout import RANK_DEGREES
-from autotuner.core.runs.measurement import Breakdown, Measurement, PhaseTimes
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial import Outcome, Trial
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import RANK_DEGREES
+from autotuner.core.measurement import Breakdown, Measurement, PhaseTimes
+from autotuner.core.objective import Objective
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.space import default_trial_space
+from autotuner.core.sweep import Budget, Prospects, Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, Outcome, Trial, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.launch.fake import plain_measurement
 from autotuner.search.ranking import PredictedLayout, best_predicted

@@ -20,8 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 from autotuner.catalog.load import load_cluster
 from autotuner.catalog.topology.applied import on_cluster
 from autotuner.catalog.topology.read import read_topology
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.core.upkeep.retune import Verdict
+from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.ports import Page as Window
 from autotuner.store.sql import memory_store
 from tests.announcements import webhook

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.robust import RobustMeasurement
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepState
-from autotuner.core.runs.trial import Trial
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.measurement import LinkEvent, LinkEventKind, Measurement, RobustMeasurement
+from autotuner.core.objective import Objective
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial
+from autotuner.core.workload import Workload
 from autotuner.costmodel.under_faults import predicted_under
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, step_report, sweep_request, tiny_job, tiny_model

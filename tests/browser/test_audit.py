@@ -4,9 +4,7 @@ from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.access.audit import AuditEntry
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import AuditEntry, Caller, Scope
 from tests.api.service import NOW, StoreDriver
 from tests.builders import sweep_request
 

@@ -5,9 +5,9 @@ from itertools import combinations
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.jobs.profile import with_links
-from autotuner.core.jobs.profile_fit import fit_profile
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.profile import with_links
+from autotuner.core.profile_fit import fit_profile
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, engine_job, h100_cluster, link_point, pair_measurements
 

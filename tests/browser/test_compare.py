@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from autotuner.core.runs.measurement import Measurement, PhaseTimes
+from autotuner.core.measurement import Measurement, PhaseTimes
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, measurement, sweep_request, tiny_job, tiny_model
 

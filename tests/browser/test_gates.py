@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.upkeep import MfuGateOutcome
 from tests.api.service import StoreDriver
 from tests.browser.in_use import INCUMBENT, finished_gate, queued_gate
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from autotuner.core.runs.known_worker import KnownWorker
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.run import KnownWorker
+from autotuner.core.upkeep import MfuGateOutcome
 from tests.api.service import NOW, StoreDriver
 from tests.browser.in_use import finished_gate
 from tests.builders import measurement, sweep_request

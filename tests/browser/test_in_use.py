@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.core.upkeep.retune import Verdict
+from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from tests.announcements import announcement, webhook
 from tests.api.service import StoreDriver
 from tests.browser.in_use import finished_gate, finished_run, retune

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.service import app_on, serve

@@ -6,8 +6,8 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.runs.sweep import Sweep
+from autotuner.core.choices import Recompute
+from autotuner.core.sweep import Sweep
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, measurement
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.upkeep.retune import Verdict
+from autotuner.core.upkeep import Verdict
 from tests.api.service import StoreDriver
 from tests.browser.in_use import finished_run, retune, started_run
 

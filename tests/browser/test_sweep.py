@@ -7,12 +7,11 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.choices import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.layout import layout_of
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import EngineJob, Stopped
 from autotuner.launch.fake import FakeLauncher
 from autotuner.search.sweeps.worker import Worker
 from autotuner.search.text.sentences import size_in_words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.runs.sweep import SweepState
+from autotuner.core.run import SweepState
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_layout, failure, measurement
 

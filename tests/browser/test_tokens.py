@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
 from tests.api.service import app_on, serve

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, Page, expect
 
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.choices import Precision
+from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped
 from autotuner.search.text.sentences import size_in_words
 from tests.api.service import StoreDriver, loss_gate_result
 from tests.builders import breakdown, cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.announcement import DeliveryState
 from tests.announcements import AT, announcement, webhook
 from tests.api.service import StoreDriver
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import Page, Store
 from autotuner.search.sweeps.history import all_trials
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotuner.core.runs.trial import Trial
-from autotuner.errors import NotFound, StoreUnavailable
+from autotuner.core.errors import NotFound, StoreUnavailable
+from autotuner.core.trial import Trial
 from autotuner.launch.free_port import free_port
 from autotuner.ports import Store
 from autotuner.store.schema import migrate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import Recompute
+from autotuner.core.space import SearchSpace
 from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model, tiny_space
 

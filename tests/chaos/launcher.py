@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.core.jobs.cluster import LOCAL, SIMULATED
+from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher
 from autotuner.launch.local import LocalLauncher

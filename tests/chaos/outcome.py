@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from autotuner.core import wire
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 
 __all__ = ["measured"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from autotuner.core import wire
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import StepReport
+from autotuner.core.trial_spec import TrialSpec
 from tests.chaos.outcome import measured
 from trials.process.task import TaskContext
 from trials.runtime.report import Reporter

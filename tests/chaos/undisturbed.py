@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from autotuner.clock import SystemClock
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.sweep import SweepRequest
 from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
 from tests.chaos.account import Account, account_of

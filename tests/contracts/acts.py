@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepState
-from autotuner.core.runs.trial import Outcome, Trial
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.layout import Layout
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Outcome, Trial
 from autotuner.ports import Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request
 

@@ -16,11 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Outcome, Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.ports import TrialWatcher
 from tests.contracts.held import HeldEngine

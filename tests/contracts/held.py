@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.engines.emulated.engine import EmulatedEngine
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.launcher import EngineLauncher

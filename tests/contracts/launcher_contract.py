@@ -15,10 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.trial import Outcome, Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 from tests.contracts.held import Held
 from tests.trials.launching import ENDLESS, Watcher, spec, too_large

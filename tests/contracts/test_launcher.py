@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from tests.builders import cpu_cluster

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
-from autotuner.core.access.token import Session, Token
-from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.access import Quota, Scope, Session, Token
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Store
 from tests.contracts.crowd import in_threads
 

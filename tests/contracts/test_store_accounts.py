@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.access.audit import AuditEntry
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.quota import Quota, Usage
-from autotuner.core.access.scope import Scope
-from autotuner.core.runs.sweep import Budget, Sweep
-from autotuner.errors import Conflict, InvalidInput, QuotaExceeded
+from autotuner.core.access import AuditEntry, Caller, Quota, Scope, Usage
+from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
+from autotuner.core.sweep import Budget, Sweep
 from autotuner.ports import Page, Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request
 from tests.contracts.acts import OWNER, claim, finish, gate_result

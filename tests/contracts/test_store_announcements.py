@@ -7,15 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.upkeep.announcement import (
-    AnnouncementKind,
-    Delivery,
-    DeliveryState,
-    PayloadFormat,
-)
-from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.announcement import AnnouncementKind, Delivery, DeliveryState, PayloadFormat
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.run import HeldLease, SweepState
 from autotuner.ports import Page, Store
 from tests.contracts.acts import OTHER, OWNER, claim, create, finish, held_sweep, measure
 from tests.contracts.crowd import in_threads

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.run import HeldLease
 from autotuner.ports import Page, Store
 from tests.builders import cpu_cluster, engine_job, measurement, profile, sweep_request, tiny_job
 

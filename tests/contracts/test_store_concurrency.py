@@ -6,7 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from autotuner.core.runs.trial import Trial
+from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store
 from autotuner.store import records, statements
 from autotuner.store.engine import make_engine, reading

@@ -7,16 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.interventions import Rerun
-from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepState
-from autotuner.core.runs.trial import Stopped, TrialState
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound, QuotaExceeded
+from autotuner.core.access import Caller, Quota, Scope
+from autotuner.core.comparison import Challenge
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, QuotaExceeded
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Budget, Rerun, Sweep
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.ports import Store
 from tests.builders import cpu_layout, measurement, step_report, sweep_request
 from tests.contracts.acts import (

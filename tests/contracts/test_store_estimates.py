@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.errors import Conflict, LeaseLost
+from autotuner.core.errors import Conflict, LeaseLost
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import RankedTime, Store
 from tests.builders import cpu_cluster, cpu_layout, estimate, failure, measurement, prediction, small_trial, tiny_job
 from tests.contracts.acts import OTHER, OWNER, claim, create, measure

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.errors import Conflict
+from autotuner.core.errors import Conflict
+from autotuner.core.measurement import LinkEvent, LinkEventKind
+from autotuner.core.trial import FailureKind, Stopped
 from autotuner.ports import Store
 from tests.builders import failure, step_report
 from tests.contracts.acts import OWNER, create, end, finish, gate_result, held_sweep, measure, start, take_over

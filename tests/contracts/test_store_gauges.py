@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.announcement import DeliveryState
+from autotuner.core.run import SweepState
+from autotuner.core.trial import TrialState
 from autotuner.ports import Store
 from tests.builders import failure
 from tests.contracts.acts import add, create, end, finish, held_sweep, measure, start

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.runs.job_key import job_key
-from autotuner.core.runs.measurement import PhaseTimes
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.measurement import PhaseTimes
+from autotuner.core.stack import Stack
+from autotuner.core.sweep import Sweep, job_key
+from autotuner.core.trial import FailureKind, Stopped
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.ports import Store
 from tests.builders import (
     breakdown,

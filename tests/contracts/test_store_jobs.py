@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.trial import Stopped, Trial, TrialState
-from autotuner.errors import Conflict, LeaseLost
+from autotuner.core.errors import Conflict, LeaseLost
+from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, Trial, TrialState
 from autotuner.ports import Store
 from tests.builders import cpu_layout, step_report
 from tests.contracts.acts import OTHER, OWNER, end, held_sweep, measure, start, take_over

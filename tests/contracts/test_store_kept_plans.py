@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.stored_plan import StoredPlan
-from autotuner.errors import LeaseLost, NotFound
+from autotuner.core.errors import LeaseLost, NotFound
+from autotuner.core.run import HeldLease, StoredPlan
 from autotuner.ports import Store
 
 PLAN = "0123456789abcdef"

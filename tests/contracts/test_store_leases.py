@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import update
 
-from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.run import HeldLease
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import open_store

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.scope import Scope
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.upkeep.announcement import AnnouncementKind
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.errors import InvalidInput, NotFound, NotYours
+from autotuner.core.access import Caller, Scope
+from autotuner.core.announcement import AnnouncementKind
+from autotuner.core.comparison import ChallengeFindings
+from autotuner.core.errors import InvalidInput, NotFound, NotYours
+from autotuner.core.run import SweepState
+from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.ports import Page, Store
 from tests.contracts.crowd import in_threads
 from tests.contracts.upkeep import (

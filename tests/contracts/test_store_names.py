@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.cluster_check import CheckRequest
-from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import Store
 from tests.builders import h100_cluster, llama_70b, profile, sweep_request, tiny_model
 

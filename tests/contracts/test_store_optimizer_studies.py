@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.scope import Scope
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.studies.study import OptimizerStudy, StudyState
-from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.access import Caller, Scope
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.run import HeldLease
+from autotuner.core.study import OptimizerStudy, StudyState
+from autotuner.core.trial import TrialState
 from autotuner.ports import Page, Store
 from tests.studies import reached_trial, study_request, study_trial
 

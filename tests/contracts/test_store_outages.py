@@ -19,9 +19,9 @@ import pytest
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import InternalError
 
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Trial
-from autotuner.errors import InvalidInput, StoreUnavailable
+from autotuner.core.errors import InvalidInput, StoreUnavailable
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.schema import head_revision, migrate

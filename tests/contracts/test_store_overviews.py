@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event
 
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import Budget, Sweep, SweepState
-from autotuner.core.runs.trial import Stopped, TrialState, Waiting
-from autotuner.errors import NotFound
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.errors import NotFound
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Budget, Sweep
+from autotuner.core.trial import Stopped, TrialState, Waiting
 from autotuner.ports import Page, Store, SweepFilter
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore

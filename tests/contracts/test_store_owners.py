@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.cluster_check import CheckRequest
-from autotuner.errors import NotFound
+from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.errors import NotFound
 from autotuner.ports import Store
 from tests.builders import h100_cluster, sweep_request, tiny_model
 from tests.contracts.acts import create

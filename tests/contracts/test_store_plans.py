@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, Select, literal, select, text
 
-from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.run import HeldLease
 from autotuner.ports import Page, SweepOrder, TrialFilter
 from autotuner.store import (
     accounts,

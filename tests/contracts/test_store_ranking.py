@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.footprint import Footprint, Power
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.trial import Stopped, TrialState
-from autotuner.errors import Conflict
+from autotuner.core.choices import Precision
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.errors import Conflict
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Footprint, Power
+from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.trial import Stopped, TrialState
 from autotuner.ports import Page, RankedTime, Store, TrialFilter
 from tests.builders import big_job, cpu_layout, failure, measurement, step_report
 from tests.contracts.acts import OWNER, claim, create, end, gate_result, held_sweep, measure, start

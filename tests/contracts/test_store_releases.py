@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, text
 
-from autotuner.core.runs.sweep import StopReason, SweepState
-from autotuner.core.runs.trial import TrialState
-from autotuner.errors import Conflict
+from autotuner.core.errors import Conflict
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.trial import TrialState
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import insert, select
 
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Outcome, Stopped
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.announcement import DeliveryState
+from autotuner.core.measurement import LinkEvent, LinkEventKind
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Outcome, Stopped
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.identity import trial_id

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, text
 
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.upkeep.retune import Retune, RunState, Trigger, Verdict
-from autotuner.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.run import SweepState
+from autotuner.core.upkeep import Retune, RunState, Trigger, Verdict
 from autotuner.ports import Page, Store
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore, open_store

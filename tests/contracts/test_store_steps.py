@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from autotuner.core import wire
-from autotuner.core.runs.trial import Stopped, Trial
+from autotuner.core.trial import Stopped, Trial
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.tables import events

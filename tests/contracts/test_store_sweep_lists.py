@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.scope import Scope
-from autotuner.core.runs.sweep import Sweep, SweepState
+from autotuner.core.access import Caller, Scope
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Sweep
 from autotuner.ports import ALL_SWEEPS, NEWEST_FIRST, Page, Store, SweepColumn, SweepFilter, SweepOrder
 from tests.builders import cpu_cluster, measurement, sweep_request, tiny_job, tiny_model
 from tests.contracts.acts import claim, create, end, finish, start

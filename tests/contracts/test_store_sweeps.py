@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.core.runs.trial import Stopped, TrialState
-from autotuner.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.measurement import LinkEvent, LinkEventKind
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialState
 from autotuner.ports import Page, Store
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, sweep_request, tiny_job
 from tests.contracts.acts import (

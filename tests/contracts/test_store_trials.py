@@ -6,12 +6,11 @@ import math
 
 import pytest
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.sweep import StopReason, SweepState
-from autotuner.core.runs.trial import Outcome, Stopped, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.errors import Conflict, NotFound
+from autotuner.core.choices import Recompute
+from autotuner.core.errors import Conflict, NotFound
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Prospects
+from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialState
 from autotuner.ports import Page, Store, TrialFilter
 from tests.builders import cpu_layout, failure, measurement, prediction, step_report, step_timeline
 from tests.contracts.acts import OWNER, add, claim, create, end, held_sweep, measure, start

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepState
-from autotuner.core.upkeep.announcement import DeliveryState
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.core.upkeep.retune import Verdict
-from autotuner.core.upkeep.trouble import Trouble, TroubleKind
+from autotuner.core.announcement import DeliveryState, Trouble, TroubleKind
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.ports import Store
 from tests.builders import cpu_cluster, tiny_job
 from tests.contracts.acts import LEASE_S, OWNER, claim, create, finish, held_sweep

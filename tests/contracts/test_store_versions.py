@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.trial import Stopped
 from autotuner.ports import Store, TrialsVersion
 from tests.builders import cpu_layout, engine_job, estimate, measurement, prediction, small_trial, step_report
 from tests.contracts.acts import OWNER, claim, create, end, gate_result, held_sweep, measure, start

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.measurement import FinishedRun
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Stopped, Trial, TrialState, Waiting
-from autotuner.errors import Conflict, LeaseLost
+from autotuner.core.errors import Conflict, LeaseLost
+from autotuner.core.measurement import FinishedRun
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, Trial, TrialState, Waiting
 from autotuner.ports import Store
 from tests.builders import measurement, step_report
 from tests.contracts.acts import OTHER, OWNER, add, end, held_sweep, measure, start, take_over

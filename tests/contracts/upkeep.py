@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.runs.challenge import Challenge, ChallengeFindings
-from autotuner.core.runs.comparison import RunGroup
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepRequest, SweepState
-from autotuner.core.upkeep.announcement import Announcement, AnnouncementKind, Webhook
-from autotuner.core.upkeep.environment import EnvironmentChange
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger, Verdict
+from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.core.comparison import Challenge, ChallengeFindings, EnvironmentChange, RunGroup
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.upkeep import (
+    Baseline,
+    MfuGate,
+    MfuGateOutcome,
+    MfuGateRequest,
+    MfuGateResult,
+    Retune,
+    RetuneOutcome,
+    RetuneRequest,
+    RetuneRun,
+    Trigger,
+    Verdict,
+)
 from autotuner.ports import Store
 from tests.builders import cpu_layout, sweep_request
 from tests.contracts.acts import LEASE_S, OWNER

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import autotuner_report
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.wire import dumps
 from autotuner.export.registry import export
 from tests.builders import cpu_layout, tiny_job, tiny_model

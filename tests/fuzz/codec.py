@@ -5,25 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.profile import DeviceProfile, Measurements, ProfileRequest, with_links
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.node_task import NodeTask
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.core.upkeep.announcement import Webhook
-from autotuner.core.upkeep.retune import RetuneRequest
+from autotuner.core.announcement import Webhook
+from autotuner.core.cluster import Cluster
+from autotuner.core.cluster_check import CheckFindings, CheckRequest
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.measurement import LinkEvent, LinkEventKind, Measurement, StepReport
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, with_links
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import ScaledTrial, TrialFailure
+from autotuner.core.trial_spec import NodeTask, TrialSpec
+from autotuner.core.upkeep import RetuneRequest
 from autotuner.core.wire import dumps, from_dict, from_known, loads, to_dict
-from autotuner.errors import InvalidInput
 from tests import builders
 from tests.fuzz.target import Target, json_of, text_of
 from tests.unit.launch.trainers.log_readers.specs import spec

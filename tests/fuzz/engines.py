@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.kubernetes.documents import checked
 from autotuner.launch.engines.ray.job_log import JobLog
 from autotuner.launch.engines.slurm.states import read_sacct, read_squeue

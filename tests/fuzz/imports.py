@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.layout import layout_of
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.wire import from_dict, to_dict
 from autotuner.export.registry import TARGETS as FORMATS
 from autotuner.export.registry import read

@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from autotuner.core.runs.measuring import Peak
+from autotuner.core.measuring import Peak
 from autotuner.core.wire import dumps
 from autotuner.launch.trainers.log_readers.registry import READERS
 from autotuner.launch.trainers.told import TrainerReports

@@ -8,9 +8,9 @@ import math
 from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model, load_stack
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.model import TransformerSpec
 from autotuner.core.wire import dumps, from_dict, loads, to_dict
-from autotuner.errors import InvalidInput, NotFound
 from tests import builders
 from tests.fuzz.target import Target, json_of, text_of
 from tests.unit.catalog.huggingface.published import published

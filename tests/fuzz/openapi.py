@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.main import create_app
 from autotuner.bootstrap import App
-from autotuner.core.access.scope import Scope as CallerScope
+from autotuner.core.access import Scope as CallerScope
 from autotuner.launch.detect import detect_cluster
 from autotuner.store.sql import memory_store
 from tests.api.access import bearing

@@ -11,9 +11,9 @@ import httpx
 
 from autotuner.client.call import Call, ServiceError
 from autotuner.client.server_events import EventLines
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.errors import InvalidInput
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.wire import dumps, to_dict
-from autotuner.errors import InvalidInput
 from autotuner.launch.engines.output import PREFIX, JobOutput
 from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, measurements, step_report, step_timeline, sweep_request

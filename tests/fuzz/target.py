@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autotuner.errors import AutotunerError, Conflict, InvalidInput, NotFound
+from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFound
 
 __all__ = ["Target", "json_of", "text_of"]
 

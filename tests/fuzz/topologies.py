@@ -11,8 +11,7 @@ from autotuner.catalog.topology.read import read_topology
 from autotuner.catalog.topology.slurm_conf import read_slurm_conf
 from autotuner.catalog.topology.slurm_yaml import read_slurm_yaml
 from autotuner.catalog.topology.topology import Topology
-from autotuner.core.jobs.network import Network
-from autotuner.core.jobs.wiring import Wiring
+from autotuner.core.network import Network, Wiring
 from autotuner.core.wire import from_dict, to_dict
 from tests.fuzz.target import Target, text_of
 from tests.unit.catalog.topology import published

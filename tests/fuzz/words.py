@@ -11,12 +11,11 @@ from autotuner.announcing.signature import check_secret
 from autotuner.catalog.link_lines import read_links, written_links
 from autotuner.catalog.phase_lines import read_phases, written_phases
 from autotuner.cli.layout_text import read_layout
-from autotuner.core.access.name import check_name
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.words import fields_said, layout_of
+from autotuner.core.access import check_name
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import Layout, fields_said, layout_of
 from autotuner.core.wire import from_dict, to_dict
-from autotuner.errors import InvalidInput
 from autotuner.networks import household, is_within, read_networks
 from autotuner.search.upkeep.retunes.cron import Cron
 from tests.fuzz.target import Target, text_of

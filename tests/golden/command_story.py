@@ -17,7 +17,7 @@ import typer
 from autotuner.cli import main
 from autotuner.cli.main import app
 from autotuner.clock import SystemClock
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from autotuner.core.wire import from_dict, to_dict
 from tests.golden.normal import Normal
 

@@ -16,30 +16,25 @@ import numpy.typing as npt
 
 from autotuner.catalog.length_lines import read_lengths
 from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.core.blocks import LinearAttention, MixtureOfExperts
 from autotuner.core.check import divisors
-from autotuner.core.jobs.calibration import Calibration, PartFactor
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.job_phases import JobPhase
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.model import LinearAttention, MixtureOfExperts, TransformerSpec
-from autotuner.core.jobs.profile import profiled
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.wiring import Port, Wiring
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import Calibration, Job, JobPhase, PartFactor
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.measurement import Footprint, Measurement, PhaseTimes, RobustMeasurement
+from autotuner.core.model import TransformerSpec
+from autotuner.core.network import Port, Wiring
+from autotuner.core.prediction import Memory, Prediction
+from autotuner.core.profile import profiled
 from autotuner.core.rules.legality import RULES
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.measurement import Measurement, PhaseTimes
-from autotuner.core.runs.prediction import Memory, Prediction
-from autotuner.core.runs.robust import RobustMeasurement
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import Sweep, SweepRequest
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.stack import Stack
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.under_faults import step_times_under
 from autotuner.launch.fake import FakeLauncher, plain_measurement

@@ -14,10 +14,10 @@ import httpx
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.clock import SystemClock
-from autotuner.core.jobs.cluster import LOCAL, SIMULATED
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import LOCAL, SIMULATED
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher

@@ -16,8 +16,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from autotuner.bootstrap import build
-from autotuner.core.access.scope import Scope
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.access import Scope
+from autotuner.core.announcement import DeliveryState
 from autotuner.settings import Settings
 from autotuner.store.sql import memory_store, open_store
 from tests.announcements import announcement, receiver, status

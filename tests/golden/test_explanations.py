@@ -16,16 +16,17 @@ import pytest
 from autotuner.aside.asides import Inline
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.catalog.phase_lines import read_phases
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.job_phases import PhasedJob
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import CollectiveAlgorithm, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.choices import CollectiveAlgorithm, Precision, Recompute, ShardLevel
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import PhasedJob
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import LinkEvent, LinkEventKind
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.space import default_space
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.workload import Workload
 from autotuner.search.answers import Question, best_of_space
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve
 from autotuner.search.explain.choosable import Choosable

@@ -22,16 +22,14 @@ import pytest
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
 from autotuner.catalog.topology.presets import load_network
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, layout_of
+from autotuner.core.link import LinkHealth
 from autotuner.core.rules.rule import Reason
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput
+from autotuner.core.trial_spec import ExportFormat
+from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.export.registry import export, read, refusals, stack_of
 from autotuner.export.target import Export, Imported
 from tests.golden.golden import Golden

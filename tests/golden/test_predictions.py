@@ -15,9 +15,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     AttentionKernel,
     OptimizerKernel,
     P2PTransport,
@@ -26,8 +24,10 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.runs.prediction import Memory, Prediction, StepTime
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import OPTIONS
+from autotuner.core.prediction import Memory, Prediction, StepTime
+from autotuner.core.space import default_space
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.under_faults import predict_under

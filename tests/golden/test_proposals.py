@@ -18,16 +18,15 @@ import optuna
 import pytest
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.defaults import default_trial_space
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.prediction import Prediction
+from autotuner.core.space import default_trial_space
+from autotuner.core.stack import Stack
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import Trial
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.wire import to_dict
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.learning.recollection import Recollection

@@ -16,30 +16,20 @@ from typing import Any
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_stack
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
-    GradientSync,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.comparison import RunGroup, SequentialTest
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.loss_gate import LossGate
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trainer import ExportFormat, Trainer
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import GradientSync, Precision, Recompute, ShardLevel
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import LinkEvent, LinkEventKind, Measurement
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.space import default_space
+from autotuner.core.stack import Stack
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import FailureKind, Trial, TrialFailure
+from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.search.explain.layers import measured_layers
 from autotuner.search.explain.link_timelines import trial_link_timelines

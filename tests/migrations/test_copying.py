@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
-from autotuner.errors import Conflict, InvalidInput, StoreUnavailable
+from autotuner.core.errors import Conflict, InvalidInput, StoreUnavailable
+from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.ports import Store
 from autotuner.store.copying import backup, restore
 from autotuner.store.engine import make_engine, reading

@@ -17,7 +17,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect
 
 import migrations
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.schema import (
     VERSION_TABLE,

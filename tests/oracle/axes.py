@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.core.layouts.choice import (
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import (
     AttentionKernel,
     BatchBalance,
     CollectiveAlgorithm,
@@ -28,6 +27,8 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
+from autotuner.core.model import TransformerSpec
+from autotuner.core.workload import LengthDistribution
 from tests.builders import tiny_model
 
 __all__ = ["AXES", "DENSE", "SPARSE", "Value"]

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, combinations, product
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import RULES, TRIAL_RULES
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, cpu_layout, minds_nodes
 from tests.oracle.axes import AXES, DENSE, Value
 

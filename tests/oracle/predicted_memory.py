@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.dry_run import DryRunRequest, telling_ranks
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.dry_run import DryRunRequest, telling_ranks
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b

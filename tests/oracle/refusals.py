@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import combinations, product
 
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, Rule
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.rule import Rule
+from autotuner.core.rules.trial import TRIAL_RULES
 from tests.oracle.axes import AXES
 from tests.oracle.covering import MAX_RANKS, Case, job_of
 

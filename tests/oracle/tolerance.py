@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.choices import Precision
 from tests.oracle.training import Distance
 
 __all__ = ["TOLERANCES", "agrees"]

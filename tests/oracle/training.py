@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import BatchBalance, GradientSync
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import BatchBalance, GradientSync
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout
 from tests.oracle.covering import WORKLOAD, Case
 from tests.patience import COMPILING_PATIENCE_S

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts, TransformerSpec
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
+from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.core.choices import (
     AttentionKernel,
     BatchBalance,
     CollectiveAlgorithm,
@@ -30,7 +25,13 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stack import Stack
+from autotuner.core.workload import Workload
 from tests.builders import h100, h100_cluster
 
 degrees = st.sampled_from([1, 2, 3, 4, 6, 8])

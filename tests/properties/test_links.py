@@ -5,11 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.fault_trace import Fault, FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.link_norm import LinkNorm, link_health_of
-from autotuner.core.jobs.link_points import LinkPoint, link_rounds
+from autotuner.core.cluster import Cluster
+from autotuner.core.fault_trace import Fault, FaultTrace
+from autotuner.core.link import LinkHealth, LinkNorm, LinkPoint, link_health_of, link_rounds
 from autotuner.core.wire import dumps, loads
 from tests.builders import h100_cluster
 

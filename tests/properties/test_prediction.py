@@ -11,9 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -23,9 +21,11 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.prediction import Memory, StepTime
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
+from autotuner.core.prediction import Memory, StepTime
+from autotuner.core.space import SearchSpace
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import memory
 from autotuner.costmodel.memory.sharding import owned_elements

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from autotuner.backtest.cells import UnusableRow
 from autotuner.backtest.row import Run, read_row
-from autotuner.core.rules.degree_rules import DEGREE_RULES
+from autotuner.core.rules.degrees import DEGREE_RULES
 from autotuner.core.rules.legality import reasons
 
 COUNTS = st.sampled_from(["", "1", "2", "3", "8", "61", "64", "126", "1024", "4096", "1e9", "0", "-1", "2.5", "many"])

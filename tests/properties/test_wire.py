@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import StepTime
-from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.prediction import StepTime
+from autotuner.core.trial import TrialFailure
 from autotuner.core.wire import dumps, from_dict, loads, to_dict
 from tests.properties.strategies import jobs, layouts, models
 

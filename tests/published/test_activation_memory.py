@@ -16,10 +16,10 @@ import pytest
 
 from autotuner.backtest.cells import Row, UnusableRow
 from autotuner.backtest.row import Run, read_row
-from autotuner.core.layouts.choice import PipelineSchedule, Recompute
+from autotuner.core.choices import PipelineSchedule, Recompute
+from autotuner.core.units import GIB
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, memory
-from autotuner.units import GIB
 from tests.published.korthikanti import Case, cases
 from tests.published.tables import rows
 

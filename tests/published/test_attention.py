@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.choices import AttentionKernel
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from bench.kernel_tables import attention_error, load_attention_law, load_speeds
 

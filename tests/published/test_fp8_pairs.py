@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import Fp8Recipe
+from autotuner.core.choices import Fp8Recipe
 from bench.fp8_pairs import Pair, all_pairs, errors
 
 

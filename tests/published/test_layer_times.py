@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import Recompute
+from autotuner.core.choices import Recompute
 from autotuner.costmodel.layer.compute import layer_work
 from tests.published.korthikanti import Case, cases
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.jobs.payload import payload_elements
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync
+from autotuner.core.layout import Layout
+from autotuner.core.stages import payload_elements
 
 VOCABULARY = 50_304
 """Rows of OLMo's table, which is tied (its 1B configuration, 2024)."""

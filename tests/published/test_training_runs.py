@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.choices import Precision
+from autotuner.core.layout import layout_of
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.planning.best_layouts import best_outcome, job_on
 from autotuner.search.planning.goal import Goal

@@ -7,8 +7,8 @@ import threading
 import time
 
 from autotuner.clock import SystemClock
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.forever import forever
 from autotuner.launch.fake import FakeLauncher
 from autotuner.search.sweeps.worker import Worker

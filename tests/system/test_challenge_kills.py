@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.store.schema import migrate

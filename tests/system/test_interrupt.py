@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.errors import StoreUnavailable
 from autotuner.core.wire import to_dict
-from autotuner.errors import StoreUnavailable
 from autotuner.store.sql import SqlStore, open_store
 from tests.builders import tiny_model
 from tests.system.service import until

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotuner.core.runs.trainer import ExportFormat, Trainer
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
 from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.trainers.reported import Reported, ReportedStep
 from tests.builders import cpu_cluster

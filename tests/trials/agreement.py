@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import Precision
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout
 from tests.trials.specs import THREE_STEPS, WORKLOAD, trial_spec
 from tests.trials.zygote import Zygote

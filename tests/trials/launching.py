@@ -11,11 +11,9 @@ from typing import Any
 
 import psutil
 
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import FinishedRun, StepReport
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
+from autotuner.core.trial import EngineJob, Stopped
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.processes import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model

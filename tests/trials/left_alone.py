@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.wire import loads
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun

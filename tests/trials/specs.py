@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.patience import PATIENCE_S
 

@@ -19,8 +19,8 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from torch.distributed.tensor import DTensor
 
 from autotuner.core import wire
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import TrialSpec
 from tests.builders import minds_nodes
 from tests.patience import PATIENCE_S
 from trials.distributed.context.plan import context_part

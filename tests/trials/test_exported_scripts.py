@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.choices import ShardLevel
 from autotuner.export.registry import export
 from autotuner.launch.reports import Reports
 from tests.builders import cpu_layout, tiny_job

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget, SweepState
-from autotuner.core.runs.trial import Outcome, Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Budget
+from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher

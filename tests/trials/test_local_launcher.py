@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import Stopped
 from autotuner.core.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.layouts.choice import GradientSync, Precision
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.choices import GradientSync, Precision
+from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from autotuner.search.sweeps.loss_gating import run_gate

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.studies.space import OptimizerSpace, Range
-from autotuner.core.studies.study import OptimizerStudyRequest, StudyBudget, StudyState
-from autotuner.core.studies.trial import OptimizerTrial
+from autotuner.core.measurement import StepReport
+from autotuner.core.study import OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range, StudyBudget, StudyState
+from autotuner.core.trial import TrialState
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher, Store

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.dry_run import DryRunRequest, RankDryRun
-from autotuner.core.runs.prediction import Memory
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import AttentionKernel, Recompute, ShardLevel
+from autotuner.core.dry_run import DryRunRequest, RankDryRun
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Memory
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b

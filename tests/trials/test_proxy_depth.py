@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Outcome
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, Outcome, TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.zygote import Forks

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from autotuner.core import wire
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial_spec import TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.agreement import TOLERANCES
 from tests.trials.specs import fsdp, trial_spec

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Precision, Recompute
-from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.choices import Precision, Recompute
+from autotuner.core.job import Job
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.trainers.registration import Registration

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer, assert_alike, for_each
 from tests.trials.specs import (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.core.layouts.choice import AttentionKernel, BatchBalance, ContextExchange, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import AttentionKernel, BatchBalance, ContextExchange, Precision, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.workload import LengthDistribution
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import CONTEXT, GPT_2, PIPELINE, SEQUENCE, TENSOR, WORKLOAD, ddp, fsdp, hsdp, zero

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.core import wire
-from autotuner.core.runs.measurement import Breakdown, Measurement, StepReport
-from autotuner.core.runs.timeline import StepTimeline
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Breakdown, Measurement, StepReport
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process

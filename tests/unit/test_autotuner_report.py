@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import autotuner_report
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.wire import dumps, from_dict
 from autotuner.launch.trainers.reported import ReportedStep
 from tests.builders import cpu_layout, tiny_job, tiny_model

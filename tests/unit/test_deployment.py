@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 from autotuner.settings import Settings
 
 ROOT = Path(__file__).parents[2]

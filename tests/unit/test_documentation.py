@@ -10,9 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from autotuner.cli.main import app
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, SHARD_WORDS
-from autotuner.core.layouts.option import Kind
+from autotuner.core.choices import ShardLevel
+from autotuner.core.layout import OPTIONS, SHARD_WORDS
+from autotuner.core.option import Kind
 from autotuner.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 from autotuner.forever import forever
 
 

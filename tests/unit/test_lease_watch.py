@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.core.runs.held_lease import HeldLease
+from autotuner.core.run import HeldLease
 from autotuner.lease_watch import LeaseWatch
 from tests.clocks import ManualClock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.networks import household, is_within, read_networks
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 
 from autotuner.bootstrap import build
-from autotuner.errors import StoreUnavailable
+from autotuner.core.errors import StoreUnavailable
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import WorkerStore
 from autotuner.presence import Presence

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
+from autotuner.core.job import Job
+from autotuner.core.workload import Workload
 from autotuner.search.sampler.propose import EVEN_CHANCE
 from bench.simulated_memory import line, simulated
 

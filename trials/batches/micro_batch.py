@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from trials.batches.documents import WHOLE_ROWS, Documents
 
 __all__ = ["NO_LABEL", "MicroBatch", "packed", "padded"]

@@ -9,8 +9,8 @@ from random import Random
 from torch.utils.data import Sampler
 
 from autotuner.batches.dealing import dealt, strata
-from autotuner.core.layouts.choice import BatchBalance
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import BatchBalance
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["BalancedBatchSampler", "Dealing"]
 

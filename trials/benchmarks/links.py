@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from autotuner.core import wire
-from autotuner.core.jobs.profile import CollectivePoint, ProfileRequest
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.profile import CollectivePoint, ProfileRequest
 from trials.benchmarks.microbenchmarks import Sizes, collective_points, peers_across, peers_within
 from trials.benchmarks.pairs import PairSizes, link_points
 from trials.benchmarks.profile import bench_of, device_measurements, no_measurements

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from autotuner.core.jobs.link import CollectiveKind
-from autotuner.core.jobs.profile import AttentionPoint, CollectivePoint, GemmPoint, TrafficPoint
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.choices import Precision
+from autotuner.core.link import CollectiveKind
+from autotuner.core.profile import AttentionPoint, CollectivePoint, GemmPoint, TrafficPoint
 from trials.model.attention import BACKENDS
 
 __all__ = [

@@ -14,8 +14,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from autotuner.core.jobs.link_health import LinkEnds
-from autotuner.core.jobs.link_points import LinkPoint, link_rounds
+from autotuner.core.link import LinkEnds, LinkPoint, link_rounds
 from trials.runtime.rank import RankInfo, barrier
 
 __all__ = ["PairSizes", "link_points"]

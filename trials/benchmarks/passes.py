@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import PassKind, PassPoint
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import PassKind, PassPoint
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from trials.distributed.data.fsdp_ddp import reshard
 from trials.distributed.loss import loss_context, loss_of
 from trials.distributed.mesh import Grid

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core.jobs.profile import Measurements, ProfileRequest
+from autotuner.core.profile import Measurements, ProfileRequest
 from autotuner.machine import cpu_name, host_hash
 from trials.benchmarks.microbenchmarks import (
     Bench,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from autotuner.core.jobs.nodes import Nodes
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy
+from autotuner.core.placement import Nodes
 from trials.collectives.background import background_of
 from trials.collectives.collectives import Collectives, TorchCollectives
 from trials.collectives.communicator import BackgroundCommunicator, Communicator, TorchCommunicator

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import torch.distributed as dist
 
-from autotuner.core.jobs.nodes import Nodes
+from autotuner.core.placement import Nodes
 
 __all__ = ["Levels", "Partition", "levels_of", "new_group_of"]
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.jobs.pieces import num_pieces
+from autotuner.core.stages import num_pieces
 from trials.collectives.collectives import Collectives
 from trials.collectives.communicator import Communicator
 from trials.runtime.pending import Pending

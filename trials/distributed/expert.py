@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle, SequenceParallel
 
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from trials.distributed.functional_collectives import all_to_all, exchange
 from trials.distributed.mesh import Grid, local_part
 from trials.model.experts import Compute, Experts, LocalExperts

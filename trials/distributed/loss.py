@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
 
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from trials.model.loss import Loss, cross_entropy
 
 __all__ = ["logits_per_token", "loss_context", "loss_of", "splits_logits"]

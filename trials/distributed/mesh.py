@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from autotuner.core.jobs.nodes import Nodes
-from autotuner.core.jobs.placement import places, rank_at
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, GradientSync
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, GradientSync
+from autotuner.core.layout import Layout
+from autotuner.core.placement import Nodes, places, rank_at
 from trials.collectives.choose import communicator_of
 from trials.collectives.communicator import Communicator, TorchCommunicator
 

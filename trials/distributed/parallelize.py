@@ -11,8 +11,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from autotuner.core.jobs.stages import stage_layers, stages_of_rank
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.stages import stage_layers, stages_of_rank
+from autotuner.core.trial_spec import TrialSpec
 from trials.distributed.context.plan import context_core, context_part
 from trials.distributed.data.fsdp_ddp import replicated_or_sharded, shard, shard_experts
 from trials.distributed.expert import local_experts, spread_experts

@@ -24,11 +24,11 @@ from torch.distributed.pipelining.schedules import (
     PipelineScheduleSingle,
 )
 
-from autotuner.core.jobs.stages import stages_of_rank
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.timeline import BlockKind
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.layout import Layout
+from autotuner.core.stages import stages_of_rank
+from autotuner.core.timeline import BlockKind
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.pipeline_schedules.actions import Kind
 from autotuner.pipeline_schedules.actions import Schedule as Planned
 from autotuner.pipeline_schedules.named import named_schedule

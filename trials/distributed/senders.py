@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core.jobs.placement import place_of
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.placement import place_of
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.pipeline_schedules.named import named_schedule
 from trials.pipelines.delegated import Delegates
 from trials.pipelines.meeting import Meeting

@@ -13,7 +13,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
 from trials.distributed.expert import routed_plan
 from trials.distributed.loss import splits_logits
 from trials.distributed.mesh import Grid

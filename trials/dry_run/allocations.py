@@ -11,7 +11,7 @@ from unittest import mock
 
 from torch import Tensor, UntypedStorage
 
-from autotuner.core.runs.dry_run import HeldBytes
+from autotuner.core.dry_run import HeldBytes
 
 __all__ = ["Allocations", "Kind"]
 

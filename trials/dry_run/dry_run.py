@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autotuner.core.layouts.choice import AttentionKernel, BatchBalance
-from autotuner.core.runs.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import AttentionKernel, BatchBalance
+from autotuner.core.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
+from autotuner.core.trial_spec import TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.data.flat_buckets import BucketShard
 from trials.distributed.mesh import Grid, local_part

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
+from autotuner.core.trial_spec import TrialSpec
 
 __all__ = ["Extrapolation"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from autotuner.core.runs.dry_run import CollectiveCount, OperationCounts
+from autotuner.core.dry_run import CollectiveCount, OperationCounts
 
 __all__ = ["OpCounter", "bytes_staged_by_gloo"]
 

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.link import LinkHealth
 from trials.faults.links import Links
 
 __all__ = ["GroupCut", "LateCollectives", "ring_hold_s"]

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.distributed as dist
 
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.placement import Place
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import Place
+from autotuner.core.trial_spec import TrialSpec
 from trials.distributed.mesh import Grid
 from trials.faults.late_collectives import LateCollectives
 from trials.faults.links import Links, pipeline_conditions

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Self
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.placement import Place, rank_at
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import Place, rank_at
 from trials.pipelines.conditions import LinkCondition, LinkConditions
 
 __all__ = ["Links", "pipeline_conditions"]

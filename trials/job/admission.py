@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.network import Network
-from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, RankPlacement
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, require_legal
-from autotuner.core.runs.optimizer import OptimizerName
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.link import Link, LinkHealth
+from autotuner.core.network import Network
+from autotuner.core.rules.legality import RULES, require_legal
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.trial_spec import OptimizerName, TrialSpec
 from trials.runtime.rank import RankInfo
 
 __all__ = ["admit"]

@@ -11,11 +11,11 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.core import wire
-from autotuner.core.layouts.collectives import collective_environment
-from autotuner.core.runs.measuring import Peak
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import InvalidInput
-from autotuner.units import MIB
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measuring import Peak
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import MIB
 from trials.benchmarks import gemm
 from trials.distributed.mesh import Grid
 from trials.distributed.senders import Senders

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from autotuner.core.jobs.placement import Place
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import LinkEvent
+from autotuner.core.placement import Place
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes
 from trials.pipelines.agreed import StageTimes, agreed_times

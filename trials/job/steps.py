@@ -11,15 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autotuner.core.jobs.payload import steps_per_exchange
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import Breakdown, PhaseTimes, StepReport
-from autotuner.core.runs.measuring import Peak, step_report
-from autotuner.core.runs.pace import Pace
-from autotuner.core.runs.periods import averages_in, shows_average
-from autotuner.core.runs.timeline import StepTimeline
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import GradientSync
+from autotuner.core.measurement import Breakdown, LinkEvent, PhaseTimes, StepReport
+from autotuner.core.measuring import Pace, Peak, averages_in, shows_average, step_report
+from autotuner.core.stages import steps_per_exchange
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial_spec import TrialSpec
 from trials.distributed.context.plan import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages

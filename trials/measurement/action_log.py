@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from autotuner.core.runs.timeline import Block, BlockKind
+from autotuner.core.timeline import Block, BlockKind
 
 __all__ = ["ActionLog", "RecordedStep"]
 

@@ -7,10 +7,10 @@ from dataclasses import fields
 
 import torch
 
-from autotuner.core.jobs.payload import steps_per_exchange
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Breakdown
-from autotuner.core.runs.periods import mean_over_period
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown
+from autotuner.core.measuring import mean_over_period
+from autotuner.core.stages import steps_per_exchange
 from trials.measurement.device_time import device_time_ns
 from trials.measurement.host_time import host_time_ns
 from trials.measurement.recording import Recording

@@ -6,11 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.payload import steps_per_exchange
-from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.core.runs.measuring import Peak, Seen, measurement_of
-from autotuner.core.runs.periods import mean_over_period
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.core.measuring import Peak, Seen, mean_over_period, measurement_of
+from autotuner.core.stages import steps_per_exchange
+from autotuner.core.trial_spec import TrialSpec
 from trials.measurement.cores import CpuTime
 from trials.measurement.stopwatch import Stopwatch
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.placement import place_of
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.folding import found_folds, outside
-from autotuner.core.runs.timeline import Block, BlockKind, Fold, RankSeconds, RankTimeline, StepTimeline
+from autotuner.core.layout import Layout
+from autotuner.core.placement import place_of
+from autotuner.core.timeline import (
+    Block,
+    BlockKind,
+    Fold,
+    RankSeconds,
+    RankTimeline,
+    StepTimeline,
+    found_folds,
+    outside,
+)
 from trials.measurement.action_log import RecordedStep
 
 __all__ = ["RankRecording", "is_shown", "step_timeline"]

@@ -16,8 +16,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
-from autotuner.core.layouts.choice import AttentionKernel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.layout import Layout
 from trials.batches.documents import WHOLE_ROWS, Documents, attend_by_document, document_mask
 
 __all__ = ["BACKENDS", "AttentionCore", "attend", "attention_core", "kernel_context"]

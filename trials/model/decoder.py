@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.model import TransformerSpec
 from trials.batches.documents import WHOLE_ROWS, Documents, positions_in
 from trials.model.attention import AttentionCore, attend
 from trials.model.experts import ALL_EXPERTS, LocalExperts, SparseFeedForward

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.model import TransformerSpec
 from trials.model.feed_forward import FeedForward, activated
 from trials.model.routing import count_on_host, histogram, inverse, permuted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["norm"]
 

@@ -7,7 +7,7 @@ import zlib
 import torch
 from torch import Tensor, nn
 
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.choices import Precision
 from trials.model.experts import Experts
 
 __all__ = ["materialise", "parameter_dtype"]

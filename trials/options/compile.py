@@ -10,7 +10,7 @@ import torch.distributed._symmetric_memory as symmetric_memory
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 
 __all__ = ["compile_time_s", "compiled"]
 

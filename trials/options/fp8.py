@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from autotuner.core.layouts.choice import FP8_PRECISIONS, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import FP8_PRECISIONS, Precision
+from autotuner.core.layout import Layout
 
 __all__ = ["use_fp8"]
 

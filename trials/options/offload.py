@@ -14,7 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 
 __all__ = ["HostMemory", "offloaded", "room_on_host"]
 

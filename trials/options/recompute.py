@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, create_selective_checkpoint_contexts
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Recompute
+from autotuner.core.layout import Layout
 
 __all__ = ["recomputed"]
 

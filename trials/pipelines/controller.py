@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Protocol
 
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.pipeline_schedules.actions import Kind, Schedule
 from autotuner.pipeline_schedules.simulate import PassTimes
 from trials.pipelines.control_group import Telling

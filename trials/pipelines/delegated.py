@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autotuner.errors import AutotunerError, InvalidInput
+from autotuner.core.errors import AutotunerError, InvalidInput
 from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.delegate import Arrived, Delegate, Failed, Receive, Send, Sent
 from trials.pipelines.meeting import Meeting

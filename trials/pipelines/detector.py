@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from autotuner.core.runs.link_event import LinkEventKind
+from autotuner.core.measurement import LinkEventKind
 from trials.pipelines.change import ChangeTest, threshold_for
 from trials.pipelines.observation import Observation
 

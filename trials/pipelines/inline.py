@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from trials.pipelines.channel import Channel, Work
 from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.message import Message

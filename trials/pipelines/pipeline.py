@@ -18,7 +18,7 @@ from torch.distributed.pipelining.schedules import (
     _PipelineScheduleRuntime,
 )
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Kind, Schedule
 from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.message import Message

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from autotuner.errors import AutotunerError
+from autotuner.core.errors import AutotunerError
 from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.message import Message
 

@@ -26,8 +26,8 @@ from types import FrameType
 
 from autotuner import keeper
 from autotuner.core import wire
-from autotuner.core.runs.node_task import NodeTask
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial_spec import NodeTask
 from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
 from trials.process.telling import Teller
 

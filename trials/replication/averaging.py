@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from trials.replication.rows import Rows
 
 __all__ = ["AveragerState", "ParameterAverager"]

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.jobs.payload import BYTE_INDEXED_CHUNK
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.stages import BYTE_INDEXED_CHUNK
 from trials.replication.cosines import cosine_basis
 from trials.replication.momentum import Momentum
 from trials.replication.replicator import ReplicatorState

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from trials.replication.replicator import ReplicatorState
 from trials.replication.rows import Rows
 

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["Rows"]
 

@@ -18,11 +18,10 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.runs.optimizer import OptimizerName
-from autotuner.core.runs.periods import averages_in
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import GradientSync
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measuring import averages_in
+from autotuner.core.trial_spec import OptimizerName, TrialSpec
 from trials.distributed.mesh import Grid, local_part
 from trials.resharding.whole_state import WholeState
 from trials.training.optimizer import ShardedOptimizer

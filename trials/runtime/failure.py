@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from autotuner.core.runs.death_words import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.trial import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY, FailureKind
 
 __all__ = ["NonFiniteLoss", "classify", "headline"]
 

@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.nodes import Nodes
-from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.choices import RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.placement import Nodes
 
 __all__ = ["RankInfo", "barrier", "device_of", "host_name", "join_process_group"]
 

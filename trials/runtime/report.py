@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.core import wire
-from autotuner.core.jobs.profile import CollectivePoint, Measurements
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import Breakdown, Measurement, StepReport
-from autotuner.core.runs.timeline import StepTimeline
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Breakdown, LinkEvent, Measurement, StepReport
+from autotuner.core.profile import CollectivePoint, Measurements
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial import FailureKind
+from autotuner.core.trial_spec import TrialSpec
 
 __all__ = ["Reporter"]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from autotuner.core import wire
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["serve_one", "silence_stderr"]
 

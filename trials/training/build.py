@@ -9,10 +9,9 @@ from itertools import chain
 import torch
 from torch import nn
 
-from autotuner.core.jobs.payload import follows_signs
-from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, stages_of_rank
-from autotuner.core.layouts.choice import GradientClip
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import GradientClip
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, follows_signs, stages_of_rank
+from autotuner.core.trial_spec import TrialSpec
 from trials.clipping.overlap import Overlap
 from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.data.partition import optimizer_shards

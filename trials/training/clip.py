@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.layouts.choice import GradientClip
+from autotuner.core.choices import GradientClip
 from trials.clipping.bound import bucket_bound, clip, squared_norms
 from trials.distributed.data.flat_buckets import BucketShard
 from trials.distributed.data.optimizer_shard import OptimizerShard

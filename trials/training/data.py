@@ -13,11 +13,11 @@ from torch import Tensor
 from autotuner.batches.dealing import dealt
 from autotuner.batches.draws import drawn
 from autotuner.batches.groups import dealing_ranks
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Precision
+from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import any_of
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import LengthDistribution
 from trials.batches.micro_batch import MicroBatch, packed, padded
 from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.training.languages import Languages

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.layouts.choice import GradientSync, PayloadPrecision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync, PayloadPrecision
+from autotuner.core.layout import Layout
 from trials.replication.averaging import AveragerState, ParameterAverager
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator

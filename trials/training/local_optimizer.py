@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from autotuner.core.layouts.choice import OptimizerKernel
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.core.choices import OptimizerKernel
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 
 __all__ = ["local_optimizer"]
 

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.layouts.choice import OptimizerKernel
-from autotuner.core.runs.optimizer import OptimizerSettings
+from autotuner.core.choices import OptimizerKernel
+from autotuner.core.trial_spec import OptimizerSettings
 from trials.clipping.bound import clip
 from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.tied import TiedTables

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.core.runs.timeline import BlockKind
+from autotuner.core.timeline import BlockKind
 from trials.distributed.data.fsdp_ddp import reshard
 from trials.distributed.pipeline import Schedule
 from trials.measurement.action_log import ActionLog

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from trials.clipping.overlap import Overlap
 from trials.distributed.loss import loss_context
 from trials.measurement.stopwatch import Stopwatch

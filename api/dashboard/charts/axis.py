@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from autotuner.units import GIGA, KILO, MEGA, TERA
+from autotuner.core.units import GIGA, KILO, MEGA, TERA
 
 __all__ = ["byte_unit", "decimals", "in_percent", "round_step", "signed_percent", "whole_marks"]
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from api.dashboard.charts.frame import Frame
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, text
-from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.workload import LengthDistribution
 from autotuner.search.explain.batch_ways import BatchWay
 
 __all__ = ["batch_ways_picture", "length_histogram"]

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, text
+from autotuner.core.units import format_long_duration
 from autotuner.search.job_phases.plan import Course
-from autotuner.units import format_long_duration
 
 __all__ = ["course_bars"]
 

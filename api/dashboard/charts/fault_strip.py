@@ -8,9 +8,9 @@ from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import hatched, line, picture, rect, text
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkEnds, LinkHealth
-from autotuner.units import format_rate, format_seconds
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.link import LinkEnds, LinkHealth
+from autotuner.core.units import format_rate, format_seconds
 
 __all__ = ["fault_strip", "state_of_link"]
 

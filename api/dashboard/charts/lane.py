@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import element, strokes, text
-from autotuner.core.runs.timeline import Block, BlockKind
+from autotuner.core.timeline import Block, BlockKind
 
 __all__ = ["KIND_CLASSES", "KIND_WORDS", "LEFT", "Placed", "Stretch", "idle", "numbers", "paths", "placed"]
 

@@ -20,9 +20,9 @@ from api.dashboard.charts.svg import line, picture, rect, text
 from api.dashboard.charts.timeline import WIDE
 from api.dashboard.charts.units import SecondsUnit
 from api.dashboard.charts.window import WHOLE, Window
-from autotuner.core.runs.timeline import RankTimeline, StepTimeline
+from autotuner.core.timeline import RankTimeline, StepTimeline
+from autotuner.core.units import format_seconds
 from autotuner.search.explain.link_timelines import LinkTimelines, Message, SlowHop
-from autotuner.units import format_seconds
 
 __all__ = ["link_timeline_picture"]
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import for_both, line, path, picture, text
-from autotuner.core.runs.loss_gate import GateResult
+from autotuner.core.convergence_gate import GateResult
 
 __all__ = ["loss_curves"]
 

@@ -15,10 +15,10 @@ from operator import mul
 from markupsafe import Markup
 
 from api.dashboard.charts.svg import WIDE, circle, line, picture, rect, text
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.network import Network
+from autotuner.core.cluster import Cluster
+from autotuner.core.network import Network
+from autotuner.core.units import format_rate
 from autotuner.search.text.sentences import listed
-from autotuner.units import format_rate
 
 __all__ = ["Limits", "network_picture"]
 

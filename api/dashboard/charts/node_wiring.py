@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from api.dashboard.charts.network import Limits
 from api.dashboard.charts.svg import WIDE, circle, line, picture, rect, text
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.wiring import Groups, PathKind, Wiring
+from autotuner.core.cluster import Cluster
+from autotuner.core.network import Groups, PathKind, Wiring
+from autotuner.core.units import format_rate
 from autotuner.search.text.sentences import listed
-from autotuner.units import format_rate
 
 __all__ = ["node_wiring_picture"]
 

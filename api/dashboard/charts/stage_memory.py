@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, text
-from autotuner.core.runs.prediction import Memory
-from autotuner.units import GIGA, KILO, MEGA, TERA, format_bytes
+from autotuner.core.prediction import Memory
+from autotuner.core.units import GIGA, KILO, MEGA, TERA, format_bytes
 
 __all__ = ["MEMORY_PARTS", "StageBar", "stage_memory"]
 

@@ -13,11 +13,9 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.svg import circle, element, for_both, line, picture, rect, text, written
 from api.dashboard.charts.units import SecondsUnit
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.robust import RobustMeasurement
+from autotuner.core.measurement import LinkEvent, RobustMeasurement, StepReport
+from autotuner.core.units import format_seconds
 from autotuner.search.text.links import event_in_words
-from autotuner.units import format_seconds
 
 __all__ = ["step_series"]
 

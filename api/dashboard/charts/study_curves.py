@@ -9,7 +9,7 @@ from markupsafe import Markup
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
 from api.schemas import OptimizerTrialView
-from autotuner.units import format_seconds
+from autotuner.core.units import format_seconds
 
 __all__ = ["study_curves"]
 

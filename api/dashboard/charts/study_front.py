@@ -10,8 +10,8 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.stairs import staircase
 from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
 from api.schemas import OptimizerTrialView
-from autotuner.core.studies.trial import TargetReached
-from autotuner.units import format_seconds
+from autotuner.core.study import TargetReached
+from autotuner.core.units import format_seconds
 
 __all__ = ["study_front"]
 

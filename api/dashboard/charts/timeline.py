@@ -17,8 +17,8 @@ from api.dashboard.charts.lane import LEFT, Stretch, idle, numbers, paths, place
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import line, path, picture, text
 from api.dashboard.charts.window import WHOLE, Window
-from autotuner.core.runs.timeline import Fold, RankTimeline, StepTimeline
-from autotuner.units import format_seconds
+from autotuner.core.timeline import Fold, RankTimeline, StepTimeline
+from autotuner.core.units import format_seconds
 
 __all__ = ["WIDE", "timeline_picture"]
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import circle, for_both, line, picture, rect, text
-from autotuner.units import format_seconds
+from autotuner.core.units import format_seconds
 
 __all__ = ["Fall", "signed_seconds", "waterfall"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from api.dashboard.views.layouts import option_value
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.layouts.option import Kind, Option
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.layout import OPTIONS
+from autotuner.core.option import Kind, Option
+from autotuner.core.space import SearchSpace
 
 __all__ = ["AXES", "CHOSEN", "EVERY", "SUITS", "Axis", "axis_values"]
 

@@ -8,10 +8,10 @@ from typing import Any
 from api.dashboard.new_sweep.axes import AXES, SUITS
 from api.dashboard.new_sweep.given import CATALOG, DESCRIBED, STORED, Given
 from api.dashboard.new_sweep.inputs import INPUTS, Input
-from autotuner.core.jobs.cluster import LOCAL
-from autotuner.core.jobs.fault_trace import FaultTrace
+from autotuner.core.cluster import LOCAL
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.wire import to_dict
-from autotuner.errors import InvalidInput
 
 __all__ = ["body_of"]
 

@@ -17,8 +17,8 @@ from api.previews import Previews
 from api.schemas import SweepCreate, SweepPreview
 from api.violations import Violation, violation, violations
 from autotuner.bootstrap import App
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.errors import AutotunerError, Busy, InvalidInput, NotFound, TooCostly, quoted
+from autotuner.core.errors import AutotunerError, Busy, InvalidInput, NotFound, TooCostly, quoted
+from autotuner.core.sweep import SweepRequest
 
 __all__ = ["Checked", "Complaint", "checked", "complaint_of", "read"]
 

@@ -12,17 +12,15 @@ from api.dashboard.new_sweep.inputs import INPUTS
 from api.dashboard.views.permalink import DEFAULT
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_accelerator
-from autotuner.core.jobs.cluster import LOCAL, Cluster
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.worst_links import at_worst
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.cluster import LOCAL, Cluster
+from autotuner.core.errors import AutotunerError
+from autotuner.core.fault_trace import FaultTrace, at_worst
+from autotuner.core.layout import Layout, layout_of
+from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.wire import to_dict, without_defaults
-from autotuner.errors import AutotunerError
 from autotuner.search.expressible import trial_space
 
 __all__ = ["BY_NAME", "CATALOG", "DESCRIBED", "STORED", "Given"]

@@ -8,16 +8,13 @@ from typing import Any, Literal
 
 from autotuner.catalog.length_lines import read_lengths, written_lengths
 from autotuner.catalog.link_lines import read_links, written_links
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.loss_gate import LossGate
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.objective_text import profile_text, read_metrics, read_profile
-from autotuner.core.runs.sweep import Budget
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.link import LinkHealth
+from autotuner.core.objective import Metric, Objective, Weight, profile_text, read_metrics, read_profile
+from autotuner.core.sweep import Budget
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.wire import from_dict, to_dict, without_defaults
+from autotuner.core.workload import LengthDistribution, Workload
 
 __all__ = ["BUDGET", "GENERAL", "INPUTS", "LOSS_GATE", "TRIAL", "WORKLOAD", "Input", "id_of"]
 

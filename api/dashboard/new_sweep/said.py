@@ -12,17 +12,14 @@ from typing import Any
 from api.schemas import SweepCreate
 from autotuner.catalog.length_lines import written_lengths
 from autotuner.catalog.link_lines import written_links
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.loss_gate import LossGate
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.objective_text import metrics_text, profile_text
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.cluster import Cluster
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.link import LinkHealth
+from autotuner.core.objective import Metric, Objective, Weight, metrics_text, profile_text
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.wire import from_dict, to_dict
+from autotuner.core.workload import LengthDistribution, Workload
 
 __all__ = ["Said", "said"]
 

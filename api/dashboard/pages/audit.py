@@ -12,7 +12,7 @@ from api.documents import MAX_INTEGER
 from api.edge.needs import needs
 from api.routes.audit import CallerName
 from api.schemas import AuditPage
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.ports import Page
 
 __all__ = ["router"]

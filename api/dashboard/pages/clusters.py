@@ -11,7 +11,7 @@ from api.dashboard.views.link_matrix import link_matrix
 from api.dashboard.views.topology import TopologyShown
 from api.dependencies import AppOf, Name
 from api.schemas import CheckPage, CheckView, LinkList
-from autotuner.core.jobs.cluster import LOCAL, SIMULATED
+from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.ports import Page
 
 __all__ = ["router"]

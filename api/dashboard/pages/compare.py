@@ -14,8 +14,8 @@ from api.dependencies import AppOf
 from api.edge.needs import needs
 from api.schemas import TrialView
 from autotuner.bootstrap import App
-from autotuner.core.access.scope import Scope
-from autotuner.core.runs.sweep import SweepOverview
+from autotuner.core.access import Scope
+from autotuner.core.sweep import SweepOverview
 from autotuner.ports import Page
 from autotuner.search.results.side_by_side import LETTERS, side_by_side
 

@@ -23,11 +23,12 @@ from api.dependencies import AppOf
 from autotuner.bootstrap import App
 from autotuner.catalog.load import accelerators, load_accelerator, models, stacks
 from autotuner.catalog.topology.presets import network_presets
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, TooCostly
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
-from autotuner.errors import AutotunerError, InvalidInput, NotFound, TooCostly
+from autotuner.core.space import default_space
+from autotuner.core.units import format_bytes, format_count, format_rate
 from autotuner.search.answers import Question, best_of_space
 from autotuner.search.explain.arranging import arranged
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve
@@ -36,7 +37,6 @@ from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.what_if import WhatIf, what_if
 from autotuner.search.text.faults import link_in_words
-from autotuner.units import format_bytes, format_count, format_rate
 
 __all__ = ["router"]
 

@@ -10,8 +10,8 @@ from api.dashboard.render import page
 from api.dashboard.words import source
 from api.dependencies import AppOf
 from api.documents import MAX_INTEGER
-from autotuner.core.upkeep.mfu_gate import Baseline
-from autotuner.errors import NotFound
+from autotuner.core.errors import NotFound
+from autotuner.core.upkeep import Baseline
 from autotuner.ports import MfuGateStore, Page
 
 __all__ = ["router"]

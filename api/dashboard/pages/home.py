@@ -13,7 +13,7 @@ from api.dependencies import AppOf, SweepOrderOf
 from api.documents import MAX_INTEGER
 from api.schemas import SweepPage
 from autotuner.bootstrap import App
-from autotuner.core.runs.sweep import SweepState
+from autotuner.core.run import SweepState
 from autotuner.ports import Page, SweepFilter
 from autotuner.search.upkeep.attention import attention
 

@@ -9,7 +9,7 @@ from api.dashboard.render import page
 from api.dashboard.views.job_phases import PhasesAsked, shown_courses
 from api.dependencies import AppOf
 from autotuner.bootstrap import App
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.search.job_phases.plan import PhasesPlan, plan_phases
 
 __all__ = ["router"]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from api.dashboard.charts.layer_bars import layer_bars
 from api.dashboard.render import page
 from api.dependencies import AppOf, SweepOf
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.search.explain.layers import layer_report, measured_layers
 
 __all__ = ["router"]

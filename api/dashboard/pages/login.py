@@ -17,8 +17,8 @@ from api.edge.csrf import check_form
 from api.edge.entrance import Entrance
 from api.edge.needs import OPEN, needs
 from api.errors import CrossSite
-from autotuner.core.access.scope import Scope
-from autotuner.errors import NotLetIn, TooOften
+from autotuner.core.access import Scope
+from autotuner.core.errors import NotLetIn, TooOften
 
 __all__ = ["router"]
 

@@ -23,14 +23,13 @@ from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
 from api.dependencies import AppOf, CallerOf, PreviewsOf
 from api.edge.needs import needs
 from autotuner.bootstrap import App
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.scope import Scope
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.access import Caller, Scope
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
+from autotuner.core.layout import layout_of
 from autotuner.core.rules.legality import reasons
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
+from autotuner.core.stack import Stack
+from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation.scenario import SCENARIOS
 from autotuner.search.expressible import trial_rules
 

@@ -15,7 +15,7 @@ from api.plans import Plans
 from api.schemas import PlanView
 from autotuner.bootstrap import App
 from autotuner.catalog.load import models, stacks
-from autotuner.errors import AutotunerError
+from autotuner.core.errors import AutotunerError
 from autotuner.search.planning.whole_clusters import rentable
 
 __all__ = ["router"]

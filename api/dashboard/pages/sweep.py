@@ -12,8 +12,8 @@ from api.dashboard.views.address import Address
 from api.dashboard.views.sweep import SweepLook
 from api.dependencies import AppOf, CallerOf, SweepOf
 from autotuner.bootstrap import App
-from autotuner.core.access.caller import Caller
-from autotuner.core.runs.sweep import Sweep
+from autotuner.core.access import Caller
+from autotuner.core.sweep import Sweep
 
 __all__ = ["router", "show_sweep"]
 

@@ -14,9 +14,9 @@ from api.dashboard.pages.sweep import show_sweep
 from api.dependencies import AppOf, CallerOf
 from api.owned import OwnSweepOf
 from autotuner.bootstrap import App
-from autotuner.core.access.caller import Caller
-from autotuner.core.runs.sweep import Sweep
-from autotuner.errors import Conflict, InvalidInput, QuotaExceeded
+from autotuner.core.access import Caller
+from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
+from autotuner.core.sweep import Sweep
 
 __all__ = ["router"]
 

@@ -12,9 +12,8 @@ from api.dependencies import AppOf, CallerOf
 from api.edge.needs import needs
 from api.routes.tokens import TokenId
 from autotuner.bootstrap import App
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
-from autotuner.errors import InvalidInput
+from autotuner.core.access import Quota, Scope
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["router"]
 

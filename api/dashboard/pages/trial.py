@@ -13,7 +13,7 @@ from api.dashboard.views.timelines import Shown
 from api.dashboard.views.trial import TrialPage, bandwidth_of, links_of, ranks_of, timeline_of
 from api.dependencies import AppOf, TrialId
 from api.documents import MAX_INTEGER
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.trial_spec import ExportFormat
 
 __all__ = ["router"]
 

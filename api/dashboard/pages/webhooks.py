@@ -10,7 +10,7 @@ from api.dashboard.render import page
 from api.dependencies import AppOf
 from api.documents import MAX_INTEGER
 from api.schemas import DeliveryPage, WebhookList
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.announcement import DeliveryState
 from autotuner.ports import Page
 
 __all__ = ["router"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.dashboard.views.sweep_list import moment
-from autotuner.core.upkeep.trouble import Trouble, TroubleKind
+from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.search.upkeep.attention import place_of
 
 __all__ = ["AttentionLine", "attention_lines"]

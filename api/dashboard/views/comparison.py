@@ -18,11 +18,11 @@ from api.dashboard.charts.waterfall import Fall, waterfall
 from api.dashboard.views.figures import POINTS
 from api.dashboard.views.layouts import chips, degrees
 from api.dashboard.words import short
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.units import format_bytes, format_seconds
 from autotuner.search.results.side_by_side import LETTERS, Beside, Figures, SideBySide
 from autotuner.search.text.sentences import value_in_words
-from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["Cell", "Column", "Comparison", "Row", "address_of"]
 

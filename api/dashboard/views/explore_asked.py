@@ -10,10 +10,9 @@ from api.dashboard.views.permalink import DEFAULT, Permalink, whole_number
 from autotuner.catalog.length_lines import read_lengths, written_lengths
 from autotuner.catalog.link_lines import read_links, written_links
 from autotuner.catalog.load import accelerators
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.option import Kind
-from autotuner.core.layouts.words import layout_of
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout, layout_of
+from autotuner.core.option import Kind
 from autotuner.search.explain.arranging import with_choice
 
 __all__ = ["ALL_RANKS", "Asked"]

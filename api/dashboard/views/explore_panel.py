@@ -8,10 +8,10 @@ from typing import Self
 
 from api.dashboard.views.explore_asked import ALL_RANKS
 from api.dashboard.views.layouts import option_value
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule, Recompute, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.option import Kind
+from autotuner.core.choices import P2PTransport, PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.option import Kind
 from autotuner.search.explain.choosable import Choosable
 from autotuner.search.explain.what_if import WhatIf
 

@@ -10,15 +10,15 @@ from api.dashboard import words
 from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar
 from api.dashboard.views.permalink import Permalink
 from api.schemas import Predicted
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.rules.legality import Reason
-from autotuner.core.runs.prediction import Memory, Prediction
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.prediction import Memory, Prediction
+from autotuner.core.rules.rule import Reason
+from autotuner.core.units import GIGA, MEGA, TERA
 from autotuner.search.explain.arranging import arranged, with_choice
 from autotuner.search.explain.explanation import Change, Explanation
 from autotuner.search.explain.memory_sources import source_of_memory
 from autotuner.search.text.sentences import is_wide, likely, value_in_words
-from autotuner.units import GIGA, MEGA, TERA
 
 __all__ = ["Broken", "Help", "MemoryRow", "MemoryTable", "Verdict"]
 

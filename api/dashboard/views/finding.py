@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from api.dashboard.views.sweep_points import half_of
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.words import fields_said
-from autotuner.core.runs.sweep import SweepOverview
-from autotuner.core.runs.trial import Trial
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.layout import OPTIONS, Layout, fields_said
+from autotuner.core.sweep import SweepOverview
+from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store, SweepFilter, TrialFilter
 
 __all__ = ["Finding", "FoundTrial", "Words", "exact_place", "find"]

@@ -10,12 +10,12 @@ from typing import Any, Self
 from api.dashboard.views.permalink import whole_number
 from api.schemas import PhasesRequest
 from autotuner.catalog.phase_lines import read_phases
-from autotuner.core.jobs.job_phases import SwitchCost
-from autotuner.core.jobs.workload import Workload
-from autotuner.errors import InvalidInput, NotFound, quoted
+from autotuner.core.errors import InvalidInput, NotFound, quoted
+from autotuner.core.job import SwitchCost
+from autotuner.core.units import GIGA
+from autotuner.core.workload import Workload
 from autotuner.search.job_phases.plan import Course, PhasesPlan
 from autotuner.search.planning.amounts import read_amount
-from autotuner.units import GIGA
 
 __all__ = ["PhasesAsked", "shown_courses"]
 

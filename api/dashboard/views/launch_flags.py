@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from api.dashboard.views.looked_at import LookedAt
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export
 

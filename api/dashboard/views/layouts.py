@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from api.dashboard import words
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.option import Topic
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.option import Topic
 from autotuner.search.results.axis import SHARDING_WORDS
 from autotuner.search.text.sentences import value_in_words
 

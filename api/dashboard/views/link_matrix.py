@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from api.schemas import LinkList
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link_health import LinkEnds, LinkHealth
-from autotuner.core.jobs.link_points import MOST_ENDS_OF_ALL_PAIRS, LinkPoint
-from autotuner.core.jobs.link_words import health_said, links_compared
-from autotuner.units import format_rate, format_seconds
+from autotuner.core.cluster import Cluster
+from autotuner.core.link import MOST_ENDS_OF_ALL_PAIRS, LinkEnds, LinkHealth, LinkPoint, health_said, links_compared
+from autotuner.core.units import format_rate, format_seconds
 
 __all__ = ["LinkCell", "LinkMatrix", "link_matrix"]
 

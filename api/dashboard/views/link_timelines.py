@@ -11,10 +11,10 @@ from api.dashboard.charts.link_timelines import link_timeline_picture
 from api.dashboard.charts.timeline import WIDE
 from api.dashboard.charts.window import Window
 from api.dashboard.views.timeline_looks import PARTS, TimelineLink, colours, moves
-from autotuner.core.runs.timeline import StepTimeline
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.units import format_seconds
 from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.text.faults import link_in_words
-from autotuner.units import format_seconds
 
 __all__ = ["LinkTimelinesView", "SecondsRow", "link_timelines_view"]
 

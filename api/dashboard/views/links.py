@@ -10,12 +10,12 @@ from markupsafe import Markup
 
 from api.dashboard.charts.fault_strip import fault_strip
 from api.dashboard.charts.svg import for_both
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth, latest
-from autotuner.core.runs.link_event import LinkEvent
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.link import LinkHealth, latest
+from autotuner.core.measurement import LinkEvent
+from autotuner.core.units import format_rate, format_seconds
 from autotuner.search.text.faults import trace_in_words
 from autotuner.search.text.links import event_in_words
-from autotuner.units import format_rate, format_seconds
 
 __all__ = ["EventRow", "LinkRow", "TraceView", "trace_view"]
 

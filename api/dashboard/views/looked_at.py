@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from api.dashboard.charts.window import WHOLE, Window
 from api.dashboard.views.timelines import Shown
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.trial_spec import ExportFormat
 
 __all__ = ["LookedAt"]
 

@@ -16,14 +16,11 @@ from api.dashboard.charts.sweep.points import TrialPoint
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep_points import trial_points
 from api.dashboard.words import plain
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.objective_text import read_metrics, read_profile
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.told import metrics_told, require_told
-from autotuner.core.runs.trial import Trial
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.objective import Metric, Objective, Weight, metrics_told, read_metrics, read_profile, require_told
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.search.results.front import Behind, FrontPoint, SweepFront, sweep_front
 from autotuner.search.text.sentences import listed
 

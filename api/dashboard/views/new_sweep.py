@@ -11,9 +11,9 @@ from api.dashboard.words import predicted_mfu
 from api.schemas import SweepPreview
 from autotuner.bootstrap import App
 from autotuner.catalog.load import accelerators, models
-from autotuner.core.jobs.cluster import LOCAL, SIMULATED
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.cluster import LOCAL, SIMULATED
+from autotuner.core.layout import OPTIONS
+from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation.scenario import SCENARIOS
 
 __all__ = ["Choices", "Outfall", "job_facts", "outfalls", "summary"]

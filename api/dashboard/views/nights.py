@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from autotuner.core.upkeep.retune import RetuneRun
+from autotuner.core.upkeep import RetuneRun
 
 __all__ = ["Night", "Week", "weeks"]
 

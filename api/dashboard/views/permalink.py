@@ -14,15 +14,13 @@ from autotuner.bootstrap import App
 from autotuner.catalog.length_lines import read_lengths, written_lengths
 from autotuner.catalog.link_lines import read_links
 from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.runs.sweep import Sweep
-from autotuner.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout, layout_of
+from autotuner.core.model import TransformerSpec
+from autotuner.core.sweep import Sweep
+from autotuner.core.workload import LengthDistribution, Workload
 
 __all__ = ["DEFAULT", "Permalink", "whole_number"]
 

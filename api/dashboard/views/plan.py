@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.plan_front import plan_front
 from api.schemas import ContenderView, MarginalView, PlanView, ProofView
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from autotuner.search.planning.outcome import Interval
 from autotuner.search.planning.words import (
     advice_in_words,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from api.dashboard.charts.rank_grid import GROUP_CLASSES, rank_grid, shown_nodes
+from autotuner.core.units import format_bytes, format_seconds
 from autotuner.search.explain.rank_groups import RankGroup, RankGroups
 from autotuner.search.text.faults import link_in_words
-from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["GroupRow", "RankGroupsView", "rank_groups_view"]
 

@@ -10,12 +10,12 @@ from api.dashboard.charts.cells import is_tight
 from api.dashboard.views.address import Address
 from api.dashboard.views.layouts import chips, shared_chips
 from api.dashboard.views.ranking_fields import DEGREES, Axes, Cell, Field, Head, fields_of
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
-from autotuner.errors import InvalidInput
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.objective import Metric
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.search.table.column import Column
 from autotuner.search.table.columns import COLUMNS
 from autotuner.search.table.query import TableQuery

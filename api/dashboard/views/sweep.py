@@ -19,13 +19,11 @@ from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.words import engine, source
 from api.schemas import SweepDetail, TrialDetail, TrialView
 from autotuner.bootstrap import App
-from autotuner.core.access.caller import Caller
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective_text import metrics_text
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.told import metrics_told
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.errors import Busy, InvalidInput, TooCostly
+from autotuner.core.access import Caller
+from autotuner.core.errors import Busy, InvalidInput, TooCostly
+from autotuner.core.objective import Metric, metrics_text, metrics_told
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.results.answer import Answer, answer
 from autotuner.search.results.axis import AXES
 from autotuner.search.results.choices import Choices

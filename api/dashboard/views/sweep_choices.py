@@ -13,7 +13,7 @@ from api.dashboard.charts.sweep.effects import Effect, effects
 from api.dashboard.charts.sweep.importance import Explained, importance
 from api.dashboard.charts.sweep.parallel import ChoiceAxis, ParallelAxis, parallel, parallel_axes
 from api.dashboard.charts.sweep.points import TrialPoint
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from autotuner.search.explain.pairwise import Insight
 from autotuner.search.results.axis import varied
 from autotuner.search.results.choices import Choices

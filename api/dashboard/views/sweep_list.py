@@ -14,7 +14,7 @@ from api.dashboard.charts.sparkline import sparkline
 from api.dashboard.views.figures import POINTS
 from api.dashboard.words import hours
 from api.schemas import SweepPage, SweepSummary
-from autotuner.core.runs.sweep import SweepState
+from autotuner.core.run import SweepState
 from autotuner.ports import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
 
 __all__ = ["Asked", "Head", "SweepList", "SweepRow", "moment"]

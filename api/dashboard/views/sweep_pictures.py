@@ -15,8 +15,8 @@ from api.dashboard.charts.sweep.history import Improvement, history, improvement
 from api.dashboard.charts.sweep.points import CloudPoint, TrialPoint, reached
 from api.dashboard.views.sweep_choices import EffectsView, ParallelView
 from api.dashboard.views.sweep_points import trial_points
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.accuracy import accuracy as how_right
 from autotuner.search.results.choices import Choices

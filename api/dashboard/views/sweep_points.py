@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.sweep.points import TrialPoint
 from api.dashboard.views.layouts import degrees
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.metric import Figures
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.objective import Figures, Objective
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.trial import FailureKind, Trial
 
 __all__ = ["half_of", "layout_in_short", "peak_of", "trial_points"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from api.dashboard.charts.lane import KIND_CLASSES, KIND_WORDS
 from api.dashboard.charts.window import Window
-from autotuner.core.runs.timeline import BlockKind, RankTimeline
+from autotuner.core.timeline import BlockKind, RankTimeline
 
 __all__ = ["PARTS", "TimelineLink", "colours", "moves"]
 

@@ -11,10 +11,10 @@ from markupsafe import Markup
 from api.dashboard.charts.timeline import WIDE, timeline_picture
 from api.dashboard.charts.window import Window
 from api.dashboard.views.timeline_looks import PARTS, TimelineLink, colours, moves
-from autotuner.core.runs.timeline import RankTimeline, StepTimeline
+from autotuner.core.timeline import RankTimeline, StepTimeline
+from autotuner.core.units import format_seconds
 from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.text.sentences import percent
-from autotuner.units import format_seconds
 
 __all__ = ["SHOWN", "Shown", "TimelineRow", "TimelineView", "timeline_view"]
 

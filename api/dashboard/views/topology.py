@@ -11,9 +11,9 @@ from markupsafe import Markup
 from api.dashboard.charts.network import Limits, network_picture
 from api.dashboard.charts.node_wiring import node_wiring_picture
 from api.dashboard.charts.svg import for_both
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.search.explain.routes import routes
 from autotuner.search.text.topologies import described_said
 

@@ -24,10 +24,10 @@ from api.dashboard.views.trial_heading import ChangeRow, Figure, Place, change_r
 from api.dashboard.views.trial_parts import MemoryView, StepView
 from api.schemas import LayoutExplanation, TrialDetail
 from autotuner.bootstrap import App
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.runs.trial import Trial
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measurement import Measurement
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial
 from autotuner.search.explain.bandwidth_curve import trial_bandwidth_curve
 from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import TrialParts, trial_parts

@@ -14,10 +14,10 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import cell, rect
 from api.dashboard.views.permalink import Permalink
 from api.schemas import LayoutChange, LayoutExplanation, TrialView
+from autotuner.core.units import format_bytes, format_seconds
 from autotuner.ports import RankedTime
 from autotuner.search.standings import standings
 from autotuner.search.text.sentences import fit_in_words, percent
-from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["ChangeRow", "Figure", "Place", "change_rows", "figures", "place_of"]
 

@@ -13,10 +13,10 @@ from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar, stage_memo
 from api.dashboard.charts.step_bars import step_bars
 from api.dashboard.charts.svg import cell, line, rect
 from api.dashboard.charts.units import SecondsUnit
+from autotuner.core.units import format_bytes
 from autotuner.search.explain.step_parts import PartKind, StepPart, StepParts
 from autotuner.search.explain.trial_parts import StagePeak, TrialParts
 from autotuner.search.text.sentences import percent
-from autotuner.units import format_bytes
 
 __all__ = ["MemoryView", "PartRow", "StageRow", "StepView"]
 

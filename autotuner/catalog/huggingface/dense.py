@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotuner.catalog.huggingface.keys import Config
 from autotuner.catalog.huggingface.shapes import SOFT_CAP, bias, decoder, windows
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.model import TransformerSpec
 
 __all__ = [
     "arcee",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autotuner.catalog.huggingface.keys import Config
 from autotuner.catalog.huggingface.shapes import ALIBI, bias, decoder, per_head, windows
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["bloom", "cohere", "cohere2", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "opt", "phi"]
 

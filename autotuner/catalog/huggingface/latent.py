@@ -7,8 +7,9 @@ from typing import Any
 from autotuner.catalog.huggingface.keys import Config
 from autotuner.catalog.huggingface.shapes import decoder
 from autotuner.catalog.huggingface.sparse import gated_shared, qwen_experts, routed_experts
-from autotuner.core.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts, TransformerSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_linear", "qwen3_5", "qwen3_next"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from autotuner.catalog.huggingface import dense, gpt, latent, sparse
 from autotuner.catalog.huggingface.keys import Config
 from autotuner.catalog.huggingface.shapes import untold_modules
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["MODEL_TYPES", "from_config"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from autotuner.catalog.huggingface.keys import Config
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["ALIBI", "SOFT_CAP", "bias", "decoder", "per_head", "untold_modules", "windows"]
 

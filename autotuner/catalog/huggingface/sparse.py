@@ -7,8 +7,9 @@ from typing import Any
 from autotuner.catalog.huggingface.dense import qwen_windows
 from autotuner.catalog.huggingface.keys import Config
 from autotuner.catalog.huggingface.shapes import bias, decoder, windows
-from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
 
 __all__ = [
     "dots1",

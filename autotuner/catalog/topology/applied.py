@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from autotuner.catalog.load import load_link
 from autotuner.catalog.topology.topology import Topology
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.network import Network
-from autotuner.core.jobs.wiring import Wiring
-from autotuner.errors import InvalidInput
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.link import Link
+from autotuner.core.network import Network, Wiring
 
 __all__ = ["merged", "on_cluster"]
 

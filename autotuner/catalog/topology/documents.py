@@ -7,10 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from autotuner.catalog.topology.topology import FileKind, Topology
-from autotuner.core.jobs.network import Network
-from autotuner.core.jobs.wiring import Wiring
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import Network, Wiring
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput
 
 __all__ = ["read_json"]
 

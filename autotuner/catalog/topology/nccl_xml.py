@@ -13,8 +13,8 @@ from xml.parsers import expat
 from autotuner.catalog.topology.partition import Partition
 from autotuner.catalog.topology.ports import nearest_ports
 from autotuner.catalog.topology.topology import MOST_NVLINKS, FileKind, Topology, mesh_note
-from autotuner.core.jobs.wiring import Groups, PortPath, Wiring
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import Groups, PortPath, Wiring
 
 __all__ = ["read_nccl_xml"]
 

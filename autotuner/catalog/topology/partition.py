@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotuner.core.jobs.wiring import Groups
+from autotuner.core.network import Groups
 
 __all__ = ["Partition"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotuner.core.jobs.wiring import Port, PortPath
+from autotuner.core.network import Port, PortPath
 
 __all__ = ["nearest_ports"]
 

@@ -10,9 +10,9 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from autotuner.core.jobs.network import Network, torus_lengths
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.network import Network, torus_lengths
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput, NotFound
 
 __all__ = ["NetworkPreset", "load_network", "load_preset", "network_presets"]
 

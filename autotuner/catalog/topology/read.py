@@ -8,7 +8,7 @@ from autotuner.catalog.topology.nvidia_smi import is_nvidia_smi, read_nvidia_smi
 from autotuner.catalog.topology.slurm_conf import is_slurm_conf, read_slurm_conf
 from autotuner.catalog.topology.slurm_yaml import is_slurm_yaml, read_slurm_yaml
 from autotuner.catalog.topology.topology import Topology
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["MAX_CHARACTERS", "read_topology"]
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from autotuner.catalog.topology.host_lists import names_of
 from autotuner.catalog.topology.switch_tree import Switch, blocks_topology, tree_topology
 from autotuner.catalog.topology.topology import FileKind, Topology
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["is_slurm_conf", "read_slurm_conf"]
 

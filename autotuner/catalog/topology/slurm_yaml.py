@@ -13,8 +13,8 @@ import yaml
 from autotuner.catalog.topology.host_lists import names_of
 from autotuner.catalog.topology.switch_tree import Switch, blocks_topology, tree_topology
 from autotuner.catalog.topology.topology import FileKind, Topology
-from autotuner.core.jobs.network import Network
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import Network
 
 __all__ = ["is_slurm_yaml", "read_slurm_yaml"]
 

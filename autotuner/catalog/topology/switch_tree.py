@@ -8,8 +8,8 @@ from difflib import get_close_matches
 
 from autotuner.catalog.topology.host_lists import MOST_NAMES
 from autotuner.catalog.topology.topology import FileKind, Topology
-from autotuner.core.jobs.network import Network, Tier
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import Network, Tier
 
 __all__ = ["Switch", "blocks_topology", "tree_topology"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from autotuner.core.jobs.network import Network
-from autotuner.core.jobs.wiring import Wiring
+from autotuner.core.network import Network, Wiring
 
 __all__ = ["MOST_NVLINKS", "FileKind", "Topology", "mesh_note"]
 

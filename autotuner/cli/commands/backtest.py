@@ -56,7 +56,7 @@ def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -
     from autotuner.backtest.slow_links.report import judge_iterations
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.slow_links import slow_links_view
-    from autotuner.errors import InvalidInput
+    from autotuner.core.errors import InvalidInput
 
     if calibrate:
         raise InvalidInput(

@@ -37,7 +37,7 @@ def _table(rows: list[dict[str, str]]) -> Any:
 
 
 def _accelerator_row(accelerator: dict[str, Any]) -> dict[str, str]:
-    from autotuner.units import format_bytes, format_rate
+    from autotuner.core.units import format_bytes, format_rate
 
     peaks = ("fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s")
     return {
@@ -50,9 +50,9 @@ def _accelerator_row(accelerator: dict[str, Any]) -> dict[str, str]:
 
 
 def _model_row(model: dict[str, Any]) -> dict[str, str]:
-    from autotuner.core.jobs.model import TransformerSpec
+    from autotuner.core.model import TransformerSpec
+    from autotuner.core.units import format_count
     from autotuner.core.wire import from_dict
-    from autotuner.units import format_count
 
     keys = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "vocab_size")
     size = format_count(from_dict(TransformerSpec, model).num_parameters)

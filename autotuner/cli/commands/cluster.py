@@ -79,7 +79,7 @@ def add(
     from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
     from autotuner.cli.inputs import read_document
-    from autotuner.errors import InvalidInput
+    from autotuner.core.errors import InvalidInput
 
     if file is None and accelerator is None:
         raise InvalidInput("--accelerator", None, "is required, or --from with a file", "h100")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotuner.cli.options import SELDOM, Json, Server, Space, SweepId, TrialId, TrialOption
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from typing import Any

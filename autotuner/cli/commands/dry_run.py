@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotuner.cli.options import ClusterArgument, GlobalBatch, Json, LayoutText, Model, SeqLen
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from autotuner.core.jobs.job import Job
-    from autotuner.core.layouts.layout import Layout
-    from autotuner.core.runs.dry_run import DryRunRequest
+    from autotuner.core.dry_run import DryRunRequest
+    from autotuner.core.job import Job
+    from autotuner.core.layout import Layout
 
 __all__ = ["as_request", "dry_run"]
 
@@ -43,10 +43,10 @@ def dry_run(
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.views.dry_run import dry_run_view
     from autotuner.cli.views.jobs import job_in_words, size_of
-    from autotuner.core.jobs.job import Job
-    from autotuner.core.jobs.workload import Workload
-    from autotuner.core.layouts.layout import Layout
+    from autotuner.core.job import Job
+    from autotuner.core.layout import Layout
     from autotuner.core.wire import from_dict, to_dict
+    from autotuner.core.workload import Workload
     from autotuner.launch.torch_jobs import dry_run as run
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
@@ -63,9 +63,10 @@ def dry_run(
 
 def as_request(job: Job, layout: Layout, rank: int | None, *, exact: bool) -> DryRunRequest:
     """What torch is asked for a layout; ``InvalidInput`` where trials cannot run it, or it has no such rank."""
-    from autotuner.core.rules.legality import RULES, TRIAL_RULES, require_legal
-    from autotuner.core.runs.dry_run import DryRunRequest, telling_ranks
-    from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+    from autotuner.core.dry_run import DryRunRequest, telling_ranks
+    from autotuner.core.rules.legality import RULES, require_legal
+    from autotuner.core.rules.trial import TRIAL_RULES
+    from autotuner.core.trial_spec import TrialSettings, TrialSpec
 
     require_legal(layout, job, (*RULES, *TRIAL_RULES))
     if rank is not None and rank >= layout.world_size:

@@ -20,7 +20,7 @@ from autotuner.cli.options import (
     Server,
     stored_id,
 )
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["explain", "rules"]
 

@@ -17,7 +17,7 @@ from autotuner.cli.options import (
     OptionalStack,
     Server,
 )
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["export"]
 

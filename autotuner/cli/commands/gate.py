@@ -20,7 +20,7 @@ from autotuner.cli.options import (
     TrainerName,
     TrialOption,
 )
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from autotuner.search.upkeep.gates.reports.report import GateReport
@@ -242,7 +242,7 @@ def baselines(
 def _removed(client: Any, items: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     from difflib import get_close_matches
 
-    from autotuner.errors import NotFound
+    from autotuner.core.errors import NotFound
 
     names = [item["name"] for item in items]
     if name not in names:

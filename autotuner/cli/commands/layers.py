@@ -18,7 +18,7 @@ from autotuner.cli.options import (
     Server,
     stored_id,
 )
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["layers"]
 

@@ -19,7 +19,7 @@ from autotuner.cli.options import (
     Space,
     StackName,
 )
-from autotuner.units import GIGA
+from autotuner.core.units import GIGA
 
 __all__ = ["phases"]
 

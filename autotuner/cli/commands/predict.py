@@ -100,7 +100,7 @@ def predict(
 def _print(answer: dict[str, Any], title: str, compared: dict[str, Any]) -> None:
     from autotuner.cli.console import console
     from autotuner.cli.views.rankings import prediction_table
-    from autotuner.core.runs.objective import Objective
+    from autotuner.core.objective import Objective
     from autotuner.core.wire import from_dict
 
     console().print(prediction_table(answer, title=title, objective=from_dict(Objective, compared)))

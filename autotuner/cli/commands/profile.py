@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotuner.cli.options import Json
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from autotuner.core.jobs.profile import DeviceProfile
+    from autotuner.core.profile import DeviceProfile
     from autotuner.ports import Store
 
 __all__ = ["profile"]
@@ -43,7 +43,7 @@ def profile(
     from autotuner.cli.service import migrate_if_embedded
     from autotuner.cli.views.links import links_view
     from autotuner.cli.views.profile import profile_view
-    from autotuner.core.jobs.profile import profiled
+    from autotuner.core.profile import profiled
     from autotuner.core.wire import to_dict
     from autotuner.launch.detect import detect_cluster
     from autotuner.settings import Settings
@@ -77,7 +77,7 @@ def profile(
 
 def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
     """What is stored of these very devices under a name."""
-    from autotuner.core.jobs.profile import describes
+    from autotuner.core.profile import describes
     from autotuner.launch.detect import detect_cluster
     from autotuner.machine import host_hash
 
@@ -87,7 +87,7 @@ def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
 
 def _taken(known: DeviceProfile | None, name: str, *, at: float, quick: bool, links: bool) -> DeviceProfile:
     """A new profile; where only links are wanted of a machine that has one, that with its links measured again."""
-    from autotuner.core.jobs.profile import keeping_links
+    from autotuner.core.profile import keeping_links
     from autotuner.launch.detect import detect_cluster
     from autotuner.launch.torch_jobs import profile_of, remeasured_links
 

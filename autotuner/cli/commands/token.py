@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from autotuner.cli.options import Json, Server
-from autotuner.core.access.scope import Scope
-from autotuner.errors import InvalidInput
+from autotuner.core.access import Scope
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["token"]
 

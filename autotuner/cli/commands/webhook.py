@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autotuner.cli.options import Json, Server, stored_id
-from autotuner.core.upkeep.announcement import AnnouncementKind, DeliveryState, PayloadFormat
+from autotuner.core.announcement import AnnouncementKind, DeliveryState, PayloadFormat
 
 __all__ = ["webhook"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.layout import OPTIONS
+from autotuner.core.units import format_bytes
 from autotuner.search.text.sentences import expected_rate, fit_in_words, likely
-from autotuner.units import format_bytes
 
 __all__ = ["MATHEMATICS", "beside_today", "beyond_the_table", "shortfall_in_words"]
 

@@ -12,13 +12,11 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.links import pairs_view
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.link_points import LinkPoint
-from autotuner.core.jobs.link_words import health_said
+from autotuner.core.cluster import Cluster
+from autotuner.core.link import LinkHealth, LinkPoint, health_said
+from autotuner.core.units import format_rate, format_seconds
 from autotuner.core.wire import from_dict
 from autotuner.search.text.topologies import described_said
-from autotuner.units import format_rate, format_seconds
 
 __all__ = ["cluster_table", "cluster_view"]
 

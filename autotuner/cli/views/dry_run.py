@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.core.runs.dry_run import DryRun, RankDryRun
+from autotuner.core.dry_run import DryRun, RankDryRun
+from autotuner.core.units import format_bytes, format_rate
 from autotuner.search.text.sentences import in_sentences
-from autotuner.units import format_bytes, format_rate
 
 __all__ = ["dry_run_view"]
 

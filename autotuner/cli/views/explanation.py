@@ -13,12 +13,12 @@ from rich.text import Text
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.rankings import predicted_mfu
-from autotuner.core.runs.measurement import Measurement
+from autotuner.core.measurement import Measurement
+from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent
-from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["explanation_view", "measurement_view", "rules_view"]
 

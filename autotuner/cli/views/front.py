@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.core.runs.metric import Metric
+from autotuner.core.objective import Metric
 from autotuner.search.text.sentences import percent, signed
 
 __all__ = ["front_view"]

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.core.units import format_rate
 from autotuner.search.text.sentences import in_sentences
 from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
-from autotuner.units import format_rate
 
 __all__ = ["baselines_view", "gate_view"]
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
+from autotuner.core.units import format_duration, format_long_duration
 from autotuner.search.text.sentences import expected_seconds, in_sentences, percent
-from autotuner.units import format_duration, format_long_duration
 
 __all__ = ["phases_view"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from autotuner.search.text.sentences import size_in_words
 
 if TYPE_CHECKING:
-    from autotuner.core.jobs.model import TransformerSpec
+    from autotuner.core.model import TransformerSpec
 
 __all__ = ["job_in_words", "model_in_words", "size_of"]
 

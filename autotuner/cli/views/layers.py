@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
+from autotuner.core.units import format_seconds
 from autotuner.search.text.sentences import in_sentences, percent, signed
-from autotuner.units import format_seconds
 
 __all__ = ["layers_view"]
 

@@ -8,12 +8,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.link_points import LinkPoint
-from autotuner.core.jobs.link_words import links_compared, links_judged
-from autotuner.core.jobs.profile import DeviceProfile
-from autotuner.units import format_rate, format_seconds
+from autotuner.core.cluster import Cluster
+from autotuner.core.link import LinkHealth, LinkPoint, links_compared, links_judged
+from autotuner.core.profile import DeviceProfile
+from autotuner.core.units import format_rate, format_seconds
 
 __all__ = ["links_view", "pairs_view"]
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.units import format_seconds
+from autotuner.core.units import format_seconds
 
 __all__ = ["study_table", "study_view", "trial_said"]
 

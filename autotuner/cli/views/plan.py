@@ -10,8 +10,8 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.core.jobs.workload import Workload
 from autotuner.core.wire import from_dict
+from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.whole_clusters import RECALLED
 from autotuner.search.planning.words import advice_in_words, amount, money, workload_in_words, worth_in_words

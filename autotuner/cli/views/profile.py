@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.core.jobs.core_times import SplitTimes
-from autotuner.core.jobs.profile import DeviceProfile
+from autotuner.core.accelerator import SplitTimes
+from autotuner.core.profile import DeviceProfile
+from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.search.text.sentences import percent
-from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = ["profile_view"]
 

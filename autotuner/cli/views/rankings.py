@@ -11,11 +11,11 @@ from rich.text import Text
 
 from autotuner.cli.views.advice import beside_today, beyond_the_table, shortfall_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.measurement import Footprint
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.wire import from_dict
 from autotuner.search.text.footprints import (
     co2_kg_per_million_tokens,
@@ -35,7 +35,6 @@ from autotuner.search.text.sentences import (
     ranges,
     value_in_words,
 )
-from autotuner.units import format_bytes, format_rate, format_seconds
 
 __all__ = [
     "predicted_mfu",

@@ -11,11 +11,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.upkeep.retune import RetuneOutcome, Trigger
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.layout import Layout
+from autotuner.core.units import format_rate
+from autotuner.core.upkeep import RetuneOutcome, Trigger
 from autotuner.core.wire import from_dict
-from autotuner.units import format_rate
 
 __all__ = ["due_in_words", "history_view", "layout_in_words", "outcome_view", "retune_table", "retune_view"]
 

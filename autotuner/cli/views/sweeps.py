@@ -14,11 +14,10 @@ from rich.text import Text
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.cli.views.rankings import ranking_table, reached_beside_predicted, trial_number
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import StopReason
-from autotuner.core.runs.trial import Waiting
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.objective import Objective
+from autotuner.core.run import StopReason
+from autotuner.core.trial import EngineJob, Waiting
 from autotuner.core.wire import from_dict
 from autotuner.search.text.jobs import engine_in_words, job_in_words, latest, waiting_in_words
 from autotuner.search.text.sentences import in_sentences

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.choice_rules import CHOICE_RULES
-from autotuner.core.rules.collective_rules import COLLECTIVE_RULES
-from autotuner.core.rules.degree_rules import DEGREE_RULES
-from autotuner.core.rules.exchange_rules import EXCHANGE_RULES
-from autotuner.core.rules.link_rules import LINK_RULES
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.choices import CHOICE_RULES
+from autotuner.core.rules.collectives import COLLECTIVE_RULES
+from autotuner.core.rules.degrees import DEGREE_RULES
+from autotuner.core.rules.exchange import EXCHANGE_RULES
+from autotuner.core.rules.links import LINK_RULES
 from autotuner.core.rules.rule import Reason, Rule
-from autotuner.core.rules.trial_rules import TRIAL_RULES
+from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.wire import to_dict
-from autotuner.errors import InvalidInput
 
 __all__ = [
     "HARDWARE_RULES",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
 
 __all__ = ["Reason", "Rule", "any_of", "fields_read", "job_rule", "maximum"]
 

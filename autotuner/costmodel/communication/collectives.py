@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import measured_s

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.core.jobs.pieces import MOST_PIECES, PIECE_BYTES
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
+from autotuner.core.stages import MOST_PIECES, PIECE_BYTES
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import (
     all_gather_s,

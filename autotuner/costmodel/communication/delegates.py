@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.core.jobs.job import Job
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats
 
 __all__ = ["DelegatedTransfer", "delegated_transfer"]

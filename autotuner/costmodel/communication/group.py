@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.wiring import PathKind
+from autotuner.core.link import Link
+from autotuner.core.network import PathKind
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.network_loads import NetworkLoad
 from autotuner.costmodel.communication.slow_links import SlowLinks

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.layouts.choice import Fp8Recipe
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import Fp8Recipe
+from autotuner.core.cluster import Cluster
+from autotuner.core.units import GIGA
 from autotuner.costmodel.communication.nccl_tables import (
     CHANNEL_GB_PER_S,
     MOST_CHANNELS,
@@ -18,7 +19,6 @@ from autotuner.costmodel.communication.nccl_tables import (
     Generation,
 )
 from autotuner.costmodel.communication.nccl_tuning import Channels, Wires
-from autotuner.units import GIGA
 
 __all__ = ["generation_of", "wires_of"]
 

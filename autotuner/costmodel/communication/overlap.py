@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.core.jobs.accelerator import Accelerator
+from autotuner.core.accelerator import Accelerator
 from autotuner.costmodel.columns import Floats
 
 __all__ = ["exposed_s", "overlap_share"]

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.network import Network
-from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.choices import RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.link import Link
+from autotuner.core.network import Network
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.network_loads import network_loads, relayed_share

@@ -7,12 +7,12 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.core.jobs import crossings
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.crossings import Spread, pair_crosses, ring_crosses
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import RankOrder, RankPlacement
-from autotuner.core.layouts.layout import Layout
+from autotuner.core import placement
+from autotuner.core.choices import RankOrder, RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.placement import Spread, pair_crosses, ring_crosses
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.placing import placed
@@ -71,22 +71,22 @@ def _in_blocks(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts:
 # ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
 def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Tensor ranks: neighbours."""
-    return _ring(x, cluster, crossings.tensor_spread(_one(x)))
+    return _ring(x, cluster, placement.tensor_spread(_one(x)))
 
 
 def context_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Context ranks: one rank of each tensor group that shares a sequence."""
-    return _ring(x, cluster, crossings.context_spread(_one(x)))
+    return _ring(x, cluster, placement.context_spread(_one(x)))
 
 
 def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Shard ranks, which split parameters: shard and context ranks together."""
-    return _ring(x, cluster, crossings.shard_spread(_one(x)))
+    return _ring(x, cluster, placement.shard_spread(_one(x)))
 
 
 def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Replicate ranks, which hold the same shard; where nothing is sharded, context ranks are replicas too."""
-    replicas, joined = crossings.replicate_spreads(_one(x))
+    replicas, joined = placement.replicate_spreads(_one(x))
     num_ranks, stride = _column(replicas.num_ranks), _column(replicas.stride)
     num_joined = _column(joined.num_ranks)
     inner = np.where(x.data_parallel_shard_degree == 1, joined.stride, stride)
@@ -106,7 +106,7 @@ def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
 
 def exchange_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Replicas that hold the same shard, one context rank of each: what a lossy exchange is among."""
-    replicas, _ = crossings.replicate_spreads(_one(x))
+    replicas, _ = placement.replicate_spreads(_one(x))
     return _ring(x, cluster, replicas)
 
 
@@ -115,19 +115,19 @@ def expert_group(x: LayoutColumns, job: Job) -> Group:
 
     Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
     """
-    spread = crossings.expert_spread(_one(x), job)
+    spread = placement.expert_spread(_one(x), job)
     group = group_of(_column(spread.num_ranks), _column(spread.stride), job.cluster, x)
     return replace(group, slow=slow_of(x, job.cluster, pair_crosses, spread))
 
 
 def expert_shard_group(x: LayoutColumns, job: Job) -> Group:
     """Shard ranks that hold the same experts: what expert ranks leave of tensor, context and shard ranks."""
-    return _ring(x, job.cluster, crossings.expert_shard_spread(_one(x), job))
+    return _ring(x, job.cluster, placement.expert_shard_spread(_one(x), job))
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
     """Pipeline ranks: one rank of every stage; what ails the links between them is told hop by hop (``hops``)."""
-    spread = crossings.pipeline_spread(_one(x))
+    spread = placement.pipeline_spread(_one(x))
     return group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)
 
 

@@ -8,10 +8,10 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.crossings import Spread, dealt_crosses
-from autotuner.core.jobs.link_health import LinkHealth, latest
-from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.choices import RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.link import LinkHealth, latest
+from autotuner.core.placement import Spread, dealt_crosses
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 
 __all__ = ["DEAD_S", "Crosses", "SlowLinks", "classes_first", "slow_of", "slowdown"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.communication.group import Group

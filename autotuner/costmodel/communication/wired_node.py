@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.wiring import PathKind, Wiring
+from autotuner.core.cluster import Cluster
+from autotuner.core.network import PathKind, Wiring
 from autotuner.costmodel.columns import Floats, Integers
 
 __all__ = ["WiredNode", "wired_node"]

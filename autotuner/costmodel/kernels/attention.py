@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotuner.core.jobs.kernel_law import AttentionLaw, FusedPass, UnfusedAttention
-from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.kernels import AttentionLaw, FusedPass, UnfusedAttention
 from autotuner.costmodel.columns import Choices, Floats, Integers
 from autotuner.costmodel.kernels.gemm import gemm_s
 

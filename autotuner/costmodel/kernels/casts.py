@@ -17,8 +17,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precision
+from autotuner.core.choices import NARROW_PRECISIONS, Fp8Recipe, Precision
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.kernels.memory_bound import stream_rate
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autotuner.core.jobs.core_times import CoreTimes, SplitTimes
-from autotuner.core.layouts.choice import Recompute
+from autotuner.core.accelerator import CoreTimes, SplitTimes
+from autotuner.core.choices import Recompute
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 
 __all__ = ["ends_host_s", "layer_host_s", "recompute_host_s", "shard_host_s"]

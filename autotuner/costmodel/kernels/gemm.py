@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from autotuner.core.jobs.kernel_law import GemmLaw
+from autotuner.core.kernels import GemmLaw
 from autotuner.costmodel.columns import Floats, Integers
 
 __all__ = ["gemm_s", "whole_vectors"]

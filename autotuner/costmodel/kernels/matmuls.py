@@ -13,11 +13,11 @@ from typing import TypeVar
 import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.kernel_law import AttentionLaw, GemmLaw
-from autotuner.core.layouts.choice import NARROW_PRECISIONS, Fp8Recipe, Precision
-from autotuner.core.layouts.layout import fields_entering
-from autotuner.core.layouts.option import CostPart
+from autotuner.core.choices import NARROW_PRECISIONS, Fp8Recipe, Precision
+from autotuner.core.job import Job
+from autotuner.core.kernels import AttentionLaw, GemmLaw
+from autotuner.core.layout import fields_entering
+from autotuner.core.option import CostPart
 from autotuner.costmodel.columns import Booleans, Choices, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import casts_s
 from autotuner.costmodel.kernels.gemm import gemm_s, whole_vectors

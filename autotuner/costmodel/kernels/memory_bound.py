@@ -8,12 +8,12 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.jobs.payload import follows_signs
-from autotuner.core.jobs.recompute_policy import LayerPart
-from autotuner.core.layouts.choice import OptimizerKernel, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import OptimizerKernel, Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.recompute import LayerPart
+from autotuner.core.stages import follows_signs
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.routing import load_factor, local_experts, own_copies, own_tokens, width_split

@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import fields_entering
-from autotuner.core.layouts.option import CostPart
+from autotuner.core.choices import Recompute
+from autotuner.core.job import Job
+from autotuner.core.layout import fields_entering
+from autotuner.core.option import CostPart
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.layer.compute import input_work, layer_work, output_work

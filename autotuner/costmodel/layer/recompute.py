@@ -7,10 +7,10 @@ from functools import reduce
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.recompute_policy import LayerPart, recomputed
-from autotuner.core.layouts.choice import Recompute
+from autotuner.core.choices import Recompute
+from autotuner.core.job import Job
+from autotuner.core.model import TransformerSpec
+from autotuner.core.recompute import LayerPart, recomputed
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import pointwise_shares
 from autotuner.costmodel.memory.activations import has_scores

@@ -8,10 +8,10 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.core.jobs.crossings import hop_crosses
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.placement import hop_crosses
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.delegates import delegated_transfer

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.links.hops import Hops

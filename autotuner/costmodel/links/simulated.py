@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.choices import PipelineSchedule
 from autotuner.costmodel.columns import Floats, Integers
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.stage_passes import StagePasses

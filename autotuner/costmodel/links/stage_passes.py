@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import stages_of_rank
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import stages_of_rank
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.pipeline.passes import Passes

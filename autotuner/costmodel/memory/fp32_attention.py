@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.recompute_policy import LayerPart
-from autotuner.core.layouts.choice import AttentionKernel, ContextExchange
+from autotuner.core.choices import AttentionKernel, ContextExchange
+from autotuner.core.job import Job
+from autotuner.core.recompute import LayerPart
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, tokens_per_pass
 

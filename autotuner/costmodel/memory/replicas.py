@@ -7,10 +7,10 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.payload import follows_signs, payload_bytes
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import follows_signs, payload_bytes
 from autotuner.costmodel.columns import Floats, LayoutColumns
 
 __all__ = ["exchanging_bytes", "state_bytes"]

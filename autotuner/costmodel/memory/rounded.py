@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.recompute_policy import LayerPart
+from autotuner.core.job import Job
+from autotuner.core.recompute import LayerPart
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.narrow import saved_share

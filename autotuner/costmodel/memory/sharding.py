@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES
-from autotuner.core.layouts.choice import ShardLevel
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.stages import ONE_STAGE_SCHEDULES
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.memory.weights import Weights, expert_split
 from autotuner.costmodel.narrow import parameter_bytes

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.stage_layers import (
     LayerCounts,

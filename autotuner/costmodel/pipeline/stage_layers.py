@@ -1,4 +1,4 @@
-"""Which layers a pipeline rank holds: ``core.jobs.stages`` for columns, and for stacks that balance stages."""
+"""Which layers a pipeline rank holds: ``core.stages`` for columns, and for stacks that balance stages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import V_SCHEDULES
+from autotuner.core.job import Job
+from autotuner.core.stages import V_SCHEDULES
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, is_one_of
 
 __all__ = [
@@ -36,7 +36,7 @@ def is_folded(x: LayoutColumns) -> Booleans:
 
 
 def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
-    """Where a stage begins, as ``core.jobs.stages.stage_layers`` deals layers.
+    """Where a stage begins, as ``core.stages.stage_layers`` deals layers.
 
     A stack that balances stages counts the output projection as the layers that it is worth, unless the layout itself
     says how many fewer the ends have.

@@ -12,9 +12,9 @@ from typing import get_args
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link import CollectiveKind, Link, MeasuredCollective
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import CollectiveKind, Link, MeasuredCollective
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import ContextExchange
+from autotuner.core.choices import ContextExchange
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.contention import fair_slowdowns
 from autotuner.costmodel.communication.group import Group, LinkTime

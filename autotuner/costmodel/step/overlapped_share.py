@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.pipeline.rank_load import critical_ranks

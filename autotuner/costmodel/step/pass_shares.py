@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import SPLIT_SCHEDULES
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import SPLIT_SCHEDULES
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
 from autotuner.costmodel.pipeline.rank_load import critical_ranks, num_micro_batches

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import fields_entering
-from autotuner.core.layouts.option import CostPart
+from autotuner.core.job import Job
+from autotuner.core.layout import fields_entering
+from autotuner.core.option import CostPart
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate

@@ -7,10 +7,10 @@ from dataclasses import fields
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Memory
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Memory
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories

@@ -6,11 +6,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from autotuner.core.jobs.calibration import BF16_PARTS
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import stages_of_rank
-from autotuner.core.layouts.choice import P2PTransport
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import P2PTransport
+from autotuner.core.job import BF16_PARTS, Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import stages_of_rank
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks

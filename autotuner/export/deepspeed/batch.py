@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.export.keys import number_of
 
 __all__ = ["Batch", "batch_of"]

@@ -7,8 +7,8 @@ sizes.
 
 from __future__ import annotations
 
-from autotuner.core.layouts.choice import Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Precision, Recompute, ShardLevel
+from autotuner.core.layout import Layout
 from autotuner.export.keys import Key, count, number_of, words
 
 __all__ = [

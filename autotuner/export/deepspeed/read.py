@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from string import Template
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Recompute
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.deepspeed.script import Script, as_trainer_says, script_of
 from autotuner.export.deepspeed.understood import Understood, understood
 from autotuner.export.documents import json_document, split_document

@@ -5,8 +5,8 @@ Source: deepspeed 0.19.8, the files named beside each rule.
 
 from __future__ import annotations
 
-from autotuner.core.layouts.choice import ContextExchange, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES
+from autotuner.core.choices import ContextExchange, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES
 from autotuner.core.rules.rule import Rule, any_of
 from autotuner.export.deepspeed.keys import STAGE_0_ELEMENTS, gradient_element_bytes
 from autotuner.export.exchanges import exchanges_and_batches

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from autotuner.export.accounted import unread
 from autotuner.export.flags import Flags
 from autotuner.export.launched import Launched, launched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.deepspeed.read import read, recognises
 from autotuner.export.deepspeed.rules import ELSEWHERE, RULES
 from autotuner.export.deepspeed.write import VERSION, write

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import ceil
 
-from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import AttentionKernel, ContextExchange, Precision, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
 from autotuner.export.deepspeed.batch import Batch, batch_of
 from autotuner.export.deepspeed.keys import (
     BATCH_KEYS,

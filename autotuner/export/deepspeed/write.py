@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.collectives import collective_environment
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.deepspeed.keys import DEFAULT_BUCKET_ELEMENTS, KEYS, NEVER_REUSED, STAGE_0_ELEMENTS
 from autotuner.export.deepspeed.rules import ELSEWHERE
 from autotuner.export.keys import nested, said

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import Fp8Recipe, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.layout import Layout
 from autotuner.export.huggingface.backend import SIZES, Backend, backend_of, says_sizes
 from autotuner.export.keys import Key, count, words
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.deepspeed.script import Script, as_trainer_says, script_of_command
 from autotuner.export.deepspeed.understood import Understood, understood
 from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.core.layouts.choice import Fp8Recipe, Precision, ShardLevel
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES
+from autotuner.core.choices import Fp8Recipe, Precision, ShardLevel
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES
 from autotuner.core.rules.rule import Rule
 from autotuner.export.huggingface.backend import RULES, exchanges_heads
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import yaml
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.collectives import collective_environment
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.deepspeed.write import FILE_NAME as DS_FILE_NAME
 from autotuner.export.deepspeed.write import RECOMPUTE_FLAG, ds_config, zero_defaults
 from autotuner.export.huggingface.accelerate_keys import KEYS

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from autotuner.core.layouts.choice import NARROW_PRECISIONS, ContextExchange, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.choices import NARROW_PRECISIONS, ContextExchange, Precision, Recompute, ShardLevel
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule, any_of
 from autotuner.export.deepspeed.rules import ZERO_RULES
 from autotuner.export.exchanges import exchanges_and_batches

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Fp8Recipe, Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import AttentionKernel, ContextExchange, Fp8Recipe, Precision, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
 from autotuner.export.target import Note, NoteKind
 
 __all__ = ["fp16_note", "on_ranks", "plain"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.huggingface import accelerate_read, transformers_read, transformers_rules, transformers_write
 from autotuner.export.huggingface.accelerate_rules import ACCELERATE_RULES, ELSEWHERE
 from autotuner.export.huggingface.accelerate_write import VERSION, write

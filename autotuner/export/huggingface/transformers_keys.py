@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 
-from autotuner.core.layouts.choice import OptimizerKernel, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.choices import OptimizerKernel, Precision, Recompute, ShardLevel
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.units import MIB
 from autotuner.export.huggingface.backend import Backend, backend_of
 from autotuner.export.keys import Key, count, number_of, words
-from autotuner.units import MIB
 
 __all__ = ["FSDP_KEYS", "KEYS", "checkpointing_kwargs", "recomputes_by_fsdp"]
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
 from autotuner.export.deepspeed.script import Script, script_of_command
 from autotuner.export.deepspeed.understood import understood

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotuner.core.layouts.choice import Precision, ShardLevel
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES
+from autotuner.core.choices import Precision, ShardLevel
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES
 from autotuner.core.rules.rule import Rule
+from autotuner.core.units import MIB
 from autotuner.export.huggingface.backend import RULES, exchanges_heads
-from autotuner.units import MIB
 
 __all__ = ["ELSEWHERE", "TRANSFORMERS_RULES"]
 

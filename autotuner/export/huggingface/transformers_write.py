@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.collectives import collective_environment
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.deepspeed.write import FILE_NAME as DS_FILE_NAME
 from autotuner.export.deepspeed.write import zero_defaults
 from autotuner.export.huggingface.accelerate_write import ds_config_of_accelerate

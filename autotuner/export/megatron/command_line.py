@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import AttentionKernel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
 from autotuner.export.flags import Flags
 from autotuner.export.launched import Launched, launched

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.stages import layers_per_stage
-from autotuner.core.layouts.choice import RankOrder, Recompute, ShardLevel
-from autotuner.core.layouts.collectives import collective_environment
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.choices import RankOrder, Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.stages import layers_per_stage
 from autotuner.export.megatron.degrees import read_degrees, write_degrees
 from autotuner.export.megatron.numerics import read_numerics, write_numerics
 from autotuner.export.megatron.patterns import MOST_LAYERS

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import ContextExchange
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import ContextExchange
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.export.megatron.reading import Reading, Settings
 
 __all__ = ["Degrees", "read_degrees", "write_degrees"]

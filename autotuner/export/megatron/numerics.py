@@ -6,9 +6,9 @@ attention: transformer/enums.py, AttnBackend.
 
 from __future__ import annotations
 
-from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
 from autotuner.export.megatron.reading import Reading, Settings
 
 __all__ = ["BACKENDS", "RECIPES", "read_numerics", "write_numerics"]

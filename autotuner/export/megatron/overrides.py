@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.spellings import model_called
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.errors import InvalidInput
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
 from autotuner.export.flags import Flags
 from autotuner.export.megatron.assignments import Assigned, assignments

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from itertools import product
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import stage_sizes
-from autotuner.core.layouts.choice import PipelineSchedule, RankOrder
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import PipelineSchedule, RankOrder
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import stage_sizes
 from autotuner.export.megatron.reading import Reading, Settings
 
 __all__ = ["read_pipeline", "write_pipeline"]

@@ -5,12 +5,12 @@ Names and limits: megatron-core 0.16.1, transformer/transformer_config.py, __pos
 
 from __future__ import annotations
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.jobs.stages import layers_per_stage
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Recompute
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stages import layers_per_stage
 from autotuner.export.megatron.reading import Reading, Settings
 
 __all__ = ["MODULES", "read_recompute", "write_recompute"]

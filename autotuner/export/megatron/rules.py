@@ -5,8 +5,7 @@ Sources: megatron-core 0.16.1 beside each of the writers; Transformer Engine 2.8
 
 from __future__ import annotations
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     AttentionKernel,
     Fp8Recipe,
     OptimizerKernel,
@@ -16,7 +15,8 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, any_of
 from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.blocks import LatentAttention, MixtureOfExperts
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.model import TransformerSpec
 from autotuner.export.megatron.patterns import MOST_LAYERS, layer_pattern, pattern_text
 from autotuner.export.megatron.reading import Reading, Settings
 

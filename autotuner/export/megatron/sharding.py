@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from math import gcd
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Precision, ShardLevel
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Precision, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.export.megatron.degrees import Degrees
 from autotuner.export.megatron.reading import Reading, Settings
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.export.shell.arithmetic import binary, whole_number
 from autotuner.export.shell.syntax import Node
 

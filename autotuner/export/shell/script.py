@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.export.shell.conditions import holds, holds_in_brackets, negated
 from autotuner.export.shell.expand import Elements, Scope, assigned_names, is_known, merged, nodes, plain, unknown
 from autotuner.export.shell.syntax import Node, parse_script

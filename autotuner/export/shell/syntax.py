@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["Node", "parse_script"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotuner.core.layouts.choice import ContextExchange, OptimizerKernel, PipelineSchedule
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.choices import ContextExchange, OptimizerKernel, PipelineSchedule
+from autotuner.core.layout import OPTIONS, Layout
 
 __all__ = ["ENTRIES_0_2", "ENTRIES_0_3", "SCHEDULES", "Entry", "Value"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.model import TransformerSpec
 
 __all__ = ["DEBUG_MODEL", "PIPELINED_0_2", "Flavor", "flavor_of", "flavors", "shapes", "spec_of"]
 

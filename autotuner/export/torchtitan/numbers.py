@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import Fp8Recipe, Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Fp8Recipe, Precision
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
 from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.rules import shards
 from autotuner.export.torchtitan.settings import Settings

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["UNKNOWN", "Made", "Module", "read_module"]
 

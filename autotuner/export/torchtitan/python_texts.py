@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.export.flags import Flags
 from autotuner.export.launched import launched
 from autotuner.export.target import Note, NoteKind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotuner.core.layouts.choice import Fp8Recipe
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.choices import Fp8Recipe
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.torchtitan.entries import ENTRIES_0_2, ENTRIES_0_3, Entry
 
 __all__ = ["RELEASE_0_2", "RELEASE_0_3", "Release"]

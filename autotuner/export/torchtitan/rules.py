@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     FP8_PRECISIONS,
     AttentionKernel,
     ContextExchange,
@@ -17,14 +16,15 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.core.rules.legality import TRIAL_RULES
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Rule, any_of, job_rule
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.units import MIB
 from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.slow_links import numbers_ranks, sends_and_places
 from autotuner.export.torchtitan.flavors import PIPELINED_0_2, flavor_of
 from autotuner.export.torchtitan.release import RELEASE_0_2
-from autotuner.units import MIB
 
 __all__ = ["DDP_BUCKET_BYTES", "RULES_0_2", "RULES_0_3", "SEARCHED_0_2", "SEARCHED_0_3", "shards"]
 

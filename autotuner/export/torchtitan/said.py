@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, layers_per_stage
-from autotuner.core.layouts.choice import FP8_PRECISIONS, Fp8Recipe, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import FP8_PRECISIONS, Fp8Recipe, Precision, Recompute
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, layers_per_stage
 from autotuner.export.torchtitan.entries import Value
 from autotuner.export.torchtitan.release import Release
 from autotuner.export.torchtitan.rules import shards

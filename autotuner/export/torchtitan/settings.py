@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.export.flags import whole_number
 from autotuner.export.target import Note, NoteKind
 from autotuner.export.torchtitan.entries import Value

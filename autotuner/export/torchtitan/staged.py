@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, stage_sizes
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, stage_sizes
 from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.settings import Settings
 

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.export.flags import Flags
 from autotuner.export.launched import launched
 from autotuner.export.target import Note, NoteKind

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.collectives import collective_environment
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.choices import Recompute
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, ExportedFile, Imported, Target
 from autotuner.export.torchtitan import said

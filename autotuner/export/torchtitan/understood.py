@@ -6,10 +6,10 @@ from dataclasses import replace
 from math import gcd
 from typing import Any
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Precision, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import AttentionKernel, ContextExchange, Precision, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.model import TransformerSpec
 from autotuner.export.target import Imported, NoteKind
 from autotuner.export.torchtitan.entries import Entry, Value
 from autotuner.export.torchtitan.flavors import DEBUG_MODEL, spec_of

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.profile import Measurements, ProfileRequest, Wanted
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.node_task import NodeTask
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.profile import Measurements, ProfileRequest, Wanted
+from autotuner.core.trial import TrialFailure
+from autotuner.core.trial_spec import NodeTask, TrialSpec
 from autotuner.core.wire import dumps
 from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.reports import Reports, TrialFiles

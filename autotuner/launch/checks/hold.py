@@ -8,9 +8,9 @@ from typing import Any
 
 import structlog
 
-from autotuner.core.runs.cluster_check import CheckState, ClusterCheck
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.errors import LeaseLost, StoreUnavailable
+from autotuner.core.cluster_check import CheckState, ClusterCheck
+from autotuner.core.errors import LeaseLost, StoreUnavailable
+from autotuner.core.trial import EngineJob
 from autotuner.ports import Clock, Store
 
 __all__ = ["Hold"]

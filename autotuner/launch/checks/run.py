@@ -7,14 +7,13 @@ from dataclasses import replace
 from threading import Event as Flag
 from typing import TypeVar
 
-from autotuner.core.jobs.profile import DeviceProfile, Measurements, Wanted, keeping_links, with_links
-from autotuner.core.jobs.profile_fit import fit_profile
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.runs.cluster_check import CheckState
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import AutotunerError, NotFound
+from autotuner.core.choices import Precision
+from autotuner.core.cluster_check import CheckState
+from autotuner.core.errors import AutotunerError, NotFound
+from autotuner.core.profile import DeviceProfile, Measurements, Wanted, keeping_links, with_links
+from autotuner.core.profile_fit import fit_profile
+from autotuner.core.trial import Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.checks.benchmark_job import BenchmarkJob
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.sentences import each_link_said, failure_said, links_said, stored_said, trial_said

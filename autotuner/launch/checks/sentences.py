@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.link_words import links_compared, links_judged
-from autotuner.core.jobs.profile import CollectivePoint, DeviceProfile, knows_links, measured_link_health, profiled
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.units import format_bytes, format_rate, format_seconds
+from autotuner.core.cluster import Cluster
+from autotuner.core.link import Link, links_compared, links_judged
+from autotuner.core.measurement import Measurement
+from autotuner.core.profile import CollectivePoint, DeviceProfile, knows_links, measured_link_health, profiled
+from autotuner.core.trial import EngineJob, EngineJobPhase, TrialFailure
+from autotuner.core.units import format_bytes, format_rate, format_seconds
 
 __all__ = [
     "collective_said",

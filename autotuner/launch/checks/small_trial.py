@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.cluster_check import ClusterCheck
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import AttentionKernel, Precision, ShardLevel
+from autotuner.core.cluster_check import ClusterCheck
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.workload import Workload
 
 __all__ = ["benchmark_spec", "small_trial"]
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from threading import Event as Flag
 
-from autotuner.core.jobs.profile import CollectivePoint
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.measurement import StepReport
+from autotuner.core.profile import CollectivePoint
+from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.sentences import collective_said, job_said, queue_said
 

@@ -8,8 +8,8 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.core.runs.cluster_check import CheckState, ClusterCheck
-from autotuner.errors import LeaseLost, StoreUnavailable
+from autotuner.core.cluster_check import CheckState, ClusterCheck
+from autotuner.core.errors import LeaseLost, StoreUnavailable
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.run import CheckRun
 from autotuner.launch.engines.launcher import EngineLauncher

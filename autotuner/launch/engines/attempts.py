@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.measuring import Peak
-from autotuner.core.runs.node_task import NodeTask
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.measuring import Peak
+from autotuner.core.trial import TrialFailure
+from autotuner.core.trial_spec import NodeTask, TrialSpec
 from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.reports import Reports, TrialFiles, TrialReports
 from autotuner.launch.trainers.attempt import described, exported_for, placed

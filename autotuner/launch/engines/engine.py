@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Protocol
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.node_task import NodeTask
-from autotuner.errors import AutotunerError
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import AutotunerError
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.trial_spec import NodeTask
 
 __all__ = ["Engine", "EngineRefused", "EngineUnavailable", "JobOrder", "JobStatus", "check_exist"]
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from autotuner.core.jobs.cluster import LOCAL, SIMULATED, Cluster
-from autotuner.errors import InvalidInput
+from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable
 from autotuner.launch.engines.registration import EngineRegistration
 from autotuner.launch.simulation.scenario import SCENARIOS

@@ -14,14 +14,11 @@ from uuid import uuid4
 
 import structlog
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.engines.attempts import DecoderJob, TrainerJob, TrialJob
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.output import JobOutput

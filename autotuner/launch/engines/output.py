@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from autotuner.core.errors import InvalidInput
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import TrialFiles
 

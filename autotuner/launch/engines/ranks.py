@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobStatus
 from autotuner.launch.engines.output import JobOutput
 from autotuner.launch.ranks import Death

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.core import check
-from autotuner.core.jobs.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.core.errors import InvalidInput
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.kinds import KINDS, Kind
 

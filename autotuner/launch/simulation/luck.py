@@ -6,9 +6,9 @@ import hashlib
 import random
 from statistics import NormalDist
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 
 __all__ = ["Luck", "run_of"]
 

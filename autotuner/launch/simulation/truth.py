@@ -7,13 +7,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.robust import RobustMeasurement
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.measurement import Measurement, PhaseTimes, RobustMeasurement, StepReport
+from autotuner.core.prediction import Prediction
+from autotuner.core.stack import Stack
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.under_faults import step_times_under
 from autotuner.launch.simulation.luck import Luck, run_of

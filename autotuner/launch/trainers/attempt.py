@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.load import load_stack
-from autotuner.core.jobs.job import Job
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.measuring import Peak
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.job import Job
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.measuring import Peak
+from autotuner.core.trial import TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.wire import dumps
 from autotuner.export.registry import export
 from autotuner.export.target import Export

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from string import Formatter
 
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.free_port import free_port
 
 __all__ = [

@@ -12,11 +12,10 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.measuring import Peak, step_report
-from autotuner.core.runs.pace import Pace
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import StepReport
+from autotuner.core.measuring import Pace, Peak, step_report
+from autotuner.core.trial import FailureKind
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.reports import RankFailure
 from autotuner.launch.trainers.reported import Reported, ReportedMemory, ReportedStep
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.load import load_stack, stacks
-from autotuner.core.runs.trainer import ExportFormat, Trainer
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
 from autotuner.launch.trainers.command import check_command

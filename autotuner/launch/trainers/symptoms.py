@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from autotuner.core.runs.death_words import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY
+from autotuner.core.trial import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY
 from autotuner.launch.ranks import Death
 
 __all__ = ["Complaint", "Symptoms"]

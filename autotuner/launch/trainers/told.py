@@ -12,12 +12,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.measuring import Peak, Seen, measurement_of
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measurement import LinkEvent, Measurement, StepReport
+from autotuner.core.measuring import Peak, Seen, measurement_of
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput
 from autotuner.launch.reports import RankFailure
 from autotuner.launch.trainers.cores import CoreWatch
 from autotuner.launch.trainers.progress import Progress

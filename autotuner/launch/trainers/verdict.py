@@ -7,13 +7,13 @@ import signal
 import time
 from typing import Protocol
 
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import format_seconds
 from autotuner.launch.ranks import Death
 from autotuner.launch.trainers.symptoms import Complaint
 from autotuner.launch.trainers.told import TrainerReports
-from autotuner.units import format_seconds
 
 __all__ = ["TrainerRanks", "trainer_verdict"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import RULES, Rule
+from autotuner.core.job import Job
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.rule import Rule
+from autotuner.core.space import SearchSpace
 from autotuner.search.advice.shortfall import Shortfall, shortfall
 from autotuner.search.advice.unsearched import Unsearched, unsearched
 from autotuner.search.ranking import PredictionTable

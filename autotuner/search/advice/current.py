@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import Reason, reasons
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.rule import Reason
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.ranking import PredictedLayout

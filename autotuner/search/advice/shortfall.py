@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.load import node_size
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.space import SearchSpace
 from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
 from autotuner.search.splits import SpaceTooLarge
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import RULES, Rule, reasons
-from autotuner.core.runs.prediction import Prediction
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.prediction import Prediction
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.rule import Rule
+from autotuner.core.space import SearchSpace
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.explain.neighbours import neighbours

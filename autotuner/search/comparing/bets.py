@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.core.runs.comparison import Decision, SequentialTest
+from autotuner.core.comparison import Decision, SequentialTest
 from autotuner.search.comparing.belief import Belief
 
 __all__ = ["Bets", "decide", "place"]

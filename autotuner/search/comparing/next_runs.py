@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autotuner.core.runs.comparison import Decision, RunGroup, SequentialTest
+from autotuner.core.comparison import Decision, RunGroup, SequentialTest
 from autotuner.search.comparing.belief import believe
 from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.compare import compare

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from autotuner.core.check import divisors
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.rules.legality import IDLE_RULES, Reason, reasons
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import IDLE_RULES, reasons
+from autotuner.core.rules.rule import Reason
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 from autotuner.search.explain.neighbours import neighbours
 
 __all__ = ["arranged", "nearest_legal", "with_choice"]

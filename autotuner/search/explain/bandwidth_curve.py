@@ -10,17 +10,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import require_legal
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_rate
 from autotuner.costmodel.by_bandwidth import steps_by_bandwidth
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.peak import memory
 from autotuner.search.explain.exchange_ways import exchange_ways
-from autotuner.units import format_rate
 
 __all__ = ["BandwidthCurve", "BandwidthSpan", "BandwidthWay", "bandwidth_curve", "trial_bandwidth_curve"]
 

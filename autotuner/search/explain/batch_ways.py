@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autotuner.batches.shape import batch_shape
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.layouts.choice import BatchBalance
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.choices import BatchBalance
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
+from autotuner.core.workload import LengthDistribution
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.text.sentences import percent

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from autotuner.core.jobs.calibration import BF16_ON_CORES
-from autotuner.core.jobs.crossings import Spread, pipeline_crosses, replicate_spreads
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.payload import follows_signs
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     ContextExchange,
     GradientClip,
     GradientSync,
@@ -20,10 +14,15 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import BF16_ON_CORES, Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import Spread, pipeline_crosses, replicate_spreads
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stages import follows_signs
+from autotuner.core.units import format_rate
 from autotuner.search.explain.routes import routes
 from autotuner.search.text.faults import link_in_words
-from autotuner.units import format_rate
 
 __all__ = ["PART_WORDS", "limit_of"]
 

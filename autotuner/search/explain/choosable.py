@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autotuner.core.check import divisors
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule, Precision, ShardLevel
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
-from autotuner.core.rules.legality import Reason, reasons
+from autotuner.core.choices import PipelineSchedule, Precision, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
+from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.rule import Reason
 from autotuner.search.explain.arranging import arranged, with_choice
 
 __all__ = ["Choosable", "choices_of"]

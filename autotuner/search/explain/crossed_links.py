@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotuner.core.jobs.crossings import (
+from autotuner.core.choices import ContextExchange, RankPlacement
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import (
     context_spread,
     dealt_crosses,
     expert_spread,
@@ -16,10 +20,6 @@ from autotuner.core.jobs.crossings import (
     shard_spread,
     tensor_spread,
 )
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import ContextExchange, RankPlacement
-from autotuner.core.layouts.layout import Layout
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import listed
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autotuner.core.check import divisors
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import GradientClip, GradientSync, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
+from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.search.explain.arranging import arranged
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import Reason, reasons, require_legal
-from autotuner.core.runs.prediction import Memory, Prediction, StepTime
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Memory, Prediction, StepTime
+from autotuner.core.rules.legality import reasons, require_legal
+from autotuner.core.rules.rule import Reason
+from autotuner.core.units import format_bytes, format_seconds
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.step.stage_memory import stage_memory
@@ -21,7 +23,6 @@ from autotuner.search.explain.routes import Route, routes
 from autotuner.search.explain.step_parts import StepParts, step_parts
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
-from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["Change", "Explanation", "MemoryPart", "Refusal", "TimePart", "explain", "moved_in_words"]
 

@@ -13,19 +13,18 @@ from math import prod
 
 import numpy as np
 
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.core.layouts.option import CommunicationLayer
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.objective import Objective
+from autotuner.core.option import CommunicationLayer
 from autotuner.core.rules.legality import RULES
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.trial import Trial
+from autotuner.core.space import SearchSpace, default_space
+from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, broken_rows
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.errors import InvalidInput
 from autotuner.search.space import legal_layouts
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, percent

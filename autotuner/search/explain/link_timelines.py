@@ -6,22 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.fault_trace import FaultTrace, Stretch
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth, latest
-from autotuner.core.jobs.placement import stage_links
-from autotuner.core.layouts.choice import P2PTransport
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import P2PTransport
+from autotuner.core.cluster import Cluster
+from autotuner.core.fault_trace import FaultTrace, Stretch
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth, latest
+from autotuner.core.placement import stage_links
 from autotuner.core.rules.legality import require_legal
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.timeline import Block, BlockKind, RankTimeline, StepTimeline
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.timeline import Block, BlockKind, RankTimeline, StepTimeline
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_seconds
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import percent
-from autotuner.units import format_seconds
 
 __all__ = [
     "LinkTimelines",

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.payload import follows_signs
-from autotuner.core.layouts.choice import GradientSync, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import follows_signs
+from autotuner.core.units import format_bytes, format_count
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.replicas import state_bytes
 from autotuner.costmodel.memory.sharding import Sharding
 from autotuner.costmodel.pipeline.rank_load import load_of_rank
-from autotuner.units import format_bytes, format_count
 
 __all__ = ["source_of_memory"]
 

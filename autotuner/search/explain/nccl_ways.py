@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.units import format_bytes
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.nccl_tuning import Band, bands
 from autotuner.costmodel.communication.nccl_wires import wires_of
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group, tensor_group
-from autotuner.units import format_bytes
 
 __all__ = ["NcclWays", "nccl_ways"]
 

@@ -8,12 +8,12 @@ from itertools import permutations
 from typing import Any
 
 from autotuner.core.check import divisors
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import V_SCHEDULES
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, RANK_DEGREES, Layout
-from autotuner.core.layouts.option import Option
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
+from autotuner.core.option import Option
 from autotuner.core.rules.legality import HARDWARE_RULES, IDLE_RULES
+from autotuner.core.stages import V_SCHEDULES
 
 __all__ = ["neighbours"]
 

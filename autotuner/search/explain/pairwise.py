@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES
+from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.search.text.sentences import signed, value_in_words
 

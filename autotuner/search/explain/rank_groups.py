@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.placement import Place, node_of, place_of, rank_at
-from autotuner.core.layouts.choice import RankOrder, RankPlacement
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import RankOrder, RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import Place, node_of, place_of, rank_at
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.routing import width_split
 from autotuner.costmodel.step.exchanges import exchanges
-from autotuner.errors import InvalidInput
 from autotuner.search.explain.routes import routes
 
 __all__ = ["RankGroup", "RankGroups", "rank_groups"]

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import ContextExchange, RankPlacement
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ContextExchange, RankPlacement
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.units import format_rate
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.group import Group, LinkTime
 from autotuner.costmodel.communication.process_groups import (
@@ -19,7 +20,6 @@ from autotuner.costmodel.communication.process_groups import (
     shard_group,
     tensor_group,
 )
-from autotuner.units import format_rate
 
 __all__ = ["LinkUse", "Route", "Traffic", "routes"]
 

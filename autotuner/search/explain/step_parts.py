@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import ContextExchange, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Breakdown, PhaseTimes
-from autotuner.core.runs.prediction import StepTime
+from autotuner.core.choices import ContextExchange, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown, PhaseTimes
+from autotuner.core.prediction import StepTime
+from autotuner.core.units import format_seconds
 from autotuner.costmodel.step.pass_shares import pass_shares
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.text.sentences import likely, listed, percent
-from autotuner.units import format_seconds
 
 __all__ = ["PartKind", "StepPart", "StepParts", "measured_fields", "step_parts"]
 

@@ -12,11 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.folding import found_folds, outside
-from autotuner.core.runs.timeline import Block, BlockKind, Fold, RankSeconds, RankTimeline, StepTimeline
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.timeline import (
+    Block,
+    BlockKind,
+    Fold,
+    RankSeconds,
+    RankTimeline,
+    StepTimeline,
+    found_folds,
+    outside,
+)
 from autotuner.costmodel.links.planned import NOTICED
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.stage_times import StageTimes, stage_times

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.prediction import Memory, StepTime
 from autotuner.core.rules.legality import require_legal
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.prediction import Memory, StepTime
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.overlapped_share import overlapped_share
 from autotuner.costmodel.step.stage_memory import stage_memory

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotuner.core.rules.legality import require_legal
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.timeline import StepTimeline
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial import Trial
 from autotuner.search.explain.rank_groups import RankGroups, rank_groups
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 

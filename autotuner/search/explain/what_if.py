@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import TRIAL_RULES, Reason, reasons
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.rule import Reason
+from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.search.explain.arranging import arranged, nearest_legal
 from autotuner.search.explain.choosable import Choosable, choices_of
 from autotuner.search.explain.explanation import Explanation, explain

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import WORTHWHILE_GAIN, Objective
-from autotuner.core.runs.trial import Trial
+from autotuner.core.measurement import Footprint
+from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
+from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import Floats
 from autotuner.search.fronts.dominance import non_dominated
 

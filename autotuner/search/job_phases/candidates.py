@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.job_phases import JobPhase, PhasedJob
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job, JobPhase, PhasedJob
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES
+from autotuner.core.space import SearchSpace, default_space
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, broken_rows, joined
 from autotuner.costmodel.layer.flops import model_flop_per_step
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.errors import InvalidInput
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_chunks
 

@@ -17,10 +17,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotuner.core.jobs.calibration import BF16_ON_CORES, BF16_PARTS
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Job
+from autotuner.core.layout import Layout
+from autotuner.core.trial import PastTrial
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.comparison import Where
 from autotuner.costmodel.narrow import is_bf16_on_cores

@@ -11,10 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autotuner.core.jobs.calibration import Calibration, PartFactor
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.job import Calibration, Job, PartFactor
+from autotuner.core.layout import Layout
+from autotuner.core.trial import PastTrial
 from autotuner.costmodel.columns import Floats
 from autotuner.search.learning.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.learning.platform import Platform

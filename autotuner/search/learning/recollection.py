@@ -7,11 +7,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from autotuner.core.jobs.calibration import Calibration
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.job import Job
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.sweep import Sweep
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.job import Calibration, Job
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import PastTrial
 from autotuner.costmodel.calibrate import calibrated_by_both
 from autotuner.ports import HistoryStore
 from autotuner.search.learning.learnt import Learnt, Lesson

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Prediction
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.uncertainty import PARTS, interval_error
 from autotuner.search.planning.outcome import Outcome

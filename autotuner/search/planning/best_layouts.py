@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS
+from autotuner.core.space import SearchSpace, default_space
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.planning.outcome import Outcome, outcome_of
 from autotuner.search.planning.request import PlanRequest

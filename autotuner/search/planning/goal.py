@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from autotuner.core import check
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["USUAL_GLOBAL_BATCH", "USUAL_SEQ_LEN", "Failures", "Goal"]
 

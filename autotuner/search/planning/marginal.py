@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.errors import InvalidInput
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.units import GIGA
 from autotuner.search.planning.best_layouts import SearchedCluster, moved_outcome, searched_cluster
 from autotuner.search.planning.outcome import Outcome
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import Offer, changed
-from autotuner.units import GIGA
 
 __all__ = ["Marginal", "Marginals", "marginals"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.runs.footprint import Footprint
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.measurement import Footprint
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.planning.goal import Failures, Goal

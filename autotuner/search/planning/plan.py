@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from autotuner.aside.asides import Asides
+from autotuner.core.errors import InvalidInput
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.errors import InvalidInput
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.planning.belief import Belief, errors_of
 from autotuner.search.planning.best_layouts import SearchedCluster, job_on, searched_clusters

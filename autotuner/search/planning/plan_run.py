@@ -11,7 +11,7 @@ import structlog
 
 from autotuner.aside.asides import Asides
 from autotuner.core import wire
-from autotuner.errors import Busy, LeaseLost, StoreUnavailable
+from autotuner.core.errors import Busy, LeaseLost, StoreUnavailable
 from autotuner.ports import Clock, PlanStore
 from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import PlanRequest

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import layers_per_stage
-from autotuner.core.runs.scaled import ScaledTrial, part_of
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.stages import layers_per_stage
+from autotuner.core.trial import ScaledTrial, part_of
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.planning.belief import Belief, Told, errors_of

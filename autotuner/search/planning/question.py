@@ -9,7 +9,7 @@ from pathlib import Path
 
 import autotuner
 from autotuner.core import wire
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.space import SearchSpace
 from autotuner.search.planning.request import PlanRequest
 
 __all__ = ["plan_id_of", "read_question"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotuner.core import check
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.workload import Workload
-from autotuner.errors import InvalidInput
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
+from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Failures, Goal
 
 __all__ = ["MOST_CLUSTERS", "ChangePrices", "PlanRequest"]

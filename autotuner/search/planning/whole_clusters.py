@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autotuner.catalog.load import Fact, accelerator_facts, accelerators, load_accelerator, load_cluster
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.layouts.choice import Precision
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Precision
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.units import GIGA, format_bytes
 from autotuner.search.planning.request import MOST_CLUSTERS, ChangePrices, PlanRequest
-from autotuner.units import GIGA, format_bytes
 
 __all__ = ["RECALLED", "Offer", "Price", "changed", "offers", "prices_of", "rentable"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.workload import Workload
+from autotuner.core.units import format_count
+from autotuner.core.workload import Workload
 from autotuner.search.planning.amounts import written_amount
 from autotuner.search.planning.goal import Goal
-from autotuner.units import format_count
 
 __all__ = [
     "advice_in_words",

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.search.results.reached import Source, source_of
 from autotuner.search.text.sentences import percent
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.sweep import Prospects, SweepRequest
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_rate
 from autotuner.search.results.beaten import Beaten, Rival, beaten
 from autotuner.search.results.certainty import Certainty, certainty
 from autotuner.search.results.reached import Reached, ranked_times
@@ -17,7 +17,6 @@ from autotuner.search.results.why import why_faster
 from autotuner.search.standings import standings
 from autotuner.search.text.faults import under_trace
 from autotuner.search.text.sentences import ranges, signed
-from autotuner.units import format_rate
 
 __all__ = ["Answer", "Why", "answer"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.option import Kind, Option
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.option import Kind, Option
 from autotuner.search.text.sentences import value_in_words
 
 __all__ = ["AXES", "SHARDING_WORDS", "Axis", "Value", "axis_named", "varied"]

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.standings import Standing
 from autotuner.search.text.sentences import change_in_words

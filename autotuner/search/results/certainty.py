@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import Prospects
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.standings import Standing
 from autotuner.search.text.sentences import change_in_words, gain_in_words, likely, ranges
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.search.explain.pairwise import Insight, insights
 from autotuner.search.results.axis import Axis, Value, varied

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import comb
 
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import FailureKind, Trial
+from autotuner.core.units import format_bytes, format_duration
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.results.ways_out import WayOut, fewest_steps_s, way_out
 from autotuner.search.text.failures import FAILURE_WORDS
-from autotuner.units import format_bytes, format_duration
 
 __all__ = ["FailedTrial", "FailureGroup", "Shared", "failures"]
 

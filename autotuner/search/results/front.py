@@ -8,11 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Weight
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.cluster import Cluster
+from autotuner.core.objective import Metric, Weight
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.search.fronts.dominance import dominators, non_dominated
 from autotuner.search.fronts.frontier import Frontier, reference_below

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.results.axis import AXES, Axis, Value, axis_named, varied
 from autotuner.search.results.choices import Choices, Importance, choices
 

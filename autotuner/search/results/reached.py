@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.metric import Figures
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.objective import Figures, Objective
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.ports import RankedTime
 
 __all__ = ["Reached", "Source", "ranked_times", "source_of"]

@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.measurement import Breakdown, PhaseTimes
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.prediction import Memory, Prediction
-from autotuner.core.runs.trial import Trial
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import Breakdown, PhaseTimes
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import Memory, Prediction, TrialEstimate
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_seconds
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.step_parts import PartKind, step_parts
 from autotuner.search.results.reached import source_of
 from autotuner.search.standings import Standing
-from autotuner.units import format_seconds
 
 __all__ = [
     "LETTERS",

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import FailureKind, Trial
+from autotuner.core.units import format_bytes
 from autotuner.costmodel.columns import Integers
 from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.text.sentences import change_in_words
-from autotuner.units import format_bytes
 
 __all__ = ["WayOut", "fewest_steps_s", "way_out"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.prediction import StepTime
-from autotuner.core.runs.trial import Trial
+from autotuner.core.job import Job
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import StepTime
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_seconds
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.results.side_by_side import measured_parts, shifts_between, shifts_in_words
 from autotuner.search.text.sentences import signed
-from autotuner.units import format_seconds
 
 __all__ = ["why_faster"]
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.full_size import FullSizeEstimate
-from autotuner.core.runs.prediction import StepTime
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import FullSizeEstimate, StepTime
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import Z80, interval_error

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
+from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.uncertainty import PARTS
 from autotuner.search.sampler.posterior import Kinship

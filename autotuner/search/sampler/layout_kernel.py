@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.layouts.option import Option
+from autotuner.core.layout import OPTIONS
+from autotuner.core.option import Option
 from autotuner.costmodel.columns import Floats, LayoutColumns
 
 __all__ = ["similarity"]

@@ -17,16 +17,16 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.objective import Objective
+from autotuner.core.trial import PastTrial
 from autotuner.core.wire import from_dict
 from autotuner.costmodel.columns import Integers, LayoutColumns
 from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import time_error
-from autotuner.errors import InvalidInput
 from autotuner.search.sampler.front_worths import FrontWorths
 from autotuner.search.sampler.memory_prior import memory_prior
 from autotuner.search.sampler.observations import (

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
-from autotuner.errors import InvalidInput
 from autotuner.search.sampler.memory_prior import MemoryTrial
 
 __all__ = [

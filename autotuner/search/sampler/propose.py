@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from autotuner.core.runs.objective import WORTHWHILE_GAIN
+from autotuner.core.objective import WORTHWHILE_GAIN
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.fronts.expected_gain import log_expected_volume_gain

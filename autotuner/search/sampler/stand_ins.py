@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.trial import PastTrial
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import time_error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import stage_sizes, stages_of_rank
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.choices import ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import stage_sizes, stages_of_rank
+from autotuner.core.trial import ScaledTrial
 
 __all__ = ["OF_A_RANK", "measured_parts"]
 

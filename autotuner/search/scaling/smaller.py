@@ -12,15 +12,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from autotuner.core.check import divisors
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.stages import layers_per_stage, next_alike
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.rules.degree_rules import DEGREE_RULES
-from autotuner.core.rules.legality import IDLE_RULES, Reason, illegal
-from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.rules.degrees import DEGREE_RULES
+from autotuner.core.rules.legality import IDLE_RULES, illegal
+from autotuner.core.rules.rule import Reason
+from autotuner.core.stages import layers_per_stage, next_alike
+from autotuner.core.trial import ScaledTrial
 from autotuner.search.scaling.measured_parts import measured_parts
 
 __all__ = ["fewer_layers", "scaled"]

@@ -10,17 +10,18 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import layers_per_stage
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.core.rules.legality import IDLE_RULES, Rule
-from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.rules.legality import IDLE_RULES
+from autotuner.core.rules.rule import Rule
+from autotuner.core.stages import layers_per_stage
+from autotuner.core.trial import ScaledTrial
+from autotuner.core.units import format_bytes
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, broken_rows
 from autotuner.costmodel.predict import predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.scaling.smaller import fewer_layers, scaled
-from autotuner.units import format_bytes
 
 __all__ = ["SmallTrials", "small_trials"]
 

@@ -6,9 +6,8 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.core.studies.study import OptimizerStudy, StudyState
-from autotuner.core.studies.trial import OptimizerTrial
-from autotuner.errors import LeaseLost, StoreUnavailable
+from autotuner.core.errors import LeaseLost, StoreUnavailable
+from autotuner.core.study import OptimizerStudy, OptimizerTrial, StudyState
 from autotuner.ports import Clock, OptimizerStudyStore
 
 __all__ = ["StudyHold"]

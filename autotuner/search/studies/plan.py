@@ -6,14 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.core.studies.curve import LossCurve
-from autotuner.core.studies.front import front
-from autotuner.core.studies.space import Candidate
-from autotuner.core.studies.study import OptimizerStudy, StudyState
-from autotuner.core.studies.trial import OptimizerTrial, TargetReached
+from autotuner.core.study import Candidate, LossCurve, OptimizerStudy, OptimizerTrial, StudyState, TargetReached, front
+from autotuner.core.trial import TrialFailure, TrialState
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.search.studies.proposing import propose
 from autotuner.search.studies.pruning import Pruning
 from autotuner.search.studies.starts import starts_of

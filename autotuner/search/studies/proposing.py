@@ -13,11 +13,9 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial
 
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.studies.space import Candidate, OptimizerSpace, Range
-from autotuner.core.studies.study import OptimizerStudyRequest
-from autotuner.core.studies.trial import OptimizerTrial
+from autotuner.core.study import Candidate, OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range
+from autotuner.core.trial import TrialState
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.search.studies.starts import Starts
 
 __all__ = ["propose"]

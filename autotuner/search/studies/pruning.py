@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from autotuner.core.studies.study import OptimizerStudyRequest
-from autotuner.core.studies.trial import OptimizerTrial
+from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
 
 __all__ = ["Pruning"]
 

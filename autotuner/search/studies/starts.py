@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.core.studies.space import Candidate
-from autotuner.core.studies.study import OptimizerStudyRequest
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.study import Candidate, OptimizerStudyRequest
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 
 __all__ = ["Scale", "Starts", "starts_of"]
 

@@ -7,14 +7,10 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.measurement import FinishedRun, StepReport
-from autotuner.core.runs.trial import Stopped, TrialState
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.studies.study import StudyState
-from autotuner.core.studies.trial import OptimizerTrial
-from autotuner.errors import LeaseLost
+from autotuner.core.errors import LeaseLost
+from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
+from autotuner.core.study import OptimizerTrial, StudyState
+from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
 from autotuner.ports import Launcher, TrialWatcher
 from autotuner.search.studies.hold import StudyHold
 from autotuner.search.studies.plan import StudyEnd, StudyPlan

@@ -7,8 +7,8 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.core.studies.study import OptimizerStudy, StudyState
-from autotuner.errors import LeaseLost, StoreUnavailable
+from autotuner.core.errors import LeaseLost, StoreUnavailable
+from autotuner.core.study import OptimizerStudy, StudyState
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock, Launcher, OptimizerStudyStore
 from autotuner.search.studies.hold import StudyHold

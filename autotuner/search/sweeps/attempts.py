@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.trial import Outcome, Stopped, Trial
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, Stopped, Trial, TrialFailure
 
 __all__ = ["MAX_ATTEMPTS", "given_up", "lost_in_words", "unless_lost_again"]
 

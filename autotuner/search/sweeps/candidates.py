@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import PastTrial
 from autotuner.costmodel.columns import Integers, LayoutColumns, joined
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.under_faults import predict_under

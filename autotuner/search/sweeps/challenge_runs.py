@@ -12,16 +12,14 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autotuner.core.layouts.mathematics import mathematics
-from autotuner.core.rules.legality import Reason, reasons
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.comparison import RunGroup, SequentialTest
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.measuring import FOREIGN_CPU_SHARE
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
+from autotuner.core.convergence_gate import GateOutcome, mathematics
+from autotuner.core.measurement import Measurement
+from autotuner.core.measuring import FOREIGN_CPU_SHARE
+from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.rule import Reason
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
 from autotuner.search.expressible import trial_rules
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.core.runs.trial import Trial
+from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store
 
 __all__ = ["all_trials"]

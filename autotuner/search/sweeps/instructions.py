@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.loss_gate import GateResult
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.trial import Trial
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
+from autotuner.core.sweep import Prospects
+from autotuner.core.trial import ScaledTrial, Trial
 from autotuner.search.sweeps.stopping import Finish
 
 __all__ = ["Finish", "Instruction", "Repeat", "RunGate", "RunTrial", "Wait"]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from autotuner.core.runs.sweep import Event
-from autotuner.core.runs.trial import Trial
+from autotuner.core.sweep import Event
+from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store, TrialsVersion
 from autotuner.search.sweeps.history import all_trials
 

@@ -9,19 +9,14 @@ from typing import TypeVar
 
 import structlog
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.held_lease import RENEWALS_PER_LEASE
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.loss_gate import GateResult
-from autotuner.core.runs.measurement import FinishedRun, StepReport
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import Demand, StopReason, Sweep, SweepState
-from autotuner.core.runs.trial import Outcome, Trial, TrialState
-from autotuner.errors import Conflict, LeaseLost, StoreUnavailable
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.errors import Conflict, LeaseLost, StoreUnavailable
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.run import RENEWALS_PER_LEASE, StopReason, SweepState
+from autotuner.core.sweep import Demand, Prospects, Sweep
+from autotuner.core.trial import EngineJob, Outcome, ScaledTrial, Trial, TrialState
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.history import all_trials
 from autotuner.tracing import carried

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autotuner.core.runs.engine_job import EngineJob
+from autotuner.core.trial import EngineJob
 
 __all__ = ["GateCost"]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.mathematics import mathematics
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.convergence_gate import mathematics
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import EngineJob, Trial
 from autotuner.search.sweeps.instructions import RunGate
 from autotuner.search.sweeps.loss_gate_cost import GateCost
 from autotuner.search.sweeps.verdicts import verdict_of

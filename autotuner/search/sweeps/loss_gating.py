@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import GradientClip, GradientSync
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult, LossGate, Training, is_hopeless, judge
-from autotuner.core.runs.measurement import FinishedRun, Measurement
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.choices import GradientClip, GradientSync
+from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate, Training, is_hopeless, judge
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, Measurement
+from autotuner.core.trial import EngineJob, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
 __all__ = ["gate_settings", "run_gate"]

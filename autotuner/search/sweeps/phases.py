@@ -6,10 +6,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.sweep import StopReason, SweepRequest
-from autotuner.core.runs.trial import Trial
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import Challenge
+from autotuner.core.run import StopReason
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.search.sweeps.challenge_runs import ChallengeRuns, first_measured, incumbent_problems
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.instructions import Repeat

@@ -11,29 +11,26 @@ from dataclasses import replace
 
 import optuna
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.sweep import Demand, StopReason, SweepRequest, SweepState
-from autotuner.core.runs.trial import Stopped, Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import StepReport
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Demand, Prospects, SweepRequest
+from autotuner.core.trial import EngineJob, FailureKind, PastTrial, Stopped, Trial, TrialState
+from autotuner.core.units import format_bytes
 from autotuner.costmodel.under_faults import predicted_under
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps.candidates import Candidates
-from autotuner.search.sweeps.instructions import Finish, Instruction, Repeat, RunTrial, Wait
+from autotuner.search.sweeps.instructions import Instruction, Repeat, RunTrial, Wait
 from autotuner.search.sweeps.loss_gates import LossGates
 from autotuner.search.sweeps.memory_notes import long_shot_in_words, memory_in_words
 from autotuner.search.sweeps.phases import Phases
 from autotuner.search.sweeps.reruns import is_rerun, next_rerun
-from autotuner.search.sweeps.stopping import Spending, finish, no_improvement, nothing_runs, spent
+from autotuner.search.sweeps.stopping import Finish, Spending, finish, no_improvement, nothing_runs, spent
 from autotuner.search.sweeps.study import SweepStudy
 from autotuner.search.text.sentences import gain_in_words
-from autotuner.units import format_bytes
 
 __all__ = ["SweepPlan"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
-from autotuner.core.runs.metric import Metric
+from autotuner.core.objective import Metric
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.interventions import Rerun
-from autotuner.core.runs.trial import Trial
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import Rerun
+from autotuner.core.trial import Trial
 from autotuner.search.sweeps.challenge_runs import first_measured
 from autotuner.search.sweeps.instructions import Repeat
 

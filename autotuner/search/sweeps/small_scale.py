@@ -6,14 +6,11 @@ import statistics
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.full_size import FullSizeEstimate
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import FullSizeEstimate, TrialEstimate
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialState
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one

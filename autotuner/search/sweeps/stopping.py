@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotuner.core.runs.objective import WORTHWHILE_GAIN
-from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.objective import WORTHWHILE_GAIN
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import FailureKind, Trial
+from autotuner.core.units import format_seconds
 from autotuner.search.fronts.of_trials import adds_to_front, valued
-from autotuner.units import format_seconds
 
 __all__ = ["Finish", "Spending", "finish", "no_improvement", "nothing_runs", "spent"]
 

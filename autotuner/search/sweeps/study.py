@@ -14,14 +14,12 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import FailureKind, PastTrial, Trial, TrialState
 from autotuner.core.wire import from_dict
-from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
+from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import MemoryBelief, Proposal
 from autotuner.search.sweeps.candidates import Candidates, rows_beside_incumbent
 from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner

@@ -11,26 +11,22 @@ from functools import partial
 
 import structlog
 
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.errors import LeaseLost
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.rules.legality import reasons
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.sweep import Demand, Sweep
-from autotuner.core.runs.trial import Outcome, Stopped, Trial
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.sweep import Demand, Prospects, Sweep
+from autotuner.core.trial import EngineJob, FailureKind, Outcome, PastTrial, Stopped, Trial, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.footprint import footprint_of
-from autotuner.errors import LeaseLost
 from autotuner.ports import Clock, Launcher
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
+from autotuner.search.sweeps.instructions import RunGate, RunTrial, Wait
 from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.loss_gating import run_gate
 from autotuner.search.sweeps.plan import SweepPlan
+from autotuner.search.sweeps.stopping import Finish
 from autotuner.tracing import carried, working_on
 
 __all__ = ["SweepRun"]

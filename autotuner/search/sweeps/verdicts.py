@@ -7,10 +7,9 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.mathematics import mathematics, trains_no_better
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.trial import Trial
+from autotuner.core.convergence_gate import GateOutcome, GateResult, mathematics, trains_no_better
+from autotuner.core.layout import Layout
+from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import Integers, LayoutColumns
 
 __all__ = ["rejected_rows", "verdict_of"]

@@ -8,10 +8,10 @@ from threading import Event as Flag
 
 import structlog
 
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepEnd, SweepState
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.errors import LeaseLost, StoreUnavailable
+from autotuner.core.errors import LeaseLost, StoreUnavailable
+from autotuner.core.run import HeldLease, StopReason, SweepEnd, SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial, TrialState
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.search.learning.recollection import informed_with_trials

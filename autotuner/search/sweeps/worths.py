@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Footprint, Measurement
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.sweep import SweepRequest
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.under_faults import predicted_under
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 
-from autotuner.core.layouts.complexity import complexity
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.errors import InvalidInput
+from autotuner.core.complexity import complexity
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.table.column import Column, Value
 from autotuner.search.table.row import TableRow

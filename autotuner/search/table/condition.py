@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from autotuner.core.layouts.words import fields_said
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import fields_said
 from autotuner.search.table.column import Column, Value
 from autotuner.search.table.columns import COLUMNS, column_named
 from autotuner.search.table.row import TableRow

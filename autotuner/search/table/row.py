@@ -6,15 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.robust import RobustMeasurement
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.runs.time_to_loss import time_to_loss_s
-from autotuner.core.runs.trial import Trial
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial, time_to_loss_s
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.reached import Source, ranked_times, source_of
 from autotuner.search.standings import Standing, standings

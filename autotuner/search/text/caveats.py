@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 from autotuner.catalog.borrowed import borrowed_facts
 from autotuner.catalog.compared import comparisons
-from autotuner.core.jobs.calibration import Calibration
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import AttentionKernel, GradientClip, GradientSync, P2PTransport, Precision
+from autotuner.core.choices import AttentionKernel, GradientClip, GradientSync, P2PTransport, Precision
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Calibration, Job
+from autotuner.core.model import TransformerSpec
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import LATENT, LINEAR, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, RunGroup
 
 __all__ = ["decision_in_words", "findings_in_words", "runs_in_words"]
 

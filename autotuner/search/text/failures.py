@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.trial import FailureKind
 
 __all__ = ["FAILURE_WORDS"]
 

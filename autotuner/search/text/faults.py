@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.units import format_seconds
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.link import LinkHealth
+from autotuner.core.units import format_seconds
 
 __all__ = ["link_in_words", "trace_in_words", "under_trace"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.core.layouts.complexity import burdens_of
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.runs.footprint import Footprint, Power
+from autotuner.core.complexity import burdens_of
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import Footprint, Power
 
 __all__ = [
     "co2_kg_per_million_tokens",

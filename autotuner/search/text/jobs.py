@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotuner.core.jobs.cluster import LOCAL, SIMULATED
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.trial import Waiting
-from autotuner.units import format_duration
+from autotuner.core.cluster import LOCAL, SIMULATED
+from autotuner.core.trial import EngineJob, EngineJobPhase, Waiting
+from autotuner.core.units import format_duration
 
 __all__ = ["engine_in_words", "job_in_words", "latest", "waiting_in_words"]
 

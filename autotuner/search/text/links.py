@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.units import format_seconds
+from autotuner.core.measurement import LinkEvent, LinkEventKind
+from autotuner.core.units import format_seconds
 
 __all__ = ["event_in_words", "event_sentence"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.trial import Trial
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_seconds
 from autotuner.search.text.sentences import EMULATED, gate_in_words
-from autotuner.units import format_seconds
 
 __all__ = ["time_to_loss_in_words", "unranked_in_words"]
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autotuner.core.runs.measurement import Breakdown, Measurement
+from autotuner.core.measurement import Breakdown, Measurement
+from autotuner.core.units import format_bytes, format_seconds
 from autotuner.search.text.footprints import footprint_facts
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import percent
-from autotuner.units import format_bytes, format_seconds
 
 __all__ = ["PHASE_WORDS", "PhaseShare", "certainty", "facts", "has_own_peak", "phases", "source"]
 

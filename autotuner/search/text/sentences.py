@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.units import format_count, format_rate, format_seconds
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
+from autotuner.core.units import format_count, format_rate, format_seconds
 
 __all__ = [
     "EMULATED",

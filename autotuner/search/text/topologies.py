@@ -7,10 +7,9 @@ from itertools import accumulate, groupby
 from operator import mul
 
 from autotuner.catalog.topology.topology import Topology
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.network import Network
-from autotuner.core.jobs.wiring import Groups, Wiring
-from autotuner.units import format_rate, format_seconds
+from autotuner.core.cluster import Cluster
+from autotuner.core.network import Groups, Network, Wiring
+from autotuner.core.units import format_rate, format_seconds
 
 __all__ = ["cluster_said", "described_said", "network_said", "numbers", "topology_said", "wiring_said"]
 

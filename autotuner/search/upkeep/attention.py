@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from autotuner.core.runs.sweep_state import SweepState
-from autotuner.core.upkeep.trouble import Trouble, TroubleKind
+from autotuner.core.announcement import Trouble, TroubleKind
+from autotuner.core.run import SweepState
 from autotuner.ports import Store
 
 __all__ = ["KEPT_S", "attention", "place_of"]

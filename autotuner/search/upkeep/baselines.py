@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotuner.core.runs.comparison import RunGroup
+from autotuner.core.comparison import RunGroup
 
 __all__ = ["longer_baseline"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.core.runs.challenge import ChallengeFindings
+from autotuner.core.comparison import ChallengeFindings
 
 __all__ = ["measured_facts"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotuner.core.runs.comparison import Comparison, RunGroup
-from autotuner.core.upkeep.environment import EnvironmentChange
-from autotuner.units import format_rate
+from autotuner.core.comparison import Comparison, EnvironmentChange, RunGroup
+from autotuner.core.units import format_rate
 
 __all__ = ["beside", "changed", "changes_in_words", "fallen", "gained", "lost", "reached"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns
 
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Quota, Scope
 from autotuner.store.tables.columns import Document, Plain, metadata, word
 
 __all__ = ["audit", "sessions", "tokens"]

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeDecorator
 
 from autotuner.core import wire
-from autotuner.errors import Unreadable
+from autotuner.core.errors import Unreadable
 
 __all__ = ["Document", "Documents", "KnownFields", "Plain", "Words", "metadata", "read_document", "word"]
 

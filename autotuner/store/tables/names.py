@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns, text
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.profile import DeviceProfile
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.cluster import Cluster
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.model import TransformerSpec
+from autotuner.core.profile import DeviceProfile
 from autotuner.store.tables.columns import Document, Plain, metadata, word
 
 __all__ = ["checks", "clusters", "models", "profiles"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns
 
-from autotuner.core.studies.study import OptimizerStudyRequest, StudyState
-from autotuner.core.studies.trial import OptimizerTrial
+from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial, StudyState
 from autotuner.store.tables.columns import Document, Plain, metadata, word
 
 __all__ = ["optimizer_studies", "optimizer_trials"]

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, UniqueConstraint, false, text
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.estimate import TrialEstimate
-from autotuner.core.runs.interventions import Interventions
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Weight
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.runs.prospects import Prospects
-from autotuner.core.runs.scaled import ScaledTrial
-from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.core.runs.timeline import StepTimeline
-from autotuner.core.runs.trial import Stopped, TrialState, Waiting
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.objective import Metric, Weight
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Budget, Interventions, Prospects, SweepRequest
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial import EngineJob, FailureKind, ScaledTrial, Stopped, TrialFailure, TrialState, Waiting
 from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, Words, metadata, word
 
 __all__ = ["events", "failures", "gates", "measurements", "steps", "sweeps", "trials", "workers"]

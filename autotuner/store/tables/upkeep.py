@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, UniqueConstraint, text
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.comparison import RunGroup
-from autotuner.core.upkeep.announcement import AnnouncementKind, DeliveryState, PayloadFormat
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.core.upkeep.retune import RetuneOutcome, RetuneRequest, RunState, Trigger, Verdict
+from autotuner.core.announcement import AnnouncementKind, DeliveryState, PayloadFormat
+from autotuner.core.comparison import RunGroup
+from autotuner.core.layout import Layout
+from autotuner.core.upkeep import (
+    Baseline,
+    MfuGateOutcome,
+    MfuGateRequest,
+    MfuGateResult,
+    RetuneOutcome,
+    RetuneRequest,
+    RunState,
+    Trigger,
+    Verdict,
+)
 from autotuner.store.tables.columns import Document, Documents, Plain, Words, metadata, word
 from autotuner.store.tables.sweeps import sweeps
 

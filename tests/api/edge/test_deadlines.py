@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import httpx
 import pytest
 
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.model import TransformerSpec
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore, memory_store
 from tests.api.service import StoreDriver, app_on, serve

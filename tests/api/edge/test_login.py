@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from api.edge.login import check_start
-from autotuner.core.access.scope import Scope
-from autotuner.errors import InvalidInput
+from autotuner.core.access import Scope
+from autotuner.core.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 

@@ -10,9 +10,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.edge.caller import set_caller
 from api.edge.rates import AddressRates, CallerRates
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope as CallerScope
+from autotuner.core.access import NOBODY_ASKED, Caller, Quota
+from autotuner.core.access import Scope as CallerScope
 
 ANNA = Caller(name="anna", scope=CallerScope.READ, token_id="t1")
 CI = Caller(name="ci", scope=CallerScope.RUN, token_id="t2", quota=Quota(requests_per_minute=2))

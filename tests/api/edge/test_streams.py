@@ -6,9 +6,8 @@ import httpx
 import pytest
 
 from api.edge.streams import OpenStreams
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.access.scope import Scope
-from autotuner.errors import QuotaExceeded
+from autotuner.core.access import NOBODY_ASKED, Caller, Scope
+from autotuner.core.errors import QuotaExceeded
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on, serve
 from tests.api.test_problems import problem

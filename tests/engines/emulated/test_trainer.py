@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.layouts.choice import AttentionKernel
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.launch.trainers.registration import read_trainers
 from tests.builders import cpu_cluster, cpu_layout
 from tests.contracts.engine_contract import EngineSubject

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.trial import EngineJobPhase, Stopped
 from tests.contracts.engine_contract import EngineSubject, Once
 from tests.contracts.held import HeldEngine
 from tests.kubernetes.cluster import FakeCluster

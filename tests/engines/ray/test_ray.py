@@ -11,10 +11,9 @@ import httpx
 import psutil
 import pytest
 
-from autotuner.core.layouts.choice import AttentionKernel
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Stopped
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import EngineJobPhase, Stopped
 from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobOrder
 from autotuner.launch.trainers.registration import read_trainers
 from tests.builders import cpu_cluster, cpu_layout

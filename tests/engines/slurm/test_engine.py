@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.slurm.engine import SlurmEngine
 from autotuner.launch.engines.slurm.settings import SlurmSettings

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trainer import ExportFormat, Trainer
-from autotuner.core.runs.trial import Outcome, Stopped
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import EngineJob, EngineJobPhase, Outcome, Stopped
+from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.slurm.commands import SlurmCommands
 from autotuner.launch.engines.slurm.engine import SlurmEngine

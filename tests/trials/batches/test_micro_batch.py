@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from trials.batches.micro_batch import NO_LABEL, packed, padded
 
 SEQUENCES = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6]), torch.tensor([7, 8, 9])]

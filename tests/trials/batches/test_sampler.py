@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotuner.core.layouts.choice import BatchBalance
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import BatchBalance
+from autotuner.core.errors import InvalidInput
 from trials.batches.sampler import BalancedBatchSampler, Dealing
 
 LENGTHS = [Random(number).randint(1, 512) for number in range(1000)]

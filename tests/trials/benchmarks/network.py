@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from itertools import count
 
-from autotuner.core.jobs.link_health import LinkEnds, LinkHealth
+from autotuner.core.link import LinkEnds, LinkHealth
 
 __all__ = ["INTERFACE", "Network", "enter"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.profile import Measurements, ProfileRequest
+from autotuner.core.profile import Measurements, ProfileRequest
 from autotuner.core.wire import dumps, from_dict
 from autotuner.launch.free_port import free_port
 from tests.patience import PATIENCE_S

@@ -10,9 +10,7 @@ import pytest
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.link_norm import link_health_of
-from autotuner.core.jobs.link_points import LinkPoint
+from autotuner.core.link import LinkHealth, LinkPoint, link_health_of
 from tests.patience import PATIENCE_S
 from tests.trials.benchmarks.network import Network, enter
 from trials.benchmarks.pairs import PairSizes, link_points

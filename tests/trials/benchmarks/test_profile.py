@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.jobs.profile import Measurements, ProfileRequest
-from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.profile import Measurements, ProfileRequest
 from autotuner.core.wire import dumps, loads
 from autotuner.launch.torch_jobs import ask_torch
 from tests.patience import PATIENCE_S

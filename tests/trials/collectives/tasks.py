@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.jobs.nodes import Nodes
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
+from autotuner.core.placement import Nodes
 from tests.trials.joined import joined
 from trials.collectives.choose import communicator_of
 from trials.collectives.communicator import Communicator, TorchCommunicator

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autotuner.core.jobs.nodes import Nodes
-from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.choices import RankPlacement
+from autotuner.core.placement import Nodes
 from trials.collectives.groups import levels_of
 
 NODES = Nodes(num_nodes=2, ranks_per_node=3)

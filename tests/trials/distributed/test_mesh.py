@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from autotuner.core.jobs.placement import place_of
-from autotuner.core.layouts.choice import GradientSync, RankOrder, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync, RankOrder, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.placement import place_of
 from trials.distributed.mesh import Grid
 from trials.dry_run.fake_ranks import fake_ranks
 

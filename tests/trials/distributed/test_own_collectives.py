@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     CollectiveAlgorithm,
     CollectiveHierarchy,
     PipelineSchedule,
@@ -11,7 +10,8 @@ from autotuner.core.layouts.choice import (
     RankPlacement,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import PIPELINE, ddp, fsdp, hsdp, zero

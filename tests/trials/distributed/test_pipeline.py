@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule, RankOrder
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import P2PTransport, PipelineSchedule, RankOrder
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import SEQUENCE, TENSOR, ddp, fsdp, hsdp, zero

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import ODD_VOCABULARY, PIPELINE, SEQUENCE, TENSOR, fsdp

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.stages import stage_layers
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.stages import stage_layers
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.dry_run.extrapolate import Extrapolation

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.dry_run import DryRunRequest, RankDryRun
-from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import PipelineSchedule, Recompute
+from autotuner.core.dry_run import DryRunRequest, RankDryRun
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.trial import ScaledTrial
+from autotuner.core.workload import Workload
 from autotuner.search.scaling.smaller import scaled
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.trials.specs import ONE_STEP, PIPELINE, ddp, fsdp, trial_spec

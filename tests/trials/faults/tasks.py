@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.link import LinkHealth
 from tests.builders import cpu_cluster
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.fault_trace import FaultTrace
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation.scenario import Scenario

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
 from tests.builders import cpu_cluster
 from tests.trials.zygote import Zygote
 from trials.distributed.functional_collectives import all_gather, all_to_all

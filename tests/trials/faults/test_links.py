@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.placement import Place
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import Place
 from tests.builders import cpu_cluster
 from trials.faults.links import Links, pipeline_conditions
 

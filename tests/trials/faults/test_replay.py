@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Outcome
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.link import LinkHealth
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, Outcome, TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from tests.builders import cpu_cluster, cpu_layout

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.model import LatentAttention
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
+from autotuner.core.blocks import LatentAttention
+from autotuner.core.choices import (
     AttentionKernel,
     CollectiveAlgorithm,
     CollectiveHierarchy,
@@ -17,8 +16,9 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import ddp, hsdp, trial_spec, zero
 from trials.job.admission import admit

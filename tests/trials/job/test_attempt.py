@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial_spec import TrialSettings
-from autotuner.units import MIB
+from autotuner.core.choices import Precision, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.units import MIB
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer
 from tests.trials.specs import FIVE_STEPS, ONE_STEP, PIPELINE, SEQUENCE, ddp, fsdp, trial_spec

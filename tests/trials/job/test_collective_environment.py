@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from autotuner.core import wire
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.core.layouts.collectives import collective_environment
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.core.layout import Layout
+from autotuner.core.rules.collectives import collective_environment
 from autotuner.machine import settings_of_libraries
 from tests.trials.specs import trial_spec
 from trials.job.attempt import EXIT_FAILED, attempt

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.layouts.choice import GradientClip
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientClip
+from autotuner.core.layout import Layout
 from tests.trials.specs import PIPELINE, THREE_STEPS, ZBV, ddp, fsdp, trial_spec, zero
 from tests.trials.zygote import Zygote
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.measurement import LinkEvent, LinkEventKind, Measurement
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from tests.builders import cpu_cluster, cpu_layout

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.layouts.choice import PipelineSchedule, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Breakdown
+from autotuner.core.choices import PipelineSchedule, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown
 from tests.builders import breakdown, cpu_layout
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
 from tests.trials.zygote import Zygote

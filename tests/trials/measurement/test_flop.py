@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.flop import model_flop, recomputed_flop
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import AttentionKernel, PipelineSchedule, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.measuring import model_flop, recomputed_flop
+from autotuner.core.trial_spec import TrialSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.model.attention import kernel_context

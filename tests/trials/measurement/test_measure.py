@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import GradientSync, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.flop import model_flop, recomputed_flop
-from autotuner.core.runs.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.core.runs.measuring import Peak, step_report
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import GradientSync, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
+from autotuner.core.measuring import Peak, model_flop, recomputed_flop, step_report
+from autotuner.core.trial_spec import TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.specs import ddp, trial_spec
 from trials.measurement.cores import CpuTime

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from autotuner.core import wire
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.timeline import Block, BlockKind, StepTimeline
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.layout import Layout
+from autotuner.core.timeline import Block, BlockKind, StepTimeline
 from tests.builders import cpu_layout
 from tests.trials.specs import ONE_STEP, trial_spec
 from tests.trials.zygote import Zygote

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.choices import AttentionKernel
 from tests.builders import cpu_layout
 from trials.batches.documents import Documents
 from trials.model.attention import attend, attention_core, kernel_context

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.model import TransformerSpec
 from tests.builders import tiny_model
 from trials.batches.documents import WHOLE_ROWS, Documents
 from trials.model.attention import attend

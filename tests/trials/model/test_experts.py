@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.core.layouts.choice import ContextExchange, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import ContextExchange, Recompute, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, TENSOR, ZBV, ddp, fsdp, hsdp

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autotuner.core.jobs.model import Norm, TransformerSpec
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
+from autotuner.core.model import Norm, TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import GPT_2, HEAD_NORMS, SEQUENCE, TENSOR, fsdp

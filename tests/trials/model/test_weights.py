@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.layouts.choice import Precision
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import Precision
 from tests.builders import tiny_model
 from trials.model.attention import attend
 from trials.model.decoder import Layer

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import AttentionKernel, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.patience import COMPILING_PATIENCE_S
 from tests.trials.agreement import Trainer, for_each

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import Fp8Recipe, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Fp8Recipe, Precision, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Tolerance, Trainer, assert_alike, for_each
 from tests.trials.model.test_decoder import decoder

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import ONE_STEP, PIPELINE, SEQUENCE, TENSOR, fsdp, trial_spec

@@ -4,9 +4,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import AttentionKernel, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.model.test_decoder import SEQ_LEN, decoder, tokens

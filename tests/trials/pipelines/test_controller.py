@@ -8,7 +8,7 @@ from itertools import chain
 
 import pytest
 
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
+from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.pipeline_schedules.actions import Kind, Schedule
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.runs.link_event import LinkEventKind
+from autotuner.core.measurement import LinkEventKind
 from tests.trials.pipelines.observed import PASS_S, Steps
 from trials.pipelines.detector import Detector, Finding
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule
+from autotuner.core.choices import P2PTransport, PipelineSchedule
 from tests.builders import cpu_layout
 from tests.trials.pipelines.left import delegates_left
 from tests.trials.specs import FIVE_STEPS, trial_spec

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial_spec import NodeTask
 from autotuner.core.wire import dumps
 from autotuner.launch.free_port import free_port
 from autotuner.machine import host_hash

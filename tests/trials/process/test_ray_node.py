@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from autotuner.core import wire
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial_spec import NodeTask
 from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
 from trials.process.ray_node import NodeActor

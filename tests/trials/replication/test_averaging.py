@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from trials.replication.averaging import ParameterAverager
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from trials.replication.demo import DemoReplicator
 from trials.replication.replicator import exchanged
 

@@ -16,16 +16,13 @@ from torch.optim import Optimizer
 
 from tests.trials.joined import joined
 from trials.process.task import TaskContext
-from trials.replication.lossy_exchange import (
-    BucketExchange,
-    DemoReplicator,
-    ElementReplicator,
-    FullReplicator,
-    ParameterAverager,
-    ReplicatedOptimizer,
-    exchange_hook,
-    local_parts,
-)
+from trials.replication.averaging import ParameterAverager
+from trials.replication.ddp_hook import BucketExchange, exchange_hook
+from trials.replication.demo import DemoReplicator
+from trials.replication.elements import ElementReplicator
+from trials.replication.full import FullReplicator
+from trials.replication.optimizer import ReplicatedOptimizer
+from trials.replication.parts import local_parts
 
 __all__ = ["NUM_STEPS", "ddp", "fsdp", "small_model"]
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.core.jobs.model import MixtureOfExperts, TransformerSpec
-from autotuner.core.layouts.choice import GradientSync, Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import GradientSync, Precision
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSettings, TrialSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.oracle.tolerance import agrees
 from tests.oracle.training import Training, distance

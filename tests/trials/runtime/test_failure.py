@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial import FailureKind
 from trials.runtime.failure import NonFiniteLoss, classify, headline
 
 CASES: tuple[tuple[BaseException, FailureKind], ...] = (

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autotuner.core.jobs.nodes import Nodes
-from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.choices import RankPlacement
+from autotuner.core.placement import Nodes
 from tests.builders import cpu_cluster
 from trials.runtime.rank import RankInfo
 

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from autotuner.core import wire
-from autotuner.core.runs.measurement import Measurement, StepReport
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.measurement import Measurement, StepReport
+from autotuner.core.trial import FailureKind
 from tests.builders import measurement, step_report
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import read_lines

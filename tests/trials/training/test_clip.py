@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import GradientClip, GradientSync, PipelineSchedule, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientClip, GradientSync, PipelineSchedule, Precision
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer, for_each
 from tests.trials.specs import (

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import BatchBalance
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import BatchBalance
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.batches.micro_batch import NO_LABEL

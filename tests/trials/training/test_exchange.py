@@ -13,14 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.payload import payload_bytes, steps_per_exchange
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import BatchBalance, GradientSync, PayloadPrecision, Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.periods import averages_in, mean_over_period
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.choices import BatchBalance, GradientSync, PayloadPrecision, Precision
+from autotuner.core.layout import Layout
+from autotuner.core.measuring import averages_in, mean_over_period
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stages import payload_bytes, steps_per_exchange
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import tiny_model
 from tests.trials.agreement import Case, for_each
 from tests.trials.specs import GPT_2, PIPELINE, SEQUENCE, TENSOR, THREE_STEPS, ZBV, ddp, hsdp, trial_spec, zero

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.training.data import batch

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotuner.core.layouts.choice import OptimizerKernel
-from autotuner.core.runs.optimizer import OptimizerName, OptimizerSettings
+from autotuner.core.choices import OptimizerKernel
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from trials.training.local_optimizer import local_optimizer
 
 GRADIENT = (1.0, -2.0, 2.0)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from autotuner.core.layouts.choice import OptimizerKernel
-from autotuner.core.runs.optimizer import OptimizerSettings
+from autotuner.core.choices import OptimizerKernel
+from autotuner.core.trial_spec import OptimizerSettings
 from trials.distributed.data.optimizer_shard import ParameterShard
 from trials.training.optimizer import ShardedOptimizer
 

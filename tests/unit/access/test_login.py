@@ -8,10 +8,8 @@ from autotuner.access.login import Login, Shown
 from autotuner.access.proxy import Proxy
 from autotuner.access.secret import Digests, read_token
 from autotuner.access.tokens import Tokens
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
-from autotuner.errors import NotLetIn, TooOften
+from autotuner.core.access import Caller, Quota, Scope
+from autotuner.core.errors import NotLetIn, TooOften
 from autotuner.networks import read_networks
 from autotuner.ports import AccessStore
 from autotuner.store.sql import memory_store

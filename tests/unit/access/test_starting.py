@@ -6,8 +6,8 @@ import pytest
 
 from autotuner.access.starting import check_alone, check_lets_an_admin_in, install_token_file
 from autotuner.access.tokens import Tokens
-from autotuner.core.access.scope import Scope
-from autotuner.errors import InvalidInput
+from autotuner.core.access import Scope
+from autotuner.core.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.unit.access.clock import SetClock
 

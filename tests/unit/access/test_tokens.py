@@ -4,9 +4,8 @@ import pytest
 
 from autotuner.access.secret import read_token
 from autotuner.access.tokens import FIRST_ADMIN, Tokens
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
-from autotuner.errors import InvalidInput
+from autotuner.core.access import Quota, Scope
+from autotuner.core.errors import InvalidInput
 from autotuner.store.sql import memory_store
 from tests.contracts.crowd import in_threads
 from tests.unit.access.clock import SetClock

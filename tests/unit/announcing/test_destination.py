@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from autotuner.announcing.destination import Refused, check_url, destination, origin, system_resolver
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.networks import read_networks
 
 HOME = read_networks("127.0.0.0/8, ::1", "AUTOTUNER_WEBHOOK_ALLOW")

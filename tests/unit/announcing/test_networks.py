@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from autotuner.announcing.networks import is_allowed, refusal
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.networks import read_networks
 
 PUBLIC = ["8.8.8.8", "140.82.121.4", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"]

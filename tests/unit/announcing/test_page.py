@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotuner.announcing.backoff import DELAYS_S
-from autotuner.core.upkeep.announcement import AnnouncementKind
+from autotuner.core.announcement import AnnouncementKind
 
 TEXT = (Path(__file__).parents[3] / "docs/webhooks.md").read_text()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotuner.announcing.payloads import payload
-from autotuner.core.upkeep.announcement import PayloadFormat
+from autotuner.core.announcement import PayloadFormat
 from tests.announcements import announcement
 
 

@@ -12,7 +12,7 @@ from autotuner.announcing.backoff import DELAYS_S, MOST_ATTEMPTS
 from autotuner.announcing.posting import Poster
 from autotuner.announcing.sender import Sender
 from autotuner.clock import SystemClock
-from autotuner.core.upkeep.announcement import Delivery, DeliveryState, Webhook
+from autotuner.core.announcement import Delivery, DeliveryState, Webhook
 from autotuner.forever import forever
 from autotuner.networks import read_networks
 from autotuner.ports import AnnouncementStore

@@ -6,7 +6,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from autotuner.announcing.signature import check_secret, new_secret, signed_headers
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 BODY = '{"type":"gate.failed","said":"3,4 % ± 0,5 %"}'.encode()
 

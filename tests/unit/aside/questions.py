@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from autotuner.errors import NotFound
+from autotuner.core.errors import NotFound
 
 __all__ = ["dies", "fills", "fork_of", "held_bytes", "read_nothing", "refuses", "says_much", "slips", "spins", "waits"]
 

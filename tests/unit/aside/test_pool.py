@@ -16,7 +16,7 @@ import pytest
 
 from autotuner.aside.frames import Limits
 from autotuner.aside.pool import AsidePool
-from autotuner.errors import Busy, NotFound, TooCostly
+from autotuner.core.errors import Busy, NotFound, TooCostly
 from tests.patience import PATIENCE_S
 from tests.unit.aside.questions import (
     dies,

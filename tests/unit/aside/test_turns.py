@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from autotuner.aside.turns import Turns, asked_by, asker
-from autotuner.errors import Busy
+from autotuner.core.errors import Busy
 
 LONG_S = 600.0
 """No test waits so long for a turn."""

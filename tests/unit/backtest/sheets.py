@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from autotuner.backtest.table import Sheet
-from autotuner.core.rules.legality import RULES, TRIAL_RULES
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.space import legal_layouts

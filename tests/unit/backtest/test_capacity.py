@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.backtest.shapes import with_capacity
-from autotuner.core.jobs.model import MixtureOfExperts
+from autotuner.core.blocks import MixtureOfExperts
 from tests.builders import tiny_model
 
 SPARSE = tiny_model(experts=MixtureOfExperts(num_experts=4, experts_per_token=2, expert_ffn_size=64))

@@ -7,7 +7,7 @@ import pytest
 
 from autotuner.backtest.front_replay import FRONT_PROPOSERS, FrontProposer, FrontReplay, ours
 from autotuner.backtest.replay import Replay
-from autotuner.core.runs.metric import Metric
+from autotuner.core.objective import Metric
 from tests.unit.backtest.sheets import PREDICTED_S, sheet, with_values
 
 METRICS = (Metric.MFU, Metric.SIMPLICITY)

@@ -8,7 +8,7 @@ import pytest
 
 from autotuner.backtest.cells import UnusableRow
 from autotuner.backtest.row import read_row
-from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 from tests.unit.backtest.cells import SHAPES, row
 
 ALEPH_ALPHA = "arXiv:2311.05610 repo data/llama_13B.xlsx"

@@ -11,8 +11,8 @@ from autotuner.backtest import words
 from autotuner.backtest.sources import Source, software, source_of, sources
 from autotuner.catalog.load import load_accelerator, load_link, load_stack, models, stacks
 from autotuner.catalog.spellings import model_called
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.layouts.choice import ContextExchange, Fp8Recipe
+from autotuner.core.choices import ContextExchange, Fp8Recipe
+from autotuner.core.stack import Stack
 
 PUBLISHED = Path(__file__).parents[2] / "published"
 

@@ -10,7 +10,7 @@ import pytest
 
 from autotuner.backtest.row import REQUIRED_COLUMNS
 from autotuner.backtest.table import Table, read_table
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from tests.unit.backtest.cells import row
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from autotuner.backtest import words
 from autotuner.backtest.cells import UnusableRow
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.jobs.stages import V_SCHEDULES
-from autotuner.core.layouts.choice import AttentionKernel, Choice, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.choices import AttentionKernel, Choice, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stages import V_SCHEDULES
 
 READERS: list[tuple[type[Choice], Callable[[str], Choice]]] = [
     (ShardLevel, lambda text: words.shard_level(text).level),

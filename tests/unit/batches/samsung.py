@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.workload import LengthDistribution
 
 __all__ = ["SEQ_LEN", "wikipedia"]
 

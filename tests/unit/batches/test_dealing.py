@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from autotuner.batches.dealing import dealt, strata
 from autotuner.batches.draws import drawn
-from autotuner.core.layouts.choice import BatchBalance
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import BatchBalance
+from autotuner.core.errors import InvalidInput
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 
 NUM_RANKS, PER_RANK, NUM_DEALING_RANKS = 1024, 16, 8

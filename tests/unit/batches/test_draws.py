@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.batches.draws import drawn
-from autotuner.core.jobs.lengths import LengthDistribution
+from autotuner.core.workload import LengthDistribution
 
 HALVES = LengthDistribution(lengths=(16, 64), weights=(1.0, 3.0))
 

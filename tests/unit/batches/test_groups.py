@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from autotuner.batches.groups import dealing_ranks
-from autotuner.core.layouts.choice import BatchBalance
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import BatchBalance
+from autotuner.core.layout import Layout
 
 
 @pytest.mark.parametrize(

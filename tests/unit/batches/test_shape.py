@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from autotuner.batches.shape import BatchShape, batch_shape
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import BatchBalance, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import BatchBalance, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.workload import LengthDistribution, Workload
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 
 WORKLOAD = Workload(seq_len=SEQ_LEN, global_batch_size=64, lengths=wikipedia())

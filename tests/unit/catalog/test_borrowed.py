@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from autotuner.catalog.borrowed import borrowed_facts
 from autotuner.catalog.load import accelerators, load_cluster
-from autotuner.core.jobs.accelerator import MeasuredAttention, MeasuredGemm
-from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.accelerator import MeasuredAttention, MeasuredGemm
+from autotuner.core.choices import AttentionKernel, Precision
 from tests.builders import h100
 
 BF16, FLASH, CUDNN = (Precision.BF16,), (AttentionKernel.FLASH,), (AttentionKernel.CUDNN,)

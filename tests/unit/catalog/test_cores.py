@@ -8,7 +8,7 @@ import pytest
 
 from autotuner.catalog.cores import core_collectives, core_times
 from autotuner.catalog.load import load_accelerator, load_cluster
-from autotuner.core.jobs.profile import DeviceProfile
+from autotuner.core.profile import DeviceProfile
 from autotuner.core.wire import loads, to_dict
 
 KEPT = Path("bench/data/cpu_profile_4.json")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from autotuner.catalog.descriptions import cluster_described, model_described
 from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model
 from autotuner.catalog.topology.presets import load_network
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.model import TransformerSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.model import TransformerSpec
 from autotuner.core.wire import to_dict
-from autotuner.errors import InvalidInput, NotFound
 from tests.builders import cpu_cluster, tiny_model
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.catalog.load import accelerators, load_accelerator
-from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.gemm import gemm_s
 from tests.builders import h100

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.catalog.length_lines import read_lengths, written_lengths
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.workload import LengthDistribution
 from tests.unit.batches.samsung import wikipedia
 
 

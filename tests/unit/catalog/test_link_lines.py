@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from autotuner.catalog.link_lines import read_links, written_links
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.link import LinkHealth
 
 LINES = {
     "2_3; 0.06": LinkHealth(ends=(2, 3), delay_s=0.06),

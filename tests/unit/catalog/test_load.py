@@ -20,11 +20,11 @@ from autotuner.catalog.load import (
     models,
     stacks,
 )
-from autotuner.core.jobs.accelerator import Accelerator
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.stack import Stack
 from autotuner.core.wire import from_dict, to_dict
-from autotuner.errors import InvalidInput, NotFound
 
 LINK_ENDS = ("intra_node_link", "inter_node_link")
 

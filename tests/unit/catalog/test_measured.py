@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.catalog.kernels import kernels_for
-from autotuner.core.jobs.accelerator import MeasuredAttention, MeasuredGemm
-from autotuner.core.layouts.choice import AttentionKernel, Precision
+from autotuner.core.accelerator import MeasuredAttention, MeasuredGemm
+from autotuner.core.choices import AttentionKernel, Precision
 from tests.builders import cpu_cluster
 
 

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from autotuner.catalog.phase_lines import read_phases, written_phases
-from autotuner.core.jobs.job_phases import JobPhase
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import Precision
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Precision
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import JobPhase
+from autotuner.core.link import LinkHealth
 
 LINES = {
     "main: 75 %": JobPhase(name="main", token_share=0.75),

@@ -6,7 +6,7 @@ import pytest
 
 from autotuner.catalog.load import load_stack, stacks
 from autotuner.catalog.stack_profiles import StackProfile, stack_profiles
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 
 def test_every_stack_names_its_framework_and_all_but_the_unknown_one_versions_and_a_date() -> None:

@@ -5,7 +5,7 @@ import pytest
 from autotuner.catalog.descriptions import cluster_described
 from autotuner.catalog.load import accelerators, load_accelerator, load_cluster
 from autotuner.catalog.tariffs import region, regions
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.errors import InvalidInput, NotFound
 
 
 def test_hosts_ports_and_spot_hours_of_the_catalog_are_known() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.cli.layout_text import read_layout
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 FIELDS = {"tensor_parallel_degree": 2, "recompute": "full"}
 

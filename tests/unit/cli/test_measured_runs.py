@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.cli.measured_runs import read_measured
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 WORKLOAD = {"seq_len": 4096, "global_batch_size": 64}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.cli.money import objective_body, price_body
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.errors import InvalidInput, NotFound
 
 
 def test_a_metric_alone_is_what_a_sweep_maximises() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from autotuner.core import check
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 
 @dataclass

@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import OPTIONS
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Precision
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS
+from autotuner.core.space import SearchSpace
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import SweepRequest
+from autotuner.core.choices import Precision
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.wire import SCHEMA_VERSION, dumps, from_dict, loads, to_dict, without_defaults
-from autotuner.errors import InvalidInput
+from autotuner.core.workload import Workload
 from tests.builders import measurement, sweep_request, tiny_job, tiny_model
 
 

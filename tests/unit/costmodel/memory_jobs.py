@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stack import Stack
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, memory, rank_memories
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_stack
-from autotuner.core.jobs.calibration import Calibration, PartFactor
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Calibration, Job, PartFactor
+from autotuner.core.layout import Layout
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated, calibrated_by_both
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict

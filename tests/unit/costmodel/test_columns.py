@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule, Precision, Recompute
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 
 LAYOUTS = (

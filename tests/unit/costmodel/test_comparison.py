@@ -8,9 +8,9 @@ import pytest
 
 from autotuner.catalog.compared import EXPERTS, comparisons
 from autotuner.catalog.load import load_accelerator, load_stack
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import SUBJECTS, Familiarity, Subject, Where
 from tests.builders import big_job

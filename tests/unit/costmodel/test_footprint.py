@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.tariff import Tariff
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.footprint import Footprint, Power
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.cluster import Tariff
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Footprint, Power
+from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import IDLE_SHARE, footprint_of, predicted_footprints, worth_per_step
 from autotuner.costmodel.predict import predict, predict_one

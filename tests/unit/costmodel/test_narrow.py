@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Fp8Recipe, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Fp8Recipe, Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.narrow import gathers_parameters, is_narrow, saved_share, sent_share, weight_bytes
 from tests.builders import big_job
 from tests.unit.costmodel.works import columns, first, with_stack

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_stack
-from autotuner.core.jobs.calibration import Calibration
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import StepTime
+from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.job import Calibration, Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import Link
+from autotuner.core.model import TransformerSpec
+from autotuner.core.prediction import StepTime
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
 from autotuner.search.space import legal_layouts

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.routing import load_factor, own_copies, own_tokens, rows_per_expert, width_split
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.works import columns, first, with_stack

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.layouts.choice import BatchBalance, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import BatchBalance, Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.workload import LengthDistribution
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one, predict_totals
 from tests.builders import big_job

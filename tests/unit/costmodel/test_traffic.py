@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import CollectiveHierarchy, GradientSync, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import CollectiveHierarchy, GradientSync, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.traffic import TrafficColumns
 from tests.builders import h100_cluster, tiny_model

@@ -12,10 +12,10 @@ import pytest
 
 from autotuner.catalog.compared import BITS_8, BITS_16, DENSE, comparisons, pooled_scatter
 from autotuner.catalog.load import load_cluster, load_stack
-from autotuner.core.jobs.calibration import Calibration, PartFactor
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import StepTime
+from autotuner.core.choices import Precision
+from autotuner.core.job import Calibration, PartFactor
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import StepTime
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import Where
 from autotuner.costmodel.predict import predict

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.under_faults import REPLAN_STEPS, predicted_under
 from tests.builders import cpu_layout, tiny_job

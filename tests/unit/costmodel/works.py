@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stack import Stack
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.compute import layer_work, output_work
 from autotuner.costmodel.layer.work import Work

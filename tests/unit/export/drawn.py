@@ -8,11 +8,8 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts, TransformerSpec
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
+from autotuner.core.blocks import LatentAttention, MixtureOfExperts
+from autotuner.core.choices import (
     AttentionKernel,
     CollectiveAlgorithm,
     ContextExchange,
@@ -23,9 +20,13 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.rule import Rule
+from autotuner.core.stack import Stack
+from autotuner.core.workload import Workload
 from tests.builders import h100, h100_cluster
 
 __all__ = ["launches", "models"]

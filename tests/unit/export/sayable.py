@@ -10,10 +10,11 @@ from typing import Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.rules.legality import RULES, Rule, reasons
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.rule import Rule
 from autotuner.export.target import Target
 from tests.properties.strategies import layouts
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core.layouts.choice import CollectiveProtocol, Recompute
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import CollectiveProtocol, Recompute
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.export.registry import export, read, recognised
 from tests.builders import big_job
 from tests.properties.strategies import layouts

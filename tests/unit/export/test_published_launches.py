@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.layout import layout_of
 from autotuner.export.registry import read
 from autotuner.export.target import Imported
 

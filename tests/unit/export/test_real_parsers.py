@@ -11,16 +11,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
-    ContextExchange,
-    Fp8Recipe,
-    OptimizerKernel,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ContextExchange, Fp8Recipe, OptimizerKernel, Precision, Recompute, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.workload import Workload
 from autotuner.export.keys import flat
 from autotuner.export.registry import export
 from autotuner.export.target import Export

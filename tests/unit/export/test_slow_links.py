@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import P2PTransport, PipelineSchedule, RankOrder
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.choices import P2PTransport, PipelineSchedule, RankOrder
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.trial_spec import ExportFormat
+from autotuner.core.workload import Workload
 from autotuner.export.registry import export, read
 from tests.builders import h100_cluster, llama_70b
 

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from autotuner.core.jobs.crossings import Spread
-from autotuner.core.jobs.network import Network, Tier
-from autotuner.core.layouts.choice import RankPlacement
+from autotuner.core.choices import RankPlacement
+from autotuner.core.network import Network, Tier
+from autotuner.core.placement import Spread
 from autotuner.flows.traffic import AxisTraffic
 from autotuner.flows.wires import Wires
 from bench.topology_gap import closed_times, followed_times, group_between_nodes, slowest_s_per_byte

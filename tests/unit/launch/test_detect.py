@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.catalog.load import load_accelerator
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.launch.detect import detect_cluster, forget_cluster, visible_gpus
 from autotuner.launch.local import LocalLauncher
 from tests.builders import cpu_cluster, h100_cluster

@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from autotuner.bootstrap import build
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import Stopped
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher

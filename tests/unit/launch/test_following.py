@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.measurement import StepReport
+from autotuner.core.trial import FailureKind
 from autotuner.core.wire import to_dict
 from autotuner.launch.following import GRACE_S, follow
 from autotuner.launch.ranks import CannotRun, Death

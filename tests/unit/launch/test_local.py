@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import StepReport
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.wire import to_dict
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

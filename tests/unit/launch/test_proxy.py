@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.jobs.stages import stage_layers
-from autotuner.core.layouts.choice import PipelineSchedule, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Breakdown, Measurement
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import PipelineSchedule, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown, Measurement
+from autotuner.core.stages import stage_layers
+from autotuner.core.trial import FailureKind, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 from autotuner.launch.proxy import extrapolated, proxies
 from tests.builders import cpu_layout, tiny_model

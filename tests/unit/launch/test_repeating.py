@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.measurement import FinishedRun, Measurement
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.cluster import Cluster
+from autotuner.core.measurement import FinishedRun, LinkEvent, LinkEventKind, Measurement
+from autotuner.core.trial import FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.ports import TrialWatcher

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.timeline import StepTimeline
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.measurement import LinkEvent, LinkEventKind
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial import FailureKind
 from autotuner.core.wire import SCHEMA_VERSION, to_dict
 from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, step_report

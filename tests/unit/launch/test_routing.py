@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_failure import TrialFailure
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import TrialFailure
 from autotuner.launch.fake import FakeLauncher
 from autotuner.launch.routing import RoutedLauncher
 from tests.builders import cpu_cluster

@@ -10,17 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Outcome, Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import AttentionKernel, Precision, Recompute, ShardLevel
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation.luck import Luck

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.errors import AutotunerError, InvalidInput
+from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.launch.torch_jobs import ask_torch
 from tests.patience import PATIENCE_S
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import FailureKind, TrialFailure
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import RankFailure, Reports
 from autotuner.launch.verdict import verdict

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Action, Kind
 from autotuner.pipeline_schedules.adaptive import adaptive, warm_up
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate

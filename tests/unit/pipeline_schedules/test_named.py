@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.choices import PipelineSchedule
 from autotuner.pipeline_schedules.actions import one_f_one_b
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.plan import plan

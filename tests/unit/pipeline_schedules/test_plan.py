@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import zb_h1, zb_h2
 from autotuner.pipeline_schedules.adaptive import even_warm_up, within
 from autotuner.pipeline_schedules.plan import plan

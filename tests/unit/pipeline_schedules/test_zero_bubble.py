@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Kind, zb_h1
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.zero_bubble import dualpipev, zb_interleaved

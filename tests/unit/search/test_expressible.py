@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import RULES, TRIAL_RULES
-from autotuner.core.runs.trainer import ExportFormat, Trainer
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.space import SearchSpace, default_space
+from autotuner.core.trial_spec import ExportFormat, Trainer
+from autotuner.core.workload import Workload
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
 from autotuner.search.expressible import (

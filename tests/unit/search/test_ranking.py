@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import RULES, TRIAL_RULES
-from autotuner.core.runs.prediction import Prediction
+from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.space import SearchSpace
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_layouts

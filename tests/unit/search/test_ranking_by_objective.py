@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.tariff import Tariff
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.complexity import complexity
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.choices import Precision
+from autotuner.core.cluster import Tariff
+from autotuner.core.complexity import complexity
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.space import SearchSpace
+from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from tests.builders import big_job, measurement, prediction

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.loss_gate import LossGate
-from autotuner.core.runs.trial_spec import TrialSettings
-from autotuner.errors import InvalidInput
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.search.runnable import require_layouts
 from autotuner.search.splits import SpaceTooLarge
 from tests.builders import sweep_request, tiny_job, tiny_model

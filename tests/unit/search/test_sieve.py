@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.job import Job
 from autotuner.core.rules.legality import reasons
+from autotuner.core.space import SearchSpace
+from autotuner.core.workload import Workload
 from autotuner.search.expressible import trial_rules, trial_space
 from autotuner.search.sieve import Sieved, sieved
 from autotuner.search.space import explain_empty, legal_layouts

@@ -9,10 +9,8 @@ from math import prod
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -21,9 +19,12 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.space import SearchSpace
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.space import MAX_CANDIDATES, explain_empty, legal_layouts
 from autotuner.search.splits import SpaceTooLarge

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from autotuner.core.jobs.stages import stage_sizes
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.space import SearchSpace
+from autotuner.core.stages import stage_sizes
 from autotuner.search.splits import MAX_SPLITS, MAX_VALUES, SpaceTooLarge, splits_of
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job
 

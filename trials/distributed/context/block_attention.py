@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.choices import AttentionKernel
 
 __all__ = ["BLOCK_KERNELS", "BlockKernel", "Rest", "block_kernel"]
 

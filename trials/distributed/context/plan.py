@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from autotuner.core.layouts.choice import ContextExchange
+from autotuner.core.choices import ContextExchange
 from trials.batches.documents import WHOLE_ROWS, Documents
 from trials.distributed.context.allgather_kv import all_gather_kv_attention
 from trials.distributed.context.block_attention import BlockKernel, block_kernel

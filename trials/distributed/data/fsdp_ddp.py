@@ -13,10 +13,10 @@ from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.core.jobs.stages import ONE_STAGE_SCHEDULES
-from autotuner.core.layouts.choice import GradientClip, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.units import MIB
+from autotuner.core.choices import GradientClip, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.stages import ONE_STAGE_SCHEDULES
+from autotuner.core.units import MIB
 from trials.distributed.data.fsdp_collectives import communicate_by
 from trials.distributed.expert import experts_of
 from trials.distributed.mesh import Grid

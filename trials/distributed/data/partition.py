@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import ShardLevel
+from autotuner.core.trial_spec import TrialSpec
 from trials.clipping.hooks import average
 from trials.clipping.overlap import Overlap
 from trials.collectives.communicator import Communicator

@@ -15,7 +15,7 @@ from api.dashboard.charts.svg import line, path, picture, rect, text
 from api.dashboard.charts.sweep.labels import Label, placed
 from api.dashboard.charts.sweep.marks import MANY, At, cloud, crosses, linked_dot, scattered
 from api.dashboard.charts.sweep.points import CloudPoint, TrialPoint, by_rank
-from autotuner.units import format_bytes
+from autotuner.core.units import format_bytes
 
 __all__ = ["memory_front", "on_front"]
 

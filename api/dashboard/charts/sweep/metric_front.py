@@ -15,8 +15,8 @@ from api.dashboard.charts.svg import line, path, picture, text
 from api.dashboard.charts.sweep.labels import Label, placed
 from api.dashboard.charts.sweep.marks import MANY, At, cloud, linked_dot
 from api.dashboard.charts.sweep.points import TrialPoint
-from autotuner.core.runs.metric import Metric
-from autotuner.units import GIGA, KILO, MEGA
+from autotuner.core.objective import Metric
+from autotuner.core.units import GIGA, KILO, MEGA
 
 __all__ = ["ValuedPoint", "metric_front"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from kubernetes.client import ApiClient, models
 from pydantic import ValidationError
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["checked", "merged"]
 

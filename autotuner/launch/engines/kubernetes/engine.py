@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.cluster import Cluster
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.kubernetes.api import Kind, KubernetesApi
 from autotuner.launch.engines.kubernetes.jobs import Jobs, num_nodes_of

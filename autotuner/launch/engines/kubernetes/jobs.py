@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.kubernetes.api import Kind
 from autotuner.launch.engines.kubernetes.judgement import judged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.kubernetes.states import JobState, PodState
 

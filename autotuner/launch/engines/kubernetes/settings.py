@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from autotuner.core import check
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 
 __all__ = ["KubernetesSettings"]
 

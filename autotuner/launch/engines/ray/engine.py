@@ -14,8 +14,8 @@ from typing import Any
 from uuid import uuid4
 
 from autotuner.core import wire
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.cluster import Cluster
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.ray.job_log import JobLog
 from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState, RayJob

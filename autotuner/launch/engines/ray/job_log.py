@@ -7,7 +7,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 
 __all__ = ["JobLog"]

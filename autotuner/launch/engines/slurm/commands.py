@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotuner.errors import AutotunerError
+from autotuner.core.errors import AutotunerError
 from autotuner.launch.engines.engine import EngineUnavailable
 
 __all__ = ["Command", "CommandFailed", "SlurmCommands"]

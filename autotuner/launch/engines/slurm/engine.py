@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.cluster import Cluster
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.slurm.commands import Command, CommandFailed, SlurmCommands
 from autotuner.launch.engines.slurm.folder import JobFolder

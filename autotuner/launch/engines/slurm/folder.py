@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial_spec import NodeTask
 from autotuner.core.wire import dumps
 from autotuner.launch.engines.engine import EngineUnavailable
 from autotuner.launch.engines.output import PREFIX

@@ -10,7 +10,7 @@ import math
 import shlex
 from pathlib import Path
 
-from autotuner.core.jobs.cluster import Cluster
+from autotuner.core.cluster import Cluster
 from autotuner.launch.engines.engine import JobOrder
 from autotuner.launch.engines.slurm.settings import SlurmSettings
 from autotuner.machine import IMAGE

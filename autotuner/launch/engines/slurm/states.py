@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 
 __all__ = ["SACCT_FIELDS", "SQUEUE_FORMAT", "JobRow", "phase_of", "read_sacct", "read_squeue"]
 

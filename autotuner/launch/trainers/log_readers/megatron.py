@@ -12,10 +12,10 @@ import math
 import re
 from collections.abc import Mapping
 
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import MIB
 from autotuner.launch.trainers.log_readers.figures import COUNT, Intervals, labelled, num_bytes, number, plain
 from autotuner.launch.trainers.reported import Reported, ReportedMemory, ReportedStep
-from autotuner.units import MIB
 
 __all__ = ["MegatronLog"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.trainers.log_readers.deepspeed import DeepspeedLog
 from autotuner.launch.trainers.log_readers.megatron import MegatronLog
 from autotuner.launch.trainers.log_readers.torchtitan import TorchtitanLog

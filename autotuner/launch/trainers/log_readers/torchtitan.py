@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import GIB
 from autotuner.launch.trainers.log_readers.figures import COUNT, NUMBER, Intervals, num_bytes, number, plain
 from autotuner.launch.trainers.reported import ReportedStep
-from autotuner.units import GIB
 
 __all__ = ["TorchtitanLog"]
 

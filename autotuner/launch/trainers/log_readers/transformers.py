@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.trainers.log_readers.figures import COUNT, NUMBER, number
 from autotuner.launch.trainers.reported import ReportedStep
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.upkeep.content import gate_content, gate_key
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateRequest, MfuGateResult
-from autotuner.errors import NotYours
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.errors import NotYours
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateRequest, MfuGateResult, gate_content, gate_key
 from autotuner.ports import Store
 from autotuner.search.upkeep.gates.measured import gate_sweep, new_baseline, reused_result
 from autotuner.search.upkeep.gates.told import gate_told

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.upkeep.mfu_gate import MfuGate, MfuGateOutcome, MfuGateResult
+from autotuner.core.sweep import Sweep
+from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
 from autotuner.ports import Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials

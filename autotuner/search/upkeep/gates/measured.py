@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.challenge import Challenge, ChallengeFindings
-from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.core.runs.sweep import Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.core.upkeep.environment import environment_changes
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, environment_changes
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.run import SweepState
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, Trial
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.search.comparing.compare import compare
 from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.words import changes_in_words, reached

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.dry_run import DryRun
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import reasons
-from autotuner.core.runs.dry_run import DryRun
-from autotuner.core.runs.prediction import Prediction
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.units import format_bytes
+from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.uncertainty import fit_probability, interval_error
 from autotuner.search.sampler.time_prior import time_prior
 from autotuner.search.text.sentences import change_in_words, expected_mfu, likely, percent
 from autotuner.search.upkeep.gates.reports.report import GateReport
-from autotuner.units import format_bytes
 
 __all__ = ["PredictedChange", "PredictedGate", "PredictedPeak", "predicted_change", "predicted_gate", "predicted_peak"]
 

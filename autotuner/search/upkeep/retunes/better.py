@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Breakdown
-from autotuner.core.runs.trial import Trial
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_seconds
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.explain.explanation import moved_in_words
 from autotuner.search.text.measured import PHASE_WORDS
 from autotuner.search.text.sentences import change_in_words, expected_seconds, percent
-from autotuner.units import format_seconds
 
 __all__ = ["why_better"]
 

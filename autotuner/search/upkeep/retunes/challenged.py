@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.cluster import Cluster
+from autotuner.core.comparison import Challenge
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.upkeep.retune import Retune
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import PastTrial
+from autotuner.core.upkeep import Retune
 from autotuner.search.expressible import trial_rules
 
 __all__ = ["best_known", "challenged_sweep"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link_words import links_in_brief
+from autotuner.core.cluster import Cluster
+from autotuner.core.link import links_in_brief
 
 __all__ = ["links_changed"]
 

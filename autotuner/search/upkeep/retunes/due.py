@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from autotuner.core.upkeep.retune import Retune, Trigger
+from autotuner.core.upkeep import Retune, Trigger
 from autotuner.search.upkeep.retunes.cron import Cron
 
 __all__ = ["DueRun", "due_run", "first_due_at"]

@@ -7,14 +7,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.challenge import Challenge, ChallengeFindings
-from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.core.runs.measuring import LINKS
-from autotuner.core.runs.sweep import Sweep, SweepState
-from autotuner.core.runs.trial import Trial
-from autotuner.core.upkeep.environment import EnvironmentChange, environment_changes
-from autotuner.core.upkeep.retune import RetuneOutcome, RetuneRequest, Verdict
+from autotuner.core.comparison import (
+    Challenge,
+    ChallengeFindings,
+    Comparison,
+    Decision,
+    EnvironmentChange,
+    RunGroup,
+    environment_changes,
+)
+from autotuner.core.layout import Layout
+from autotuner.core.measuring import LINKS
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial
+from autotuner.core.upkeep import RetuneOutcome, RetuneRequest, Verdict
 from autotuner.search.upkeep.retunes.better import why_better
 from autotuner.search.upkeep.words import beside, changed, changes_in_words, fallen, gained, lost, reached
 

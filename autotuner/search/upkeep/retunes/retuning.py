@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.access.caller import NOBODY_ASKED, Caller
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
-from autotuner.core.jobs.cluster import LOCAL, Cluster
-from autotuner.core.jobs.profile import profiled
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.access import NOBODY_ASKED, Caller, Quota, Scope
+from autotuner.core.cluster import LOCAL, Cluster
+from autotuner.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from autotuner.core.layout import Layout
+from autotuner.core.profile import profiled
 from autotuner.core.rules.legality import require_legal
-from autotuner.core.runs.job_key import job_key
-from autotuner.core.runs.sweep import SweepRequest
-from autotuner.core.upkeep.retune import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
-from autotuner.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from autotuner.core.sweep import SweepRequest, job_key
+from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
 from autotuner.ports import Clock, Page, Store
 from autotuner.search.expressible import trial_rules
 from autotuner.search.upkeep.retunes.challenged import best_known, challenged_sweep

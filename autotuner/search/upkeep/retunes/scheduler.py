@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
-from autotuner.core.runs.sweep import Sweep
-from autotuner.core.upkeep.environment import EnvironmentChange, environment_changes
-from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
-from autotuner.errors import NotFound, QuotaExceeded, StoreUnavailable
+from autotuner.core.comparison import EnvironmentChange, environment_changes
+from autotuner.core.errors import NotFound, QuotaExceeded, StoreUnavailable
+from autotuner.core.sweep import Sweep
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
 from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials

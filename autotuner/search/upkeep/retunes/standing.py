@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.comparison import RunGroup
-from autotuner.core.upkeep.retune import Retune, RetuneOutcome, Verdict
+from autotuner.core.comparison import RunGroup
+from autotuner.core.layout import Layout
+from autotuner.core.upkeep import Retune, RetuneOutcome, Verdict
 from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.retunes.outcome import is_faster, is_open
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.core.upkeep.announcement import Announcement, AnnouncementKind
-from autotuner.core.upkeep.retune import Retune, RetuneOutcome, RetuneRun, Verdict
+from autotuner.core.announcement import Announcement, AnnouncementKind
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, Verdict
 from autotuner.search.upkeep.facts import measured_facts
 
 __all__ = ["told"]

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from autotuner.core.upkeep.retune import RetuneRun, Verdict
+from autotuner.core.upkeep import RetuneRun, Verdict
 
 __all__ = ["TrendPoint", "trend"]
 

@@ -10,15 +10,14 @@ from api.dashboard.new_sweep.body import body_of
 from api.dashboard.new_sweep.checked import read
 from api.dashboard.new_sweep.given import Given
 from autotuner.catalog.link_lines import read_links
-from autotuner.core.jobs.cluster import SIMULATED
-from autotuner.core.jobs.fault_trace import FaultTrace
-from autotuner.core.layouts.choice import Precision, Recompute
-from autotuner.core.runs.loss_gate import LossGate
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial_spec import TrialSettings
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Precision, Recompute
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 from tests.builders import big_job, cpu_cluster, sweep_request, tiny_job, tiny_space

@@ -5,9 +5,9 @@ from dataclasses import fields
 import pytest
 
 from api.dashboard.new_sweep.inputs import INPUTS
-from autotuner.core.runs.loss_gate import LossGate
-from autotuner.core.runs.sweep import Budget
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.sweep import Budget
+from autotuner.core.trial_spec import TrialSettings
 
 
 @pytest.mark.parametrize(

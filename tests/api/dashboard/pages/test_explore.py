@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from api.dashboard.views.permalink import Permalink
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.layout import layout_of
 from tests.api.service import StoreDriver
 from tests.builders import cpu_cluster, sweep_request, tiny_model
 

@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from autotuner.bootstrap import build
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Quota, Scope
 from autotuner.ports import Store
 from autotuner.settings import Settings
 from autotuner.store.sql import memory_store

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.scope import Scope
-from autotuner.core.runs.sweep import SweepState
+from autotuner.core.access import Caller, Scope
+from autotuner.core.run import SweepState
 from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
 from tests.api.service import NOW, app_on, serve

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from api.dashboard.views.finding import Words, exact_place, find
-from autotuner.core.layouts.choice import Recompute
+from autotuner.core.choices import Recompute
 from autotuner.store.sql import memory_store
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_layout, failure, measurement, sweep_request

@@ -6,8 +6,8 @@ import pytest
 
 from api.dashboard.views.permalink import DEFAULT, Permalink
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.layouts.words import layout_of
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.layout import layout_of
 from tests.api.service import StoreDriver, app_on
 from tests.builders import sweep_request, tiny_model
 

@@ -6,10 +6,10 @@ import pytest
 
 from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.views.sweep_points import layout_in_short, trial_points
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.robust import RobustMeasurement
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.layout import layout_of
+from autotuner.core.measurement import RobustMeasurement
+from autotuner.core.objective import Objective
+from autotuner.core.trial import Trial, TrialState
 from tests.builders import cpu_layout, estimate, failure, measurement, prediction, small_trial, sweep_request
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.choices import AttentionKernel
 from trials.distributed.context.block_attention import BLOCK_KERNELS, BlockKernel, block_kernel
 from trials.distributed.context.online_softmax import OnlineSoftmax, OnlineSoftmaxGradients
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, ContextExchange, Precision, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import CONTEXT, GPT_2, HEAD_NORMS, PIPELINE, SEQUENCE, ZBV, ddp, fsdp, hsdp

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.core.layouts.choice import OptimizerKernel, Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import OptimizerKernel, Precision, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from tests.builders import tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import ONE_STEP, SEQUENCE, TENSOR, ddp, fsdp, trial_spec, zero

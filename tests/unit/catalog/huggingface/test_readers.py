@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.catalog.huggingface import MODEL_TYPES, from_config
-from autotuner.core.jobs.model import TransformerSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
 from tests.unit.catalog.huggingface.published import Published, config, published
 
 

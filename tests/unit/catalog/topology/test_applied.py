@@ -7,7 +7,7 @@ import pytest
 from autotuner.catalog.load import load_cluster, load_link
 from autotuner.catalog.topology.applied import merged, on_cluster
 from autotuner.catalog.topology.read import read_topology
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from tests.unit.catalog.topology import published
 
 

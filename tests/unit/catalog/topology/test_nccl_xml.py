@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotuner.catalog.topology.nccl_xml import read_nccl_xml
-from autotuner.core.jobs.wiring import Wiring
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import Wiring
 from tests.unit.catalog.topology.published import IBM_H100, NERSC_A100
 
 

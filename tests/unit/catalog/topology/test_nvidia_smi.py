@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotuner.catalog.topology.nvidia_smi import read_nvidia_smi
-from autotuner.core.jobs.wiring import PathKind, Wiring
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import PathKind, Wiring
 from tests.unit.catalog.topology.published import A100_PAIRS, DGX_A100, DGX_H100
 
 

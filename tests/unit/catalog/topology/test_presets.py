@@ -6,7 +6,7 @@ import pytest
 
 from autotuner.catalog.load import load_cluster
 from autotuner.catalog.topology.presets import load_network, load_preset, network_presets
-from autotuner.errors import InvalidInput, NotFound
+from autotuner.core.errors import InvalidInput, NotFound
 
 
 def test_every_preset_joins_the_nodes_of_a_cluster_and_says_its_source() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from autotuner.catalog.topology.read import read_topology
 from autotuner.catalog.topology.topology import FileKind
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from tests.unit.catalog.topology import published
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from autotuner.bootstrap import build
-from autotuner.core.jobs.profile_fit import fit_profile
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.profile_fit import fit_profile
 from autotuner.settings import Settings
 from tests.builders import pair_measurements
 from tests.unit.catalog.topology import published

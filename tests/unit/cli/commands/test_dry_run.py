@@ -8,7 +8,7 @@ from rich.console import Console
 
 from autotuner.cli import main
 from autotuner.cli.views.dry_run import dry_run_view
-from autotuner.core.runs.dry_run import CollectiveCount, DryRun, HeldBytes, OperationCounts, RankDryRun
+from autotuner.core.dry_run import CollectiveCount, DryRun, HeldBytes, OperationCounts, RankDryRun
 
 JOB = ["--model", "llama-3-70b", "--cluster", "h100:64", "--global-batch", "64", "--seq-len", "8192"]
 

@@ -4,8 +4,8 @@ import pytest
 import typer
 
 from autotuner.cli.main import app
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trainer import ExportFormat
+from autotuner.core.layout import Layout
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.store.sql import open_store
 from tests.builders import prediction
 from tests.unit.cli.command_line import JOB, CommandLine

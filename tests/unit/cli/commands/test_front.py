@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.measurement import Measurement
+from autotuner.core.measurement import Footprint, Measurement
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, measurement

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.cli.inputs import read_text
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from tests.unit.cli.command_line import JOB, CommandLine
 
 LAYOUT = "fsdp8 tp8 mb1 sp recompute-full flash bf16"

@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.bootstrap import build
 from autotuner.catalog.cores import core_times
-from autotuner.core.jobs.profile import DeviceProfile, with_links
+from autotuner.core.profile import DeviceProfile, with_links
 from autotuner.launch.detect import detect_cluster
 from autotuner.machine import host_hash
 from autotuner.settings import Settings

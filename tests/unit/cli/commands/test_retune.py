@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.bootstrap import build
-from autotuner.core.upkeep.retune import RetuneOutcome, Verdict
+from autotuner.core.upkeep import RetuneOutcome, Verdict
 from autotuner.settings import Settings
 from tests.unit.cli.command_line import CommandLine
 from tests.unit.search.upkeep.builders import BETTER, INCUMBENT, SLOWER, runs

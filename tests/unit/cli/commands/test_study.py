@@ -9,8 +9,8 @@ from optuna.trial import TrialState
 from api.examples.sweeps import sweep_detail
 from api.examples.trials import trial_detail
 from autotuner.cli.optuna_study import write_study
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.robust import RobustMeasurement
+from autotuner.core.measurement import RobustMeasurement
+from autotuner.core.objective import Objective
 from autotuner.core.wire import to_dict
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver

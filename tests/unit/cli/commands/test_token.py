@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotuner.core.access.scope import Scope
+from autotuner.core.access import Scope
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.service import app_on, serve

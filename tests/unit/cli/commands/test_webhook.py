@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.bootstrap import App, build
-from autotuner.core.upkeep.announcement import DeliveryState
+from autotuner.core.announcement import DeliveryState
 from autotuner.settings import Settings
 from tests.announcements import announcement, receiver, status
 from tests.unit.cli.command_line import CommandLine

@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.lengths import LengthDistribution
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.model import LatentAttention, LinearAttention, MixtureOfExperts
-from autotuner.core.jobs.network import Network
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import (
+from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.core.choices import (
     AttentionKernel,
     BatchBalance,
     CollectiveAlgorithm,
@@ -34,12 +28,17 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, Reason, Rule, illegal, reasons, require_legal
-from autotuner.core.rules.rule import fields_read
-from autotuner.core.rules.trial_model_rules import TRIAL_MODEL_RULES
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.network import Network
+from autotuner.core.rules.legality import RULES, illegal, reasons, require_legal
+from autotuner.core.rules.rule import Reason, Rule, fields_read
+from autotuner.core.rules.trial import TRIAL_MODEL_RULES, TRIAL_RULES
+from autotuner.core.stack import Stack
 from autotuner.core.wire import from_dict, to_dict
-from autotuner.errors import InvalidInput
+from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import cpu_cluster, cpu_layout, h100, h100_cluster, tiny_model
 
 LINEAR = LinearAttention(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=16)

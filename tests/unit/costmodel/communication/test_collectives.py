@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.link import Link
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication import collectives
 from autotuner.costmodel.communication.group import MULTICAST_S, OWN_SHARD_COST, Group

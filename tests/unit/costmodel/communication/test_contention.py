@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.crossings import Spread
-from autotuner.core.jobs.network import Network, Tier
+from autotuner.core.network import Network, Tier
+from autotuner.core.placement import Spread
 from autotuner.costmodel.communication.contention import fair_slowdowns
 from autotuner.costmodel.communication.group import LinkTime
 from autotuner.costmodel.communication.process_groups import group_of

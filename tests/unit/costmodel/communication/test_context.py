@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import ContextExchange
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ContextExchange
+from autotuner.core.layout import Layout
 from autotuner.costmodel.communication.collectives import all_gather_s, all_to_all_s, reduce_scatter_s, send_s
 from autotuner.costmodel.communication.context import ExchangeTimes, exchange_times
 from autotuner.costmodel.communication.group import Group

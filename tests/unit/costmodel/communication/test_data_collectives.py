@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.network import Network
-from autotuner.core.jobs.pieces import num_pieces
-from autotuner.core.layouts.choice import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.link import Link
+from autotuner.core.network import Network
+from autotuner.core.stages import num_pieces
+from autotuner.core.units import MIB
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.communication.data_collectives import (
@@ -23,7 +24,6 @@ from autotuner.costmodel.communication.data_collectives import (
 )
 from autotuner.costmodel.communication.group import TREE_WAIT, Group
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group
-from autotuner.units import MIB
 from tests.builders import cpu_cluster, h100_cluster
 
 PORT_BYTES_PER_S = 25e6

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.communication.experts import dispatch_s, exposed_dispatch_s
 from autotuner.costmodel.communication.tensor import layer_tensor_s
 from tests.builders import big_job, llama_70b

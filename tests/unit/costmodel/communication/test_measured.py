@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.link import MeasuredCollective
+from autotuner.core.link import MeasuredCollective
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
 from autotuner.costmodel.communication.measured import without_starts
 from autotuner.costmodel.communication.process_groups import group_of

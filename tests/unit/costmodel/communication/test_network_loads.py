@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.network import Network, Tier
-from autotuner.core.layouts.choice import RankOrder, RankPlacement, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import RankOrder, RankPlacement, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.link import Link
+from autotuner.core.network import Network, Tier
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_reduce_s
 from autotuner.costmodel.communication.group import Group

@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.process_groups import (
     context_group,

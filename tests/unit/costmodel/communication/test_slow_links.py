@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link import MeasuredCollective
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import RankOrder, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import RankOrder, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth, MeasuredCollective
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, all_to_all_s
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group, tensor_group

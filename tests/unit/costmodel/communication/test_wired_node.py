@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.wiring import Wiring
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.network import Wiring
 from autotuner.costmodel.columns import Integers
 from autotuner.costmodel.communication.process_groups import group_of
 from autotuner.costmodel.communication.wired_node import PCIE_EFFICIENCY, WiredNode, wired_node

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.kernel_law import AttentionLaw, FusedPass, GemmLaw, UnfusedAttention
-from autotuner.core.layouts.choice import AttentionKernel
+from autotuner.core.choices import AttentionKernel
+from autotuner.core.kernels import AttentionLaw, FusedPass, GemmLaw, UnfusedAttention
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.gemm import gemm_s
 

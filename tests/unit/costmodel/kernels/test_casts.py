@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Fp8Recipe, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Fp8Recipe, Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.kernels.casts import CastTimes, cast_kernels, casts_s, weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
 from tests.builders import big_job, llama_70b

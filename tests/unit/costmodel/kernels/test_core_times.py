@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.core_times import CoreTimes, PassTimes, ShardTimes, SplitTimes
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.accelerator import CoreTimes, PassTimes, ShardTimes, SplitTimes
+from autotuner.core.choices import Recompute
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.kernels.core_times import ends_host_s, layer_host_s, recompute_host_s, shard_host_s
 from autotuner.costmodel.predict import predict_one

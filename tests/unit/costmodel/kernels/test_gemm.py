@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.kernel_law import GemmLaw
+from autotuner.core.kernels import GemmLaw
 from autotuner.costmodel.kernels.gemm import gemm_s
 
 

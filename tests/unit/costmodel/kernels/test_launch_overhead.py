@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.workload import Workload
 from autotuner.costmodel.kernels.launch_overhead import (
     COMPILED_KERNELS_PER_LAYER,
     KERNELS_PER_EXPERT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision
+from autotuner.core.layout import Layout
 from tests.builders import big_job, h100, h100_cluster
 from tests.unit.costmodel.works import first, layer, output, sparse_job, with_stack
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import OptimizerKernel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import OptimizerKernel
+from autotuner.core.layout import Layout
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from tests.builders import big_job, cpu_layout, llama_70b, tiny_job
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, with_stack

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import LinearAttention, MixtureOfExperts, TransformerSpec
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import LinearAttention, MixtureOfExperts
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
 from autotuner.costmodel.kernels.products import Product, layer_products, router_product
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.test_routing import apart

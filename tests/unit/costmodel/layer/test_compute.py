@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import accelerators, load_cluster
-from autotuner.core.jobs.model import LinearAttention
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import LinearAttention
+from autotuner.core.choices import AttentionKernel, ContextExchange, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.recompute import RecomputePolicy
 from autotuner.costmodel.communication.tensor import ASYNC_SHARE
 from autotuner.costmodel.layer.compute import input_work, output_work
 from autotuner.costmodel.micro_batch import tokens_per_pass

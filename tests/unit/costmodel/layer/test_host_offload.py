@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Recompute
+from autotuner.core.layout import Layout
 from autotuner.costmodel.layer.host_offload import HOST_LINK_EFFICIENCY, copies_s
 from autotuner.costmodel.memory.activations import LayerBytes
 from tests.builders import big_job, h100, h100_cluster

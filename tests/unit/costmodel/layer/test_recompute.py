@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.layouts.choice import Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Precision
+from autotuner.core.layout import Layout
+from autotuner.core.recompute import RecomputePolicy
 from autotuner.costmodel.layer.recompute import product_share
 from tests.unit.costmodel.works import columns, with_stack
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import PipelineSchedule
+from autotuner.core.choices import PipelineSchedule
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.simulated import simulated_numbers, simulated_s
 from autotuner.costmodel.links.stage_passes import StagePasses

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.units import GIB
+from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.units import GIB
 from tests.builders import h100_cluster
 from tests.unit.costmodel.memory_jobs import (
     GPIPE,

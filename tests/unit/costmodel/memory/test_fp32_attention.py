@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import AttentionKernel, ContextExchange, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, ContextExchange, Precision
+from autotuner.core.layout import Layout
 from tests.unit.costmodel.memory_jobs import activations, eight_gpus, on_stack, without_working_memory
 
 MATH = Layout(attention_kernel=AttentionKernel.MATH)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, OptimizerKernel, PipelineSchedule, Precision, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.units import GIB
+from autotuner.core.choices import AttentionKernel, OptimizerKernel, PipelineSchedule, Precision, Recompute
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.units import GIB
+from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.unit.costmodel.memory_jobs import (
     GPIPE,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import GradientSync, PayloadPrecision, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Memory
+from autotuner.core.choices import GradientSync, PayloadPrecision, Recompute
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Memory
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from tests.builders import h100_cluster, llama_70b
 

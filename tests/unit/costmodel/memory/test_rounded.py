@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Fp8Recipe, Precision
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Fp8Recipe, Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.costmodel.memory.activations import LayerBytes
 from autotuner.costmodel.memory.peak import memory
 from tests.builders import big_job, llama_70b

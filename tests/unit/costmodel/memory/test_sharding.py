@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.stack import Stack
 from autotuner.costmodel.memory.sharding import Sharding
 from tests.builders import big_job, llama_70b
 from tests.unit.costmodel.memory_jobs import eight_gpus, of, on_stack, total

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.model import MixtureOfExperts
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import ShardLevel
+from autotuner.core.layout import Layout
 from tests.builders import llama_70b, tiny_job, tiny_model
 from tests.unit.costmodel.memory_jobs import eight_gpus, of, on_stack, one_core
 

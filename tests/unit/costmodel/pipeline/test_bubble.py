@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes

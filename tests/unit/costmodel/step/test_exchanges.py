@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import ContextExchange, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ContextExchange, Recompute, ShardLevel
+from autotuner.core.layout import Layout
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.exchanges import exchanges
 from tests.builders import big_job

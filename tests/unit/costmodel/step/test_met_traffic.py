@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.network import Network, Tier
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.network import Network, Tier
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.met_traffic import MetTraffic, PassTraffic

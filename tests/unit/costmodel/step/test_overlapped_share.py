@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.layouts.choice import GradientClip, GradientSync, ShardLevel
+from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
 from autotuner.costmodel.step.overlapped_share import overlapped_share
 from tests.builders import cpu_layout, tiny_job
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import PipelineSchedule, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule, Recompute
+from autotuner.core.layout import Layout
 from autotuner.costmodel.step.pass_shares import PassShares, pass_shares
 from tests.builders import big_job
 

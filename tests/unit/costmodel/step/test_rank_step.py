@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import rank_memories

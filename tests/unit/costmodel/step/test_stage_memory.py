@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from autotuner.catalog.load import load_model
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.layout import Layout
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.search.space import legal_layouts

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from autotuner.core.runs.prediction import StepTime
+from autotuner.core.prediction import StepTime
 from autotuner.costmodel.step.step_time import StepTimeColumns
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.layouts.words import layout_of
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import layout_of
 from autotuner.export.registry import read
 from autotuner.export.target import Imported
 

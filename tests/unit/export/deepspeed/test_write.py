@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.layout import layout_of
 from autotuner.export.registry import export
 from tests.builders import big_job
 

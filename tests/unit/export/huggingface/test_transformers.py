@@ -7,8 +7,8 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
 from autotuner.export.huggingface.targets import TRANSFORMERS
 from autotuner.export.registry import export, read
 from tests.builders import big_job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.layout import layout_of
 from autotuner.export.registry import export
 from tests.builders import big_job, tiny_job
 

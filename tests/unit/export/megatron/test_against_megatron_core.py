@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from autotuner.catalog.load import load_stack
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.model import LatentAttention, MixtureOfExperts
-from autotuner.core.layouts.choice import (
+from autotuner.core.blocks import LatentAttention, MixtureOfExperts
+from autotuner.core.choices import (
     AttentionKernel,
     ContextExchange,
     Fp8Recipe,
@@ -23,7 +22,8 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.export.megatron.common import layout_settings
 from autotuner.export.megatron.overrides import CORE_FIELDS
 from autotuner.export.megatron.reading import Settings

@@ -10,19 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.load import load_stack
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.jobs.stages import stage_sizes
-from autotuner.core.layouts.choice import (
-    AttentionKernel,
-    Fp8Recipe,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-    ShardLevel,
-)
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stack import Stack
+from autotuner.core.stages import stage_sizes
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.target import Imported, NoteKind

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.load import load_stack
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import stage_sizes
-from autotuner.core.layouts.choice import Fp8Recipe, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import stage_sizes
 from autotuner.export.megatron.overrides import MEGATRON_BRIDGE, NEMO
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.target import Target

@@ -13,10 +13,10 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.stages import stage_sizes
-from autotuner.core.layouts.choice import Fp8Recipe, PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Fp8Recipe, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.stages import stage_sizes
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.torchtitan.flavors import flavors
 from autotuner.export.torchtitan.toml_file import TORCHTITAN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.layout import Layout
 from autotuner.export.registry import read
 
 LLAMA3_8B = """

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.catalog.load import load_model
-from autotuner.core.layouts.choice import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.flavors import flavors

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.profile import profiled
-from autotuner.core.runs.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
+from autotuner.core.cluster import Cluster
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.profile import profiled
+from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.core.wire import to_dict
-from autotuner.errors import StoreUnavailable
 from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.launcher import EngineLauncher, job_name

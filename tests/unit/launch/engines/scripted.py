@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.cluster import Cluster
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.emulated.engine import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import EngineRefused, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.kinds import Kind

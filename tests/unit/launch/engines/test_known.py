@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.engine import EngineUnavailable
 from autotuner.launch.engines.known import ask_engines, check_engine_named
 from tests.builders import cpu_cluster

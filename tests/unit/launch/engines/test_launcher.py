@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.wire import to_dict
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.launcher import job_name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from tests.builders import cpu_cluster
 

@@ -12,12 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotuner.core.runs.flop import model_flop
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trainer import ExportFormat, Trainer
-from autotuner.core.runs.trial import Outcome, Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.measurement import Measurement
+from autotuner.core.measuring import model_flop
+from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
+from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings
 from autotuner.export.target import Export
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.reports import TrialFiles

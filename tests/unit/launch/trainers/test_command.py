@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from autotuner.core.runs.trial_spec import TrialSettings
+from autotuner.core.trial_spec import TrialSettings
 from autotuner.launch.trainers.command import PLACEHOLDERS, check_command, num_steps, on_this_machine, rendered
 from tests.builders import cpu_layout
 from tests.trials.launching import spec

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.measurement import StepReport
-from autotuner.core.runs.measuring import Peak
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.measurement import StepReport
+from autotuner.core.measuring import Peak
+from autotuner.core.trial import FailureKind
 from autotuner.launch.trainers.progress import Progress
 from autotuner.launch.trainers.reported import ReportedMemory, ReportedStep
 from tests.trials.launching import ENDLESS, SHORT, spec

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core.runs.trainer import ExportFormat
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial_spec import ExportFormat, TrialSpec
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.trainers.reported import Reported, ReportedStep
 from tests.targets import TARGETS_OF_TESTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autotuner.core.runs.measuring import Peak
+from autotuner.core.measuring import Peak
 from autotuner.launch.trainers.told import TrainerReports
 from tests.trials.launching import SHORT, spec
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from autotuner.core.runs.measuring import Peak
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
+from autotuner.core.measuring import Peak
+from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.trainers.processes import TrainerProcesses
 from autotuner.launch.trainers.told import TrainerReports

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout, layout_of
 from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.advice.current import current_beside

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import Recompute
+from autotuner.core.job import Job
+from autotuner.core.space import SearchSpace
+from autotuner.core.workload import Workload
 from autotuner.search.advice.shortfall import Shortfall, shortfall
 from autotuner.search.ranking import best_predicted
 from tests.builders import h100_cluster, llama_70b, tiny_job, tiny_space

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import PipelineSchedule
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.job import Job
 from autotuner.core.rules.legality import reasons
+from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.advice.unsearched import Unsearched, unsearched
 from autotuner.search.ranking import PredictedLayout, best_predicted

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.core.runs.comparison import Comparison, Decision, RunGroup, SequentialTest
-from autotuner.errors import InvalidInput
+from autotuner.core.comparison import Comparison, Decision, RunGroup, SequentialTest
+from autotuner.core.errors import InvalidInput
 from autotuner.search.comparing.compare import compare
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
 

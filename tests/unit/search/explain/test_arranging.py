@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.choices import ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import layout_of
 from autotuner.core.rules.legality import reasons
+from autotuner.core.workload import Workload
 from autotuner.search.explain.arranging import arranged, nearest_legal, with_choice
 from tests.builders import h100_cluster, llama_70b
 

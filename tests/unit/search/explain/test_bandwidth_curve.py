@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import GradientSync, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import GradientSync, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.workload import Workload
 from autotuner.costmodel.by_bandwidth import at_bandwidth
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve, bandwidth_curve

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.layouts.choice import BatchBalance
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import BatchBalance
+from autotuner.core.layout import Layout
 from autotuner.search.explain.batch_ways import batch_ways
 from autotuner.search.explain.explanation import explain
 from tests.builders import big_job

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.calibration import BF16_ON_CORES
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.recompute_policy import RecomputePolicy
-from autotuner.core.jobs.stack import Stack
-from autotuner.core.layouts.choice import ContextExchange, P2PTransport, PipelineSchedule, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.prediction import Memory, StepTime
+from autotuner.core.choices import ContextExchange, P2PTransport, PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.job import BF16_ON_CORES
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.prediction import Memory, StepTime
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stack import Stack
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from tests.builders import big_job
 

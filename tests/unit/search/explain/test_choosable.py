@@ -3,13 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, Precision, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS, Layout
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.choices import PipelineSchedule, Precision, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout, layout_of
+from autotuner.core.link import LinkHealth
 from autotuner.core.rules.legality import reasons
+from autotuner.core.workload import Workload
 from autotuner.search.explain.arranging import arranged
 from autotuner.search.explain.choosable import Choosable, choices_of
 from tests.builders import h100_cluster, llama_70b

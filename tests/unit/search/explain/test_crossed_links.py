@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import RankOrder, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import RankOrder, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
 from autotuner.search.explain.crossed_links import crossed_links
 from autotuner.search.explain.explanation import explain
 from tests.builders import big_job

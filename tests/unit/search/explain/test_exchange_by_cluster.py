@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, GradientSync, Precision
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import AttentionKernel, GradientSync, Precision
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.link import Link
+from autotuner.core.space import SearchSpace
+from autotuner.core.workload import Workload
 from autotuner.search.ranking import best_predicted
 from tests.builders import cpu_cluster, tiny_model
 

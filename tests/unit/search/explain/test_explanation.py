@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
-from autotuner.errors import InvalidInput
 from autotuner.search.explain.explanation import explain
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, h100, h100_cluster

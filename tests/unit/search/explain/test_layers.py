@@ -7,18 +7,18 @@ from functools import cache
 
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.network import Network, Tier
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import CollectiveHierarchy, Recompute
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, OPTIONS
-from autotuner.core.layouts.option import CommunicationLayer
+from autotuner.core.choices import CollectiveHierarchy, Recompute
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS
+from autotuner.core.link import Link
+from autotuner.core.network import Network, Tier
+from autotuner.core.objective import Objective
+from autotuner.core.option import CommunicationLayer
 from autotuner.core.rules.legality import reasons
-from autotuner.core.runs.objective import Objective
-from autotuner.errors import InvalidInput
+from autotuner.core.space import default_space
+from autotuner.core.workload import Workload
 from autotuner.search.explain.layers import LayerReport, layer_report, measured_layers, options_of_layer
 from tests.builders import big_job, cpu_cluster, cpu_layout, tiny_job, tiny_model
 from tests.unit.search.results.trials import ran

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import P2PTransport
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import P2PTransport
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.workload import Workload
 from autotuner.search.explain.link_timelines import link_timelines, messages_over
 from tests.builders import cpu_cluster, tiny_job
 from tests.slow_links import NUM_MICRO_BATCHES, slow_hop, slow_links, stepped

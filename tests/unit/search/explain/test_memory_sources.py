@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.runs.prediction import Memory
+from autotuner.core.job import Job
+from autotuner.core.layout import layout_of
+from autotuner.core.prediction import Memory
+from autotuner.core.workload import Workload
 from autotuner.search.explain.arranging import arranged
 from autotuner.search.explain.memory_sources import source_of_memory
 from tests.builders import h100_cluster, llama_70b

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.catalog.load import load_cluster
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import ShardLevel
+from autotuner.core.layout import Layout
 from autotuner.search.explain.nccl_ways import nccl_ways
 from tests.builders import big_job, tiny_job
 

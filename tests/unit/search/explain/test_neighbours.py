@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import (
+from autotuner.core.choices import (
     AttentionKernel,
     ContextExchange,
     GradientClip,
@@ -13,7 +13,7 @@ from autotuner.core.layouts.choice import (
     Recompute,
     ShardLevel,
 )
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import IDLE_RULES, reasons
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.text.sentences import change_in_words

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import AttentionKernel, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, Recompute, ShardLevel
+from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.explain.pairwise import Insight, MeasuredLayouts, insights
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.layouts.choice import RankOrder, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import RankOrder, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
 from autotuner.search.explain.rank_groups import rank_groups
 from tests.builders import big_job
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.network import Network, Tier
-from autotuner.core.layouts.choice import RankPlacement, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import RankPlacement, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.network import Network, Tier
 from autotuner.search.explain.bottlenecks import limit_of
 from autotuner.search.explain.rank_groups import rank_groups
 from autotuner.search.explain.routes import Route, routes

@@ -6,10 +6,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from autotuner.core.layouts.choice import ContextExchange, PipelineSchedule, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Breakdown, PhaseTimes
-from autotuner.core.runs.prediction import StepTime
+from autotuner.core.choices import ContextExchange, PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown, PhaseTimes
+from autotuner.core.prediction import StepTime
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.step_parts import StepPart, StepParts, measured_fields, step_parts
 from autotuner.search.space import legal_layouts

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.timeline import BlockKind, RankTimeline, StepTimeline
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.timeline import BlockKind, RankTimeline, StepTimeline
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 from tests.builders import big_job

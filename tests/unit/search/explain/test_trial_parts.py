@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.explain.trial_parts import stage_peaks, trial_parts
 from tests.builders import (
     big_job,

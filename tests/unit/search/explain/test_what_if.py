@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.words import layout_of
+from autotuner.core.job import Job
+from autotuner.core.layout import layout_of
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.what_if import what_if
 from tests.builders import h100_cluster, llama_70b

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
+from autotuner.core.objective import Metric, Objective
 from autotuner.search.fronts.of_trials import adds_to_front, on_front, valued
 from tests.unit.search.results.test_front import FAST, FRUGAL, MIDDLE, WORSE
 from tests.unit.search.results.trials import BASE, ran

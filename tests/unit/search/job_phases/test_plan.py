@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.job_phases import JobPhase, PhasedJob, SwitchCost
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision, Recompute
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import Precision, Recompute
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job, JobPhase, PhasedJob, SwitchCost
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.errors import InvalidInput
 from autotuner.search.job_phases.plan import PhasesPlan, PhasesQuestion, plan_phases
 
 JOB = Job(

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.prediction import StepTime
+from autotuner.core.choices import Recompute
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import StepTime
+from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import PARTS
 from autotuner.search.learning.factors import FACTORS, Factors, TimedRuns, factor_deviations

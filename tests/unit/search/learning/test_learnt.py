@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.core.jobs.calibration import Calibration
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import PhaseTimes
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.choices import Precision, ShardLevel
+from autotuner.core.job import Calibration, Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import PhaseTimes
+from autotuner.core.trial import PastTrial
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.learning.learnt import Learnt
 from tests.builders import big_job

@@ -7,13 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.calibration import Calibration
-from autotuner.core.jobs.job import Job
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.sweep import Budget, Sweep, SweepRequest
-from autotuner.core.runs.trial import Trial
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.job import Calibration, Job
+from autotuner.core.measurement import Measurement
+from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.trial import PastTrial, Trial
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import HistoryStore, Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from autotuner.catalog.load import load_model
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision, Recompute, ShardLevel
+from autotuner.core.choices import Precision, Recompute, ShardLevel
+from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.request import PlanRequest
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.search.planning.amounts import (
     read_amount,
     read_duration_s,

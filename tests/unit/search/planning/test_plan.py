@@ -8,9 +8,9 @@ import pytest
 
 from autotuner.aside.asides import Inline
 from autotuner.catalog.load import load_cluster
-from autotuner.core.jobs.job import Job
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.space import SearchSpace
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import Plan, plan
 from autotuner.search.planning.request import PlanRequest

@@ -4,7 +4,7 @@ import pytest
 
 from autotuner.aside.asides import Inline
 from autotuner.core import wire
-from autotuner.errors import Busy
+from autotuner.core.errors import Busy
 from autotuner.search.planning.plan import Plan
 from autotuner.search.planning.plan_run import PlanRun
 from autotuner.store.sql import SqlStore, memory_store

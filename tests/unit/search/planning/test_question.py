@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.core import wire
-from autotuner.core.layouts.choice import Recompute
+from autotuner.core.choices import Recompute
 from autotuner.search.planning.question import plan_id_of, read_question
 from tests.unit.search.planning.requests import request_of
 

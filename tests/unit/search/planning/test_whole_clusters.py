@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.request import ChangePrices
 from autotuner.search.planning.whole_clusters import changed, offers, prices_of, rentable

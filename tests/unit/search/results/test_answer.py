@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import Precision, Recompute
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.measurement import PhaseTimes
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.prospects import Prospects
+from autotuner.core.choices import Precision, Recompute
+from autotuner.core.comparison import Challenge
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.measurement import PhaseTimes
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.sweep import Prospects
 from autotuner.search.results.answer import Answer, answer
 from autotuner.search.results.beaten import Rival
 from tests.builders import big_job, prediction, step_time, sweep_request

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.core.layouts.layout import OPTIONS
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.layout import OPTIONS
 from autotuner.search.results.axis import AXES, axis_named, varied
 from tests.unit.search.results.trials import BASE
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial import Trial
+from autotuner.core.choices import Recompute
+from autotuner.core.layout import Layout
+from autotuner.core.trial import Trial
 from autotuner.search.results.choices import choices
 from autotuner.search.results.importance import shares_explained
 from tests.builders import big_job, sweep_request

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.choices import Recompute
+from autotuner.core.trial import FailureKind
 from autotuner.search.results.failures import Shared, failures
 from tests.builders import big_job, memory, prediction, small_trial, step_time, sweep_request
 from tests.unit.search.results.trials import BASE, died, ran

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.footprint import Footprint, Power
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.trial import Trial
+from autotuner.core.measurement import Footprint, Power
+from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.trial import Trial
 from autotuner.search.results.front import SweepFront, sweep_front
 from tests.builders import big_job, sweep_request
 from tests.unit.search.results.trials import BASE, died, ran

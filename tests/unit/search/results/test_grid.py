@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.choice import Recompute, ShardLevel
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.errors import InvalidInput
 from autotuner.search.results.grid import grid, two_that_matter
 from tests.builders import big_job, sweep_request
 from tests.unit.search.results.trials import BASE, died, ran

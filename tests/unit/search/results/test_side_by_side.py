@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.calibration import Calibration
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.job import Calibration
+from autotuner.core.layout import Layout
+from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.results.side_by_side import Contender, side_by_side
 from autotuner.search.standings import Standing

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
+from autotuner.core.layout import Layout
+from autotuner.core.trial import FailureKind, Trial, TrialState
 from tests.builders import failure, measurement, prediction
 
 BASE = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, data_parallel_replicate_degree=8)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.runs.metric import Metric
+from autotuner.core.objective import Metric
 from autotuner.costmodel.footprint import predicted_footprints
 from autotuner.costmodel.predict import predict
 from autotuner.search.fronts.dominance import non_dominated

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import AttentionKernel, ShardLevel
-from autotuner.core.layouts.layout import Layout
+from autotuner.core.choices import AttentionKernel, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, full_size
 from autotuner.search.sampler.stand_ins import StandIn

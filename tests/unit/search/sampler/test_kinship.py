@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.link import Link
-from autotuner.core.jobs.workload import Workload
+from autotuner.core.job import Job
+from autotuner.core.link import Link
+from autotuner.core.workload import Workload
 from autotuner.costmodel.uncertainty import PARTS
 from autotuner.search.sampler.kinship import MEMORY_REACH, TIME_REACH, Reach, is_same_hardware, kinship
 from autotuner.search.sampler.memory_prior import MEMORY_FACTORS

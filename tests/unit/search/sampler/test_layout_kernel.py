@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.core.layouts.choice import ContextExchange, Recompute
-from autotuner.core.layouts.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.choices import ContextExchange, Recompute
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.sampler.layout_kernel import similarity
 from tests.unit.search.tables import LAYOUTS

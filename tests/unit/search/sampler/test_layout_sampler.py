@@ -10,11 +10,13 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from autotuner.core.layouts.layout import LAYOUT_FIELDS, Layout
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.wire import from_dict
-from autotuner.errors import InvalidInput
-from autotuner.search.sampler.layout_sampler import OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
+from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 from tests.unit.search.tables import JOB, LAYOUTS, predictions, sampler
 
 ROW_OF = {LAYOUTS.row(row): row for row in range(len(LAYOUTS))}

@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autotuner.core.jobs.job import Job
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.job import Job
+from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.search.sampler.layout_sampler import STEP_TIME_S, LayoutSampler, params_of
+from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.sampler.observations import STEP_TIME_S, params_of
 from tests.unit.search.tables import JOB, LAYOUTS
 
 PREDICTIONS = predict(LAYOUTS, JOB)

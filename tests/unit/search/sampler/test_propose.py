@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.runs.objective import WORTHWHILE_GAIN
+from autotuner.core.objective import WORTHWHILE_GAIN
 from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.sampler.memory_prior import MemoryTrial
 from autotuner.search.sampler.observations import Evidence

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.search_space import SearchSpace
+from autotuner.core.choices import PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES
-from autotuner.core.runs.past_trial import PastTrial
+from autotuner.core.space import SearchSpace
+from autotuner.core.trial import PastTrial
+from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.search.sampler.layout_sampler import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, LayoutSampler, params_of
+from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.sampler.observations import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, params_of
 from autotuner.search.sampler.stand_ins import StandIn
 from autotuner.search.scaling.table import small_trials
 from autotuner.search.space import legal_layouts

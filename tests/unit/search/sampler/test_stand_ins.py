@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.core.jobs.calibration import Calibration
+from autotuner.core.job import Calibration
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.sampler.stand_ins import StandIns
 from tests.builders import h100

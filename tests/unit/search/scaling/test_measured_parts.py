@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.choices import ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.trial import ScaledTrial
 from autotuner.search.scaling.smaller import scaled
 from tests.builders import big_job, h100_cluster
 

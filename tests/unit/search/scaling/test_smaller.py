@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.blocks import MixtureOfExperts
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.stages import stage_sizes
-from autotuner.core.layouts.choice import PipelineSchedule, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import Reason, reasons
-from autotuner.core.runs.scaled import ScaledTrial
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.rule import Reason
+from autotuner.core.stages import stage_sizes
+from autotuner.core.trial import ScaledTrial
 from autotuner.search.scaling.smaller import fewer_layers, scaled
 from tests.builders import big_job, h100_cluster, llama_70b
 

@@ -7,10 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.rules.legality import RULES, TRIAL_RULES, reasons
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.scaling.table import SmallTrials, small_trials
 from autotuner.search.space import legal_layouts

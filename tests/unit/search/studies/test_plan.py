@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.studies.study import StudyBudget, StudyState
-from autotuner.core.studies.trial import OptimizerTrial
+from autotuner.core.study import OptimizerTrial, StudyBudget, StudyState
+from autotuner.core.trial import FailureKind, TrialFailure, TrialState
 from autotuner.search.studies.plan import StudyEnd, StudyPlan
 from tests.studies import curve, reached_trial, study, study_request, study_trial
 

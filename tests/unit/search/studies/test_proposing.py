@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from autotuner.core.runs.optimizer import OptimizerName
-from autotuner.core.runs.trial import TrialState
-from autotuner.core.studies.space import LEARNING_RATES, OptimizerSpace
-from autotuner.core.studies.trial import OptimizerTrial
+from autotuner.core.study import LEARNING_RATES, OptimizerSpace, OptimizerTrial
+from autotuner.core.trial import TrialState
+from autotuner.core.trial_spec import OptimizerName
 from autotuner.search.studies.proposing import propose
 from autotuner.search.studies.starts import starts_of
 from tests.studies import reached_trial, study_request, study_trial

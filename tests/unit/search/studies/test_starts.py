@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.runs.optimizer import OptimizerName
-from autotuner.core.studies.space import OptimizerSpace
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
+from autotuner.core.study import OptimizerSpace
+from autotuner.core.trial_spec import OptimizerName
 from autotuner.search.studies.starts import Scale, starts_of
 from tests.builders import cpu_layout
 from tests.studies import study_request

@@ -8,19 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.layouts.choice import Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.comparison import RunGroup, SequentialTest
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import Recompute
+from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import FailureKind, Trial, TrialState
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
+from autotuner.search.sweeps.instructions import RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan
+from autotuner.search.sweeps.stopping import Finish
 from tests.builders import cpu_layout, failure, measurement, sweep_request
 
 INCUMBENT = cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2)

@@ -10,13 +10,12 @@ from dataclasses import replace
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial import Stopped, Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.measurement import Measurement
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, Trial, TrialFailure, TrialState
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.sweeps.attempts import given_up, unless_lost_again

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.sweeps.challenge_runs import run_group
 from tests.builders import cpu_layout, measurement, prediction
 

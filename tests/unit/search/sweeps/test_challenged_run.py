@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.core.runs.trial import Stopped, TrialState
-from autotuner.core.runs.trial_failure import TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import Stopped, TrialFailure, TrialState
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store, TrialWatcher
 from autotuner.search.sweeps.findings import findings

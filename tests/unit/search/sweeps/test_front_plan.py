@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState as OptunaState
 
-from autotuner.core.layouts.choice import GradientSync, Recompute
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.choices import GradientSync, Recompute
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.run import StopReason
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.search.fronts.of_trials import on_front
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
+from autotuner.search.sweeps.instructions import RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan
+from autotuner.search.sweeps.stopping import Finish
 from tests.builders import cpu_cluster, failure, measurement, step_report, sweep_request, tiny_job, tiny_space
 
 FRONT = Objective(front=(Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.trial import TrialState
-from autotuner.errors import NotFound
+from autotuner.core.errors import NotFound
+from autotuner.core.trial import TrialState
 from autotuner.ports import Store
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.kept_trials import KeptTrials

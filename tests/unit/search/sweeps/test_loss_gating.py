@@ -5,16 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import GradientClip, GradientSync, Precision
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.engine_job import EngineJob
-from autotuner.core.runs.link_event import LinkEvent
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.core.runs.measurement import FinishedRun, Measurement, StepReport
-from autotuner.core.runs.trial import Stopped
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import GradientClip, GradientSync, Precision
+from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.trial import EngineJob, FailureKind, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.sweeps.loss_gating import gate_settings, run_gate
 from tests.builders import cpu_layout, failure, tiny_model

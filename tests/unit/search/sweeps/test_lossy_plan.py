@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.choice import GradientSync
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.core.runs.sweep import Budget, SweepRequest
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.choices import GradientSync
+from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.expressible import trial_space
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
+from autotuner.search.sweeps.instructions import RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan
+from autotuner.search.sweeps.stopping import Finish
 from tests.builders import measurement, sweep_request, tiny_job, tiny_space
 
 

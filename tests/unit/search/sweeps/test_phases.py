@@ -6,22 +6,23 @@ from dataclasses import replace
 import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision, Recompute
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.challenge import Challenge
-from autotuner.core.runs.comparison import Decision
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.errors import InvalidInput
+from autotuner.core.choices import Precision, Recompute
+from autotuner.core.comparison import Challenge, Decision
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.space import default_space
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import FailureKind
+from autotuner.core.workload import Workload
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.instructions import Finish, RunTrial, Wait
+from autotuner.search.sweeps.instructions import RunTrial, Wait
+from autotuner.search.sweeps.stopping import Finish
 from tests.builders import cpu_cluster, step_report, tiny_job
 from tests.unit.search.sweeps.challenged import (
     INCUMBENT,

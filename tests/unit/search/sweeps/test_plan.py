@@ -7,19 +7,18 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.catalog.load import load_cluster, load_model
-from autotuner.core.jobs.defaults import default_space, default_trial_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.runs.engine_job import EngineJob, EngineJobPhase
-from autotuner.core.runs.loss_gate import GateOutcome, GateResult, LossGate
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.past_trial import PastTrial
-from autotuner.core.runs.sweep import Budget, StopReason, SweepRequest, SweepState
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
+from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.job import Job
+from autotuner.core.measurement import Measurement
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.space import default_space, default_trial_space
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, PastTrial, Trial, TrialState
+from autotuner.core.workload import Workload
+from autotuner.search.sweeps.instructions import RunGate, RunTrial, Wait
 from autotuner.search.sweeps.plan import SweepPlan
+from autotuner.search.sweeps.stopping import Finish
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 
 ONE_LAYOUT = tiny_space(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import optuna
 import pytest
 
-from autotuner.core.runs.metric import Metric
+from autotuner.core.objective import Metric
 from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
 
 

@@ -9,19 +9,18 @@ from dataclasses import fields, replace
 import pytest
 
 from autotuner.clock import SystemClock
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective
-from autotuner.core.runs.prediction import StepTime
-from autotuner.core.runs.sweep import Budget, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.prediction import StepTime
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, Trial, TrialFailure, TrialState
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.errors import InvalidInput
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
 from autotuner.search.fronts.of_trials import on_front, valued

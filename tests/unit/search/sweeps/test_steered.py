@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial import Stopped, Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.measurement import Measurement
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, TrialState
+from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, TrialWatcher
 from autotuner.search.sweeps.worker import Worker

@@ -11,18 +11,17 @@ import pytest
 
 from autotuner.catalog.load import load_cluster, load_model
 from autotuner.clock import SystemClock
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.defaults import default_space
-from autotuner.core.jobs.job import Job
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.layouts.choice import Precision, Recompute
-from autotuner.core.runs.link_event import LinkEvent, LinkEventKind
-from autotuner.core.runs.loss_gate import GateOutcome
-from autotuner.core.runs.measurement import FinishedRun, Measurement
-from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trial import Stopped, Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.choices import Precision, Recompute
+from autotuner.core.cluster import Cluster
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.job import Job
+from autotuner.core.measurement import FinishedRun, LinkEvent, LinkEventKind, Measurement
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.space import default_space
+from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, TrialState
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Launcher, Store, TrialWatcher

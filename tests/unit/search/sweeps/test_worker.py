@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.held_lease import HeldLease
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget, StopReason, Sweep, SweepRequest, SweepState
-from autotuner.core.runs.trainer import Trainer
-from autotuner.core.runs.trial import Outcome, Stopped, Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind, TrialFailure
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.errors import StoreUnavailable
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.measurement import Measurement
+from autotuner.core.run import HeldLease, StopReason, SweepState
+from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, Outcome, Stopped, Trial, TrialFailure, TrialState
+from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.sweeps.instructions import RunTrial

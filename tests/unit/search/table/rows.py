@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.layout import Layout, layout_of
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.table.row import TableRow, ranked_rows
 from tests.builders import measurement, prediction, sweep_request
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.search.table.condition import conditions_said
 from tests.unit.search.table.rows import rows, trial, untried
 

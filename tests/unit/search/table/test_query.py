@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.search.table.columns import COLUMNS, USUAL
 from autotuner.search.table.query import TableQuery
 from autotuner.search.table.written import as_csv, names_of, values_of

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layouts.words import layout_of
-from autotuner.core.runs.footprint import Footprint
-from autotuner.core.runs.metric import Metric
-from autotuner.core.runs.objective import Objective, Weight
-from autotuner.core.runs.trial import TrialState
+from autotuner.core.layout import layout_of
+from autotuner.core.measurement import Footprint
+from autotuner.core.objective import Metric, Objective, Weight
+from autotuner.core.trial import TrialState
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.table.row import ranked_rows, untried_rows
 from tests.builders import cpu_cluster, estimate, failure, prediction, small_trial, sweep_request, tiny_job

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from autotuner.core.runs.challenge import Challenge, ChallengeFindings
-from autotuner.core.runs.comparison import Comparison, Decision, RunGroup
-from autotuner.core.runs.sweep import StopReason, Sweep, SweepState
-from autotuner.core.upkeep.retune import Retune, RetuneRequest
+from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup
+from autotuner.core.run import StopReason, SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.upkeep import Retune, RetuneRequest
 from tests.builders import cpu_layout, sweep_request
 
 __all__ = [

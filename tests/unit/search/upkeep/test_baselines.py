@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.core.runs.comparison import RunGroup
+from autotuner.core.comparison import RunGroup
 from autotuner.search.upkeep.baselines import longer_baseline
 from tests.unit.search.upkeep.builders import runs
 

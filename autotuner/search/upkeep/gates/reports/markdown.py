@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
 
 __all__ = ["markdown"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.core.runs.comparison import RunGroup
-from autotuner.core.upkeep.mfu_gate import MfuGate
+from autotuner.core.comparison import RunGroup
+from autotuner.core.units import format_rate
+from autotuner.core.upkeep import MfuGate
 from autotuner.search.upkeep.gates.measured import is_passed
 from autotuner.search.upkeep.gates.reports.report import GateReport
-from autotuner.units import format_rate
 
 __all__ = ["report_of"]
 

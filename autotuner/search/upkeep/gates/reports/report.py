@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.upkeep import MfuGateOutcome
 
 __all__ = ["GateReport", "outcome_in_words"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.kubernetes.engine import KubernetesEngine
 from autotuner.launch.engines.registration import EngineRegistration, read_engines

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kubernetes.client import models
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from tests.builders import cpu_cluster

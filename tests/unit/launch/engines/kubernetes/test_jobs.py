@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.kubernetes.jobs import Jobs
 from tests.kubernetes.objects import condition, now_text
 

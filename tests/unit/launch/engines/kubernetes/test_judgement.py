@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.kubernetes.judgement import ABSENT_S, judged
 from autotuner.launch.engines.kubernetes.states import Container, JobState, PodState

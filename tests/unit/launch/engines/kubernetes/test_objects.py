@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kubernetes.client import models
 
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial_spec import NodeTask
 from autotuner.core.wire import loads
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
 from autotuner.launch.engines.kubernetes.objects import job, job_set, service

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.registration import read_engines
 
 COMPLETE = """

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.cluster import Cluster
+from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import JobOrder
 from autotuner.launch.engines.ray.engine import RayEngine
 from autotuner.launch.engines.ray.jobs_api import JobsApi

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from autotuner.core import wire
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from tests.builders import h100_cluster
 from tests.unit.launch.engines.ray.scripted import NAME, Job, ScriptedRay, order

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.ray.job_log import JobLog
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.ray.settings import RaySettings
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineUnavailable, JobOrder
 from autotuner.launch.engines.slurm.commands import CommandFailed
 from autotuner.launch.engines.slurm.engine import SlurmEngine

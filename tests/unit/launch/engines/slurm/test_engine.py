@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJobPhase
-from autotuner.core.runs.node_task import NodeTask
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.trial_spec import NodeTask
 from autotuner.core.wire import loads
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.slurm.commands import CommandFailed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.errors import InvalidInput
+from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.slurm.settings import SlurmSettings
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.runs.engine_job import EngineJobPhase
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.slurm.states import JobRow, phase_of, read_sacct, read_squeue
 
 # as squeue 22.05.8 printed it

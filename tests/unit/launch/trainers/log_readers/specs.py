@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.core.jobs.workload import Workload
-from autotuner.core.runs.trial_spec import TrialSpec
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 
 __all__ = ["spec"]

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from autotuner.core.units import GIB
 from autotuner.launch.trainers.log_readers.deepspeed import DeepspeedLog
 from autotuner.launch.trainers.reported import ReportedStep
-from autotuner.units import GIB
 from tests.unit.launch.trainers.log_readers.specs import spec
 
 HEAD = "[2026-01-02 03:04:05,678] [INFO]"

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from autotuner.core.units import MIB
 from autotuner.launch.trainers.log_readers.megatron import MegatronLog
 from autotuner.launch.trainers.reported import ReportedMemory, ReportedStep
-from autotuner.units import MIB
 from tests.unit.launch.trainers.log_readers.specs import spec
 
 

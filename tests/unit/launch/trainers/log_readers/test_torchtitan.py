@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from autotuner.core.units import GIB
 from autotuner.launch.trainers.log_readers.torchtitan import TorchtitanLog
 from autotuner.launch.trainers.reported import ReportedStep
-from autotuner.units import GIB
 from tests.unit.launch.trainers.log_readers.specs import spec
 
 

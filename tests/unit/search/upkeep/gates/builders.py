@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.upkeep.mfu_gate import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from tests.builders import sweep_request
 from tests.unit.search.upkeep.builders import INCUMBENT, findings, runs
 

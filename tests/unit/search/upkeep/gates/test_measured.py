@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.layouts.search_space import SearchSpace
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.comparison import Decision
-from autotuner.core.runs.sweep import SweepState
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.runs.trial_failure import FailureKind
-from autotuner.core.upkeep.mfu_gate import MfuGate, MfuGateOutcome, MfuGateResult
+from autotuner.core.comparison import ChallengeFindings, Decision
+from autotuner.core.run import SweepState
+from autotuner.core.space import SearchSpace
+from autotuner.core.trial import FailureKind, Trial, TrialState
+from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
 from autotuner.search.space import legal_layouts
 from autotuner.search.upkeep.gates.measured import gate_result, gate_sweep, is_passed, new_baseline, reused_result
 from tests.builders import failure, prediction

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.layouts.choice import PipelineSchedule, Recompute, ShardLevel
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.dry_run import DryRun, HeldBytes, OperationCounts, RankDryRun
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.choices import PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.dry_run import DryRun, HeldBytes, OperationCounts, RankDryRun
+from autotuner.core.layout import Layout
+from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.search.upkeep.gates.predicted import PredictedGate, predicted_change, predicted_gate
 from tests.builders import big_job
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.layouts.layout import Layout
-from autotuner.core.runs.trial import Trial, TrialState
+from autotuner.core.layout import Layout
+from autotuner.core.trial import Trial, TrialState
 from autotuner.search.upkeep.retunes.better import why_better
 from tests.builders import breakdown, cpu_layout, measurement, prediction, tiny_job
 

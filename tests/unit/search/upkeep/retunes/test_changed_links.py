@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.jobs.link_health import LinkHealth
+from autotuner.core.link import LinkHealth
 from autotuner.search.upkeep.retunes.changed_links import links_changed
 from tests.builders import h100_cluster
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.upkeep.retune import Trigger
+from autotuner.core.upkeep import Trigger
 from autotuner.search.upkeep.retunes.cron import Cron
 from autotuner.search.upkeep.retunes.due import DueRun, due_run, first_due_at
 from tests.unit.search.upkeep.builders import NIGHT, retune

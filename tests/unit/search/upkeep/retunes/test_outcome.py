@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.challenge import Challenge, ChallengeFindings
-from autotuner.core.runs.comparison import Decision, SequentialTest
-from autotuner.core.runs.measuring import LINKS
-from autotuner.core.runs.sweep import Sweep, SweepState
-from autotuner.core.runs.trial import Trial, TrialState
-from autotuner.core.upkeep.environment import EnvironmentChange
-from autotuner.core.upkeep.retune import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.comparison import Challenge, ChallengeFindings, Decision, EnvironmentChange, SequentialTest
+from autotuner.core.measuring import LINKS
+from autotuner.core.run import SweepState
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial, TrialState
+from autotuner.core.upkeep import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
 from autotuner.search.upkeep.retunes.outcome import outcome_of
 from autotuner.search.upkeep.retunes.told import told
 from tests.builders import measurement, prediction

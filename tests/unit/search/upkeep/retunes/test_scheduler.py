@@ -8,19 +8,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from autotuner.core.access.caller import Caller
-from autotuner.core.access.quota import Quota
-from autotuner.core.access.scope import Scope
-from autotuner.core.access.token import Token
-from autotuner.core.jobs.cluster import Cluster
-from autotuner.core.jobs.link_health import LinkHealth
-from autotuner.core.runs.measurement import Measurement
-from autotuner.core.runs.sweep import Budget
-from autotuner.core.runs.trial_spec import TrialSpec
-from autotuner.core.upkeep.announcement import AnnouncementKind
-from autotuner.core.upkeep.environment import EnvironmentChange
-from autotuner.core.upkeep.retune import Retune, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
-from autotuner.errors import Conflict, InvalidInput
+from autotuner.core.access import Caller, Quota, Scope, Token
+from autotuner.core.announcement import AnnouncementKind
+from autotuner.core.cluster import Cluster
+from autotuner.core.comparison import EnvironmentChange
+from autotuner.core.errors import Conflict, InvalidInput
+from autotuner.core.link import LinkHealth
+from autotuner.core.measurement import Measurement
+from autotuner.core.sweep import Budget
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Store
 from autotuner.search.sweeps.worker import Worker

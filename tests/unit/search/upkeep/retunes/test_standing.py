@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.runs.challenge import ChallengeFindings
-from autotuner.core.runs.comparison import Decision
-from autotuner.core.upkeep.retune import Retune, RetuneOutcome, Verdict
+from autotuner.core.comparison import ChallengeFindings, Decision
+from autotuner.core.upkeep import Retune, RetuneOutcome, Verdict
 from autotuner.search.upkeep.retunes.standing import Standing
 from tests.unit.search.upkeep.builders import (
     BETTER,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.upkeep.retune import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.upkeep import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
 from autotuner.search.upkeep.retunes.trend import trend
 from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT, SLOWER, findings, runs
 

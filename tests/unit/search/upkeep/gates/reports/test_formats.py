@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.search.upkeep.gates.reports.badge import badge_svg
 from autotuner.search.upkeep.gates.reports.junit import junit_xml
 from autotuner.search.upkeep.gates.reports.markdown import markdown

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.upkeep.mfu_gate import MfuGateOutcome
+from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.told import gate_told
 from tests.unit.search.upkeep.builders import SLOWER, runs

@@ -1,0 +1,229 @@
+"""Accelerator: the rates, memory and power of one device, and the measured times of CPU cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autotuner.core import check
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision
+from autotuner.core.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTimes:
+    """Seconds of one micro-batch, either way."""
+
+    forward_s: float
+    backward_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTimes:
+    """What splitting a layer over tensor ranks adds: dispatch of distributed tensors, and waiting for each other.
+
+    Attributes:
+        num_ranks: Tensor ranks.
+        layer: Of one layer, with the start of its collectives and the wait for the other ranks, without their bytes.
+        ends: Of embedding, last norm, output and loss together, in the same way.
+        dispatch_s: What of the layer's forward pass is no waiting.
+    """
+
+    num_ranks: int
+    sequence_parallel: bool
+    layer: PassTimes
+    ends: PassTimes
+    dispatch_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardTimes:
+    """What sharding a layer's parameters adds to each use of them, with the start of collectives, without their bytes.
+
+    Attributes:
+        num_ranks: Shards; with others it grows with the steps of a ring.
+        gather_s: Before use.
+        reduce_s: Of gradients, after it.
+    """
+
+    num_ranks: int
+    gather_s: float
+    reduce_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTimes:
+    """Seconds of a core's own for a micro-batch, as a profile measured them; all but the first two are further ones.
+
+    Attributes:
+        layer: A layer that nothing splits.
+        ends: Embedding, last norm, output and loss together.
+        selective: A layer that recomputes what products do not need, each operation of which is watched.
+        full: A layer that recomputes all.
+        sharded: A layer whose parameters are sharded; None where there was one rank.
+        split: Layers on tensor ranks, by their number, with and without sequence parallelism.
+        pointwise_bytes_per_s: At which what lies between products seems to move its operands once.
+    """
+
+    layer: PassTimes
+    ends: PassTimes
+    selective: PassTimes
+    full: PassTimes
+    sharded: ShardTimes | None
+    split: tuple[SplitTimes, ...]
+    pointwise_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredGemm:
+    """What this very device reached in matrix products of one precision (``profile``).
+
+    Attributes:
+        peak_share: What large products reach of the stated peak.
+    """
+
+    precision: Precision
+    peak_share: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "peak_share")
+        check.fraction(self, "peak_share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAttention:
+    """What this very device reached in one attention kernel and precision.
+
+    Attributes:
+        forward_share: What two products reach of the stated peak, as if all pairs of tokens met, causal or not.
+        backward_share: What the five products of a backward pass reach, which computes the scores again.
+    """
+
+    kernel: AttentionKernel
+    precision: Precision
+    forward_share: float
+    backward_share: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "forward_share", "backward_share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One device that a rank runs on; for ``cpu`` it is one core.
+
+    Attributes:
+        name: What answers call it; constants of the catalog are found by it.
+        kind: Who made it, by what PyTorch calls its devices: NVIDIA, AMD, or a core.
+        memory_bytes: What a rank may allocate.
+        memory_bandwidth_bytes_per_s: Of its own memory, as the maker states it.
+        bf16_flop_per_s: Dense peak of matrix multiplication; 0 where the format is missing.
+        fp8_flop_per_s: Dense peak of matrix multiplication; 0 where the format is missing.
+        fp4_flop_per_s: Dense peak of nvfp4; 0 where the format is missing.
+        power_w: At most, as the maker states it; 0 where it is not known.
+        peak_source: Where the peaks come from: a data sheet with its date, or a measurement.
+        fp32_flop_per_s: Dense peak of matrix multiplication.
+        sustained_share: Share of its short-benchmark rate that it keeps through a training step, when power and heat
+            limit the clock.
+        fp8_sustained_share: The share that it keeps where products are in fp8; None: no less.
+        fp4_sustained_share: The share that it keeps where products are in nvfp4; None: no less.
+        kernel_launch_s: Time between two dependent kernels that do nothing; on a CPU, what dispatching one takes.
+        attention_kernels: Implementations that run on it.
+        fp8_recipes: Ways to scale fp8 values that it multiplies, where it multiplies fp8 at all.
+        host_bandwidth_bytes_per_s: Between its memory and the host's, one direction, as the maker states it.
+        measured_gemm: What a profile of this device says, in the place of the catalog's; empty without one.
+        measured_attention: What a profile says of attention on this device; empty without one.
+        peak_is_measured: The peaks are this very machine's GEMM rates, so a trial here need not measure its own.
+        core: What a core spends beside the work itself; None for a device that a host launches kernels for.
+        idle_power_w: Of a device that holds a job and waits; None: a share of what it draws at most.
+    """
+
+    name: str
+    kind: Literal["cuda", "rocm", "cpu"]
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    fp32_flop_per_s: float
+    bf16_flop_per_s: float
+    fp8_flop_per_s: float
+    peak_source: str
+    power_w: float
+    sustained_share: float = 0.9
+    kernel_launch_s: float = 5e-6
+    attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
+    peak_is_measured: bool = False
+    host_bandwidth_bytes_per_s: float = 31.5e9
+    measured_gemm: tuple[MeasuredGemm, ...] = ()
+    measured_attention: tuple[MeasuredAttention, ...] = ()
+    fp4_flop_per_s: float = 0.0
+    fp8_sustained_share: float | None = None
+    fp4_sustained_share: float | None = None
+    fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
+    core: CoreTimes | None = None
+    idle_power_w: float | None = None
+
+    def __post_init__(self) -> None:
+        check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
+        check.positive(self, "memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flop_per_s")
+        check.positive(self, "host_bandwidth_bytes_per_s")
+        check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "power_w", "kernel_launch_s")
+        for name in ("sustained_share", "fp8_sustained_share", "fp4_sustained_share"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+                check.fraction(self, name)
+        if self.idle_power_w is not None and not 0 <= self.idle_power_w <= (self.power_w or self.idle_power_w):
+            rule = f"must lie in 0..{self.power_w:g}, what the device draws at most"
+            raise InvalidInput("idle_power_w", self.idle_power_w, rule, self.power_w)
+        if not self.attention_kernels:
+            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
+
+    def peak_flop_per_s(self, precision: Precision) -> float:
+        """Dense peak in that format; 0.0 where the hardware has none."""
+        match precision:
+            case Precision.FP32:
+                return self.fp32_flop_per_s
+            case Precision.BF16:
+                return self.bf16_flop_per_s
+            case Precision.FP8:
+                return self.fp8_flop_per_s
+            case Precision.FP8_EMULATED:
+                return self.bf16_flop_per_s
+            case Precision.NVFP4:
+                return self.fp4_flop_per_s if self.kind == "cuda" else 0.0  # AMD's units scale 4 bits as mxfp4
+
+    @property
+    def applies_block_scales(self) -> bool:
+        """Whether its tensor cores multiply by the scales of blocks of values (Blackwell, CDNA 4).
+
+        Those also add up in fp32 and read 8-bit factors along either dimension, which earlier ones do not.
+        """
+        return Fp8Recipe.MXFP8 in self.fp8_recipes
+
+    def sustained_share_in(self, precision: Precision) -> float:
+        """Share of its short-benchmark rate that products in that format keep through a training step."""
+        match precision:
+            case Precision.FP8:
+                own = self.fp8_sustained_share
+            case Precision.NVFP4:
+                own = self.fp4_sustained_share
+            case _:
+                own = None
+        return self.sustained_share if own is None else own
+
+    @property
+    def reference_precision(self) -> Precision:
+        """Format whose peak MFU is a share of, whatever the precision of a layout, so that MFU ranks like tokens/s.
+
+        A GPU's is bf16, or fp32 where it has no bf16. A core's is fp32: the one format that every core multiplies at
+        full speed, while some emulate bf16 slowly and others have units for it.
+        """
+        return Precision.FP32 if self.kind == "cpu" or not self.bf16_flop_per_s else Precision.BF16
+
+    @property
+    def reference_flop_per_s(self) -> float:
+        """Dense peak that MFU is a share of."""
+        return self.peak_flop_per_s(self.reference_precision)
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """Formats that the hardware multiplies in."""
+        return tuple(p for p in Precision if self.peak_flop_per_s(p) > 0)

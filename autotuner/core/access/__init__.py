@@ -1,1 +1,0 @@
-"""Who may do what, how much of it, and what they did."""

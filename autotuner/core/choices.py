@@ -1,0 +1,217 @@
+"""Choices: the words that an option of a layout may have, each with its integer."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import Self
+
+from autotuner.core.errors import InvalidInput
+
+
+class Choice(IntEnum):
+    """An integer with a word.
+
+    A rule or a formula compares a field with a member (``layout.recompute == Recompute.FULL``); the same line
+    then works on one layout and on a numpy column of them. JSON, SQL and people see ``label``.
+    """
+
+    label: str
+
+    def __new__(cls, value: int, label: str) -> Self:  # noqa: D102  # the class docstring says it
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.label = label
+        return member
+
+    def __str__(self) -> str:
+        return self.label
+
+    @classmethod
+    def labels(cls) -> tuple[str, ...]:
+        """Every word, in the order of the integers."""
+        return tuple(member.label for member in cls)
+
+    @classmethod
+    def from_label(cls, label: object, field: str = "") -> Self:
+        """The member with that word.
+
+        Raises:
+            InvalidInput: No member has it; the rule lists those there are.
+        """
+        for member in cls:
+            if member.label == label:
+                return member
+        near = get_close_matches(str(label), cls.labels(), 1)
+        rule = f"must be one of {', '.join(cls.labels())}"
+        raise InvalidInput(field or cls.__name__, label, rule, near[0] if near else None)
+
+
+class PipelineSchedule(Choice):
+    """The order of forwards and backwards on a pipeline rank."""
+
+    GPIPE = 0, "gpipe"
+    ONE_F_ONE_B = 1, "1f1b"
+    INTERLEAVED_1F1B = 2, "interleaved_1f1b"
+    ZERO_BUBBLE = 3, "zero_bubble"  # ZB-H1 of arXiv 2401.10241 with one stage per rank, interleaved with more
+    ZBV = 4, "zbv"  # two stages per rank in a V, arXiv 2405.15362
+    DUALPIPEV = 5, "dualpipev"  # the V half of arXiv 2412.19437's DualPipe: two micro-batches' passes at once
+    ADAPTIVE = 6, "adaptive"  # zero bubbles with a warm-up planned around slow links, arXiv 2504.19232
+
+
+class ShardLevel(Choice):
+    """What the data-parallel shard group splits (ZeRO 0, 1, 2, 3; arXiv 1910.02054)."""
+
+    NONE = 0, "none"
+    OPTIMIZER = 1, "optimizer"
+    GRADIENTS = 2, "gradients"
+    PARAMETERS = 3, "parameters"
+
+
+class Recompute(Choice):
+    """Which activations are computed again in the backward pass (arXiv 2205.05198)."""
+
+    NONE = 0, "none"
+    SELECTIVE = 1, "selective"  # the attention core, or all but matrix products: the stack says which
+    FULL = 2, "full"  # every layer, from its input
+
+
+class AttentionKernel(Choice):
+    """The implementation of scaled dot-product attention."""
+
+    MATH = 0, "math"  # two batched products; scale, mask and softmax each pass over the scores
+    EFFICIENT = 1, "efficient"  # xformers
+    FLASH = 2, "flash"  # FlashAttention-2, arXiv 2307.08691
+    FUSED_SOFTMAX = 3, "fused_softmax"  # two batched products around Megatron's scale-mask-softmax kernel
+    FLASH_1 = 4, "flash_1"  # arXiv 2205.14135
+    FLASH_3 = 5, "flash_3"  # Hopper only, arXiv 2407.08608
+    CUDNN = 6, "cudnn"  # cuDNN's fused attention, as SDPA calls it
+    FLEX = 7, "flex"  # FlexAttention, compiled; arXiv 2412.05496
+
+
+class Precision(Choice):
+    """The number format of the matrix multiplications."""
+
+    FP32 = 0, "fp32"
+    BF16 = 1, "bf16"
+    FP8 = 2, "fp8"
+    FP8_EMULATED = 3, "fp8_emulated"  # fp8 values multiplied in bf16: shows the losses of fp8, never its speed
+    NVFP4 = 4, "nvfp4"  # 4 bits, an fp8 scale for every 16 values and one per tensor; arXiv 2509.25149
+
+
+FP8_PRECISIONS = (Precision.FP8, Precision.FP8_EMULATED)
+"""Formats that round the factors of products to fp8."""
+
+NARROW_PRECISIONS = (*FP8_PRECISIONS, Precision.NVFP4)
+"""Formats that round the factors of products to 8 bits or fewer."""
+
+
+class Fp8Recipe(Choice):
+    """What shares a scale when values are rounded to fp8, and when the scale is known."""
+
+    TENSORWISE = 0, "tensorwise"  # one per tensor, of its own largest value: current scaling
+    ROWWISE = 1, "rowwise"  # one per row of each factor
+    DELAYED = 2, "delayed"  # one per tensor, of the largest values of earlier steps; arXiv 2209.05433 section 3
+    BLOCKWISE = 3, "blockwise"  # 1 x 128 values, and 128 x 128 of weights; arXiv 2412.19437 section 3.3.2
+    MXFP8 = 4, "mxfp8"  # 32 values share a power of two, which the tensor cores apply; arXiv 2310.10537
+
+
+class ContextExchange(Choice):
+    """How the ranks that split the sequence meet in attention."""
+
+    RING = 0, "ring"  # keys and values go round, arXiv 2310.01889
+    ALL_GATHER = 1, "all_gather"  # every rank gets all keys and values, arXiv 2407.21783 section 3.3.2
+    ALL_TO_ALL = 2, "all_to_all"  # heads for sequence and back, arXiv 2309.14509
+
+
+class OptimizerKernel(Choice):
+    """How AdamW visits the parameters."""
+
+    FUSED = 0, "fused"  # one kernel for all elements and operations
+    FOREACH = 1, "foreach"  # one kernel per operation, over lists of tensors
+
+
+class CollectiveAlgorithm(Choice):
+    """Which way an all-reduce takes; all-gathers and reduce-scatters stay free to take theirs."""
+
+    AUTO = 0, "auto"  # the library chooses for each size
+    RING = 1, "ring"
+    TREE = 2, "tree"  # NCCL: two trees between nodes, a chain inside each
+    NVLS = 3, "nvls"  # the node's switches add (NVLink SHARP), trees between nodes
+    COLLNET = 4, "collnet"  # the network's switches add (InfiniBand SHARP)
+
+
+class CollectiveHierarchy(Choice):
+    """Whether collectives among data-parallel ranks know which of these share a node."""
+
+    FLAT = 0, "flat"  # one collective among all
+    TWO_LEVEL = 1, "two_level"  # inside nodes, between nodes with a part of the bytes, inside nodes again
+
+
+class CollectiveProtocol(Choice):
+    """How NCCL's ranks tell each other that data has arrived."""
+
+    AUTO = 0, "auto"  # NCCL chooses for each size
+    LL = 1, "ll"  # a flag in every 8 bytes: least latency, a quarter of the bandwidth
+    LL128 = 2, "ll128"  # a flag in every 128 bytes, which must arrive in one piece
+    SIMPLE = 3, "simple"  # a barrier behind each chunk: all of the bandwidth
+
+
+class P2PTransport(Choice):
+    """Who sends what a pipeline stage hands to the next, and back."""
+
+    INLINE = 0, "inline"  # the rank itself, in the order of its passes: a slow send holds up what comes after it
+    DELEGATED = 1, "delegated"  # processes beside it, from the host's memory, arXiv 2504.19232
+
+
+class RankOrder(Choice):
+    """Which axis of the grid of ranks lies outermost, so that its groups reach farthest."""
+
+    STAGES_OUTERMOST = 0, "stages_outermost"  # pipelines cross nodes, replicas stay close
+    REPLICAS_OUTERMOST = 1, "replicas_outermost"  # each replica's stages stay close, replicas cross nodes
+
+
+class RankPlacement(Choice):
+    """How ranks, in the order of their numbers, are dealt to nodes; Slurm's words for it (``--distribution``)."""
+
+    BLOCK = 0, "block"  # a node is filled before the next
+    CYCLIC = 1, "cyclic"  # one to each node in turn, so that neighbours lie on different nodes
+
+
+class GradientSync(Choice):
+    """What replicas exchange of what they learnt, and when; all but the first train another function."""
+
+    FULL = 0, "full"  # every gradient, every step
+    DEMO = 1, "demo"  # the largest cosine components of a momentum that each keeps, arXiv 2411.19870
+    RANDOM = 2, "random"  # momentum elements that a shared seed draws, arXiv 2502.06728
+    STRIDING = 3, "striding"  # momentum elements at equal distances, others every step, arXiv 2502.06728
+    DILOCO = 4, "diloco"  # parameters, every so many steps of its own, arXiv 2311.08105
+
+
+MOMENTUM_SYNCS = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.STRIDING)
+"""Exchanges of a part of a momentum, the rest of which each replica keeps."""
+
+
+class PayloadPrecision(Choice):
+    """The number format of what lossy exchanges send."""
+
+    FP32 = 0, "fp32"
+    BF16 = 1, "bf16"
+
+
+class GradientClip(Choice):
+    """Which gradient is scaled down to the norm that a trial sets, and so when its reduction may start."""
+
+    POST = 0, "post"  # the averaged one: behind its reduction
+    PRE = 1, "pre"  # each replica's own, whole: the reduction waits for the last backward pass
+    BUCKET = 2, "bucket"  # each replica's own, bucket by bucket as they fill, arXiv 2402.02447
+
+
+class BatchBalance(Choice):
+    """How the sequences of a batch, which differ in length, are dealt to data-parallel ranks."""
+
+    NONE = 0, "none"  # as they come
+    STRATIFIED = 1, "stratified"  # to each rank as many of each range of lengths, arXiv 2402.02447
+    SNAKE = 2, "snake"  # among the ranks of a group by length, to and fro, arXiv 2402.02447
+    STRATIFIED_SNAKE = 3, "stratified_snake"  # both
+    GLOBAL_SORT = 4, "global_sort"  # among all ranks by length, to and fro

@@ -1,0 +1,225 @@
+"""Cluster: nodes, their devices and links, and the price of their time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from autotuner.core import check
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.errors import InvalidInput
+from autotuner.core.link import Link, LinkClass, LinkHealth, latest
+from autotuner.core.network import Network, PathKind, Wiring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tariff:
+    """Prices, power around accelerators, and what energy emits.
+
+    Attributes:
+        spot_price_per_accelerator_hour: In US dollars, of hours that may be taken away; 0 where there is none.
+        is_spot: The job runs on those hours; else on reserved ones, at the cluster's price.
+        interrupted_share: Of spot hours, lost to interruptions and to what is computed again after them.
+        energy_price_per_kwh: In US dollars, paid beside the hours, as owners of machines do; 0: hours include it.
+        co2_kg_per_kwh: Of the energy's mix, in kg of CO2 equivalents; 0 where it is not known.
+        host_power_w: What a node's host, memory and fans draw per accelerator while it trains.
+        network_j_per_byte: What ports and switches take for a byte that leaves a node.
+        power_usage_effectiveness: Energy of the building over that of its machines.
+    """
+
+    spot_price_per_accelerator_hour: float = 0.0
+    is_spot: bool = False
+    interrupted_share: float = 0.05
+    energy_price_per_kwh: float = 0.0
+    co2_kg_per_kwh: float = 0.0
+    host_power_w: float = 0.0
+    network_j_per_byte: float = 0.0
+    power_usage_effectiveness: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "spot_price_per_accelerator_hour", "energy_price_per_kwh", "co2_kg_per_kwh")
+        check.non_negative(self, "host_power_w", "network_j_per_byte")
+        if not 0.0 <= self.interrupted_share < 1.0:
+            raise InvalidInput("interrupted_share", self.interrupted_share, "must be 0 or more and below 1", 0.0)
+        if not self.power_usage_effectiveness >= 1.0:
+            raise InvalidInput("power_usage_effectiveness", self.power_usage_effectiveness, "must be 1.0 or more", 1.0)
+
+
+LOCAL = "local"
+"""The engine that needs no registration: trials run on the machine that runs the sweep."""
+
+
+SIMULATED = "simulated"
+"""The engine of that name needs none either: nothing runs on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal nodes of equal accelerators.
+
+    Attributes:
+        name: What answers call it.
+        accelerator: What every rank runs on.
+        num_nodes: Nodes of the job.
+        accelerators_per_node: Accelerators of each node; every one gets a rank.
+        price_per_accelerator_hour: In US dollars; 0 where it is not known.
+        intra_node_link: Between the accelerators of a node, or of an NVLink domain of several nodes.
+        inter_node_link: What one accelerator gets of its node's network, before oversubscription.
+        nvlink_domain: Accelerators that one NVLink domain joins (72 in a rack of GB200), whole nodes or less than one
+            more; None: those of a node.
+        oversubscription: Factor by which the network's core is thinner than its edge; 1.0 is non-blocking.
+        engine: Name of the engine that trials on it are given to, as the service's operator registered it; ``local``:
+            this machine.
+        queue: Of that engine, one of those that its operator lets clusters name; empty: the first of them.
+        link_health: Links that differ today from what the links above say; of several of one link the last counts.
+        network: What joins the nodes, which then says the oversubscription; None: one switch.
+        tariff: What hours, energy and emissions cost.
+        wiring: What joins the accelerators of a node where the link within it does not join all of them; None: it does.
+    """
+
+    name: str
+    accelerator: Accelerator
+    num_nodes: int
+    accelerators_per_node: int
+    intra_node_link: Link
+    inter_node_link: Link
+    oversubscription: float = 1.0
+    price_per_accelerator_hour: float = 0.0
+    nvlink_domain: int | None = None
+    engine: str = LOCAL
+    queue: str = ""
+    link_health: tuple[LinkHealth, ...] = ()
+    network: Network | None = None
+    tariff: Tariff = field(default_factory=Tariff)
+    wiring: Wiring | None = None
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_nodes", "accelerators_per_node")
+        for health in self.link_health:
+            _require_link(health, self.num_link_ends)
+        if self.nvlink_domain is not None and self.nvlink_domain < self.accelerators_per_node:
+            rule = f"an NVLink domain joins at least the {self.accelerators_per_node} accelerators of a node"
+            raise InvalidInput("nvlink_domain", self.nvlink_domain, rule, self.accelerators_per_node)
+        check.non_negative(self, "price_per_accelerator_hour")
+        if self.tariff.is_spot and not self.tariff.spot_price_per_accelerator_hour:
+            rule = "needs a spot_price_per_accelerator_hour above 0 beside it"
+            raise InvalidInput("tariff.is_spot", True, rule, False)
+        if not self.oversubscription >= 1.0:  # also refuses what is no number
+            raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
+        if self.network is not None:
+            self.network.require_nodes(self.num_nodes)
+            if self.oversubscription != 1.0:
+                rule = "must be left out where the network's tiers say it"
+                raise InvalidInput("oversubscription", self.oversubscription, rule, 1.0)
+        if self.wiring is not None:
+            self.wiring.require_accelerators(self.accelerators_per_node)
+
+    @property
+    def world_size(self) -> int:
+        """Accelerators of all nodes; every rank gets one."""
+        return self.num_nodes * self.accelerators_per_node
+
+    @property
+    def num_link_ends(self) -> int:
+        """What links join: nodes, or the accelerators of a single one."""
+        return self.num_nodes if self.num_nodes > 1 else self.accelerators_per_node
+
+    @property
+    def ranks_per_link_end(self) -> int:
+        """Ranks at one end of a link: those of a node, or one."""
+        return self.accelerators_per_node if self.num_nodes > 1 else 1
+
+    @property
+    def link_class(self) -> LinkClass:
+        """Which class the links between ends are of."""
+        return "inter_node" if self.num_nodes > 1 else "intra_node"
+
+    @property
+    def link_between_ends(self) -> Link:
+        """What joins two ends, as long as nothing ails it."""
+        return self.inter_node_link if self.num_nodes > 1 else self.intra_node_link
+
+    def link_end(self, rank: int) -> int:
+        """The node, or the accelerator of a single one, that a rank of the job lies on."""
+        return rank // self.ranks_per_link_end
+
+    def health_between(self, one: int, other: int) -> LinkHealth | None:
+        """What ails the link between two ends; None where nothing does, or they are the same."""
+        if one == other:
+            return None
+        ends = (min(one, other), max(one, other))
+        known = {health.ends or health.link_class: health for health in latest(self.link_health)}
+        return known.get(ends) or known.get(self.link_class)
+
+    def with_link_health(self, links: Iterable[LinkHealth]) -> Self:
+        """The cluster while more is known of its links, which counts before what was known."""
+        return replace(self, link_health=(*self.link_health, *links))
+
+    def resized(self, *, num_nodes: int | None = None, accelerators_per_node: int | None = None) -> Self:
+        """The cluster with another size, and with the health of those links that it still has.
+
+        Where the size makes nodes of what were accelerators, or the reverse, links between two ends are others.
+        """
+        size = num_nodes or self.num_nodes, accelerators_per_node or self.accelerators_per_node
+        bare = replace(
+            self,
+            num_nodes=size[0],
+            accelerators_per_node=size[1],
+            link_health=(),
+            network=None if self.network is None else self.network.resized(size[0]),
+            wiring=None if self.wiring is None else self.wiring.of_first(size[1]),
+        )
+        stays = (bare.num_nodes > 1) == (self.num_nodes > 1)
+        kept = [
+            health
+            for health in self.link_health
+            if health.ends is None or (stays and health.ends[1] < bare.num_link_ends)
+        ]
+        return replace(bare, link_health=tuple(kept))
+
+    @property
+    def accelerators_per_domain(self) -> int:
+        """Neighbouring ranks of the job that NVLink joins: a node's, or those of several nodes of one domain.
+
+        A job that outgrows a domain gets equal parts of several: the most nodes of a domain that divide the job's, 16
+        of 18 for 32 nodes of 4. So do NVIDIA's launchers ask Slurm for segments (``segment`` in
+        scripts/performance/executors.py of NeMo 2.4 and in Megatron-Bridge). Where only parts below half of a domain
+        divide them, whole domains are filled one after the other.
+        """
+        per_node, nodes = self.accelerators_per_node, self.num_nodes
+        joined = min(nodes, (self.nvlink_domain or per_node) // per_node)
+        segment = next(n for n in range(joined, 0, -1) if nodes % n == 0)
+        return per_node * (segment if 2 * segment >= joined else joined)
+
+    def link_for(self, group_size: int, stride: int) -> Link:
+        """The slowest link inside a group of ``group_size`` ranks that lie ``stride`` apart."""
+        if self.crosses_nodes(group_size, stride):
+            return self.inter_node_link
+        if self.wiring is None or group_size * stride > self.accelerators_per_node:
+            return self.intra_node_link
+        return self.wired_link(self.wiring.limiting_path(range(0, group_size * stride, stride)))
+
+    def wired_link(self, path: PathKind) -> Link:
+        """What two accelerators of a node that reach each other so have, as the wiring says it."""
+        wiring, link = self.wiring, self.intra_node_link
+        if wiring is None or path is PathKind.NVLINK or (not wiring.nvlink_groups and path is not PathKind.SOCKETS):
+            return link
+        pcie = wiring.pcie_bandwidth_bytes_per_s or self.accelerator.host_bandwidth_bytes_per_s
+        rate = wiring.socket_bandwidth_bytes_per_s if path is PathKind.SOCKETS else pcie
+        return Link(name=path.in_words, bandwidth_bytes_per_s=rate, latency_s=link.latency_s, source=wiring.source)
+
+    def crosses_nodes(self, group_size: Any, stride: Any) -> Any:
+        """Whether NVLink does not join such a group everywhere: a bool, or a bool column for columns of groups.
+
+        It lies on more than one node, or on more than one NVLink domain. Groups that do not divide a domain straddle
+        the border of two somewhere in the job.
+        """
+        span, domain = group_size * stride, self.accelerators_per_domain
+        return (span > domain) | ((group_size > 1) & (domain % span != 0) & (self.world_size > domain))
+
+
+def _require_link(health: LinkHealth, num_ends: int) -> None:
+    if health.ends is not None and health.ends[1] >= num_ends:
+        rule = f"the cluster's links join {num_ends} ends, numbered from 0"
+        raise InvalidInput("link_health.ends", list(health.ends), rule, str([max(0, num_ends - 2), num_ends - 1]))

@@ -1,0 +1,147 @@
+"""Cluster check: a measurement of the devices and links of a cluster's nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from autotuner.core import check
+from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.link import LinkPoint
+from autotuner.core.measurement import Measurement
+from autotuner.core.trial import EngineJob
+
+
+class CheckState(StrEnum):
+    """Where a check stands."""
+
+    QUEUED = "queued"  # no worker has begun with it
+    RUNNING = "running"
+    COMPLETE = "complete"  # all was measured
+    FAILED = "failed"  # the last line says of what
+    CANCELLED = "cancelled"
+
+    @property
+    def finished(self) -> bool:
+        """No further change will come."""
+        return self not in (CheckState.QUEUED, CheckState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """How a cluster is to be checked.
+
+    Attributes:
+        num_nodes: Nodes of both jobs, two of which tell all that a profile needs; never more than the cluster has.
+        max_queued_s: How long each of both jobs may wait for its nodes before the check gives up.
+        quick: Tiny sizes: tries the way, not the devices.
+        links: Of all nodes, whatever ``num_nodes`` says: without the trial, the links between them one by one, and
+            devices and collectives only where the cluster has no profile yet.
+    """
+
+    num_nodes: int = 2
+    max_queued_s: float = 600.0
+    quick: bool = False
+    links: bool = False
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_nodes", "max_queued_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLine:
+    """Something that happened, as a sentence without a full stop.
+
+    Attributes:
+        at: Epoch seconds.
+    """
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFindings:
+    """What a check has found by now.
+
+    Attributes:
+        lines: What happened, in order; the last of a failed check says why it failed.
+        engine: What answered, with its version; empty before.
+        trial: What the trial measured; None before.
+        num_points: Collectives that were timed.
+        profile_at: When the profile was stored, epoch seconds; None before.
+        jobs: What the engine was given, to be found again by whoever goes on with the check.
+        links: Links that were measured one by one.
+    """
+
+    lines: tuple[CheckLine, ...] = ()
+    engine: str = ""
+    trial: Measurement | None = None
+    num_points: int = 0
+    profile_at: float | None = None
+    jobs: tuple[EngineJob, ...] = ()
+    links: tuple[LinkPoint, ...] = ()
+
+    def said(self, text: str, at: float) -> CheckFindings:
+        """With one line more."""
+        return replace(self, lines=(*self.lines, CheckLine(at=at, text=text)))
+
+    def with_job(self, job: EngineJob) -> CheckFindings:
+        """With how a job stands, in the place of what was known of that name, or behind the others."""
+        if all(known.name != job.name for known in self.jobs):
+            return replace(self, jobs=(*self.jobs, job))
+        return replace(self, jobs=tuple(job if known.name == job.name else known for known in self.jobs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCheck:
+    """A check as it is stored.
+
+    Attributes:
+        cluster: As it was stored when the check was asked for.
+        cancel_requested: Its end was asked for; whoever runs it ends its jobs first.
+        owner: The worker that runs it; None where none does.
+        lease_until: Epoch seconds until which the owner means to keep the check, by its own clock.
+        renewals: How often a worker has said that it works on it, so that others see whether one still does.
+        lease_s: For how long the owner may be silent before another takes over.
+        created_by: Name of the caller who asked for it; empty where the service asks nobody.
+    """
+
+    id: str
+    cluster: Cluster
+    request: CheckRequest
+    state: CheckState
+    created_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    cancel_requested: bool = False
+    owner: str | None = None
+    lease_until: float | None = None
+    findings: CheckFindings = CheckFindings()
+    renewals: int = 0
+    lease_s: float | None = None
+    created_by: str = ""
+
+    @property
+    def nodes(self) -> Cluster:
+        """The nodes that it measures."""
+        if self.request.links:
+            return self.cluster
+        return self.cluster.resized(num_nodes=min(self.request.num_nodes, self.cluster.num_nodes))
+
+
+def check_engine(cluster: Cluster) -> None:
+    """A check measures nodes that an engine gives: this machine is none, and the cost model has none.
+
+    Raises:
+        InvalidInput: The cluster names no such engine.
+    """
+    if cluster.engine in _NOT_CHECKED:
+        raise InvalidInput("engine", cluster.engine, _NOT_CHECKED[cluster.engine])
+
+
+_NOT_CHECKED = {
+    LOCAL: "is the machine of whoever runs the sweep, which `autotuner profile` measures; only engines are checked",
+    SIMULATED: "only pretends; what has no nodes cannot be checked",
+}

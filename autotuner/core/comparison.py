@@ -1,0 +1,251 @@
+"""Comparisons: whether one layout, or one environment, is faster than another, by how much and how surely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autotuner.core import check
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.measuring import FOREIGN_CPU_SHARE, LINKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunGroup:
+    """Equal runs of one layout in one sitting.
+
+    Attributes:
+        rates: Tokens per second of each run, in their order. Under one reference peak MFU is proportional to it; on
+            cores, where that peak is itself measured, it is the steadier of the two.
+        mfu: Mean MFU of the runs, for people.
+        at: When the first of them ended, epoch seconds.
+        environment: What they ran on, as their trials recorded it.
+    """
+
+    rates: tuple[float, ...]
+    mfu: float
+    at: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.rates or min(self.rates) <= 0:
+            raise InvalidInput("rates", list(self.rates), "must be one or more rates above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialTest:
+    """How strictly runs are compared: they are measured again until the test decides, or they are too many.
+
+    Attributes:
+        tolerance: Relative loss that is accepted, however sure it is.
+        loss: Relative loss that must be found.
+        false_alarms: Most of the comparisons of equal layouts that may end as slower.
+        power: Least of those of a layout slower by ``loss`` that must end as slower.
+        min_runs: Fewest runs of the candidate before anything is decided.
+        max_runs: Most runs of the candidate; what is not decided by then stays undecided.
+    """
+
+    tolerance: float = 0.02
+    loss: float = 0.05
+    false_alarms: float = 0.01
+    power: float = 0.95
+    min_runs: int = 3
+    max_runs: int = 40
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "tolerance")
+        check.fraction(self, "loss", "false_alarms", "power")
+        check.positive(self, "loss", "false_alarms", "power", "min_runs")
+        for name, nearest in (("loss", 0.99), ("power", 0.999), ("false_alarms", 0.5)):
+            if getattr(self, name) >= 1:
+                raise InvalidInput(name, getattr(self, name), "must be less than 1: nothing is that sure", nearest)
+        if self.tolerance >= self.loss:
+            raise InvalidInput("tolerance", self.tolerance, f"must be less than the loss to find, {self.loss:g}", 0.0)
+        if self.max_runs < self.min_runs:
+            rule = f"must be at least the fewest runs, {self.min_runs}"
+            raise InvalidInput("max_runs", self.max_runs, rule, self.min_runs)
+
+
+class Decision(StrEnum):
+    """What a comparison says of the candidate."""
+
+    SLOWER = "slower"  # by more than the tolerance, and outside the noise
+    NOT_SLOWER = "not_slower"
+    UNDECIDED = "undecided"  # the runs scatter too much for so few of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A candidate beside its reference.
+
+    Attributes:
+        change: Relative change of the rate from the reference to the candidate; below 0: the candidate is slower.
+        low: Lower end of the 95 % interval of the change.
+        high: Its upper end.
+        noise: Relative standard deviation from run to run.
+        num_reference: Runs of the reference.
+        num_candidate: Runs of the candidate.
+        detail: The decision with its numbers, as a sentence without a full stop.
+    """
+
+    decision: Decision
+    change: float
+    low: float
+    high: float
+    noise: float
+    num_reference: int
+    num_candidate: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenge:
+    """What a sweep measures again and again beside its search.
+
+    It first measures the incumbent until the test has compared it with the baseline, then searches, and at last
+    measures the best that it found and the incumbent by turns until the test tells them apart.
+
+    Attributes:
+        incumbent: The layout in use; None: the best that the sweep finds takes its place beside the baseline.
+        baseline: What the incumbent reached before; empty: nothing is known, and a few runs become its baseline.
+        test: How strictly runs are compared.
+        searches: Whether other layouts are tried at all.
+    """
+
+    incumbent: Layout | None = None
+    baseline: tuple[RunGroup, ...] = ()
+    test: SequentialTest = field(default_factory=SequentialTest)
+    searches: bool = True
+
+    def __post_init__(self) -> None:
+        if self.incumbent is None and not self.searches:
+            raise InvalidInput("searches", False, "must be true where no incumbent is named", True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeFindings:
+    """What the trials of a challenge say, all phases together.
+
+    Attributes:
+        measured: The layout that was compared with the baseline: the incumbent, or the best; None: none ran.
+        runs: What it reached this time; None: it was never measured.
+        against_baseline: It, as candidate, beside the baseline; None without a baseline or a run.
+        challenger: The best other layout, where it was compared with the incumbent.
+        challenger_runs: What that reached.
+        gain: The challenger as candidate beside the incumbent's runs of the same sitting: above 0 it is faster.
+        is_better: The test says that the incumbent is slower than the challenger.
+        death: Why the incumbent could not be measured, as a sentence; empty where it was.
+    """
+
+    measured: Layout | None = None
+    runs: RunGroup | None = None
+    against_baseline: Comparison | None = None
+    challenger: Layout | None = None
+    challenger_runs: RunGroup | None = None
+    gain: Comparison | None = None
+    is_better: bool = False
+    death: str = ""
+
+
+_SOFTWARE = (
+    *("container_image", "torch", "driver", "cuda", "nccl", "cudnn", "triton", "transformer-engine", "flash-attn"),
+    *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12"),
+    *("nvidia-cublas", "megatron-core", "deepspeed", "python", "kernel", "os", "libc", "trainer", "format"),
+)
+"""Names of facts that are versions, the likelier to change a step's time first."""
+
+_ORDER = (
+    *("device", "cpu", "cpus", "cpu_quota", "backend", LINKS),
+    *("clocks_held_by", "sm_clock_mhz", "max_sm_clock_mhz", "power_limit_mw", "memory_clock_mhz", "pcie_width", "ecc"),
+    *("cpu_max_mhz", "cpu_governor", "cpu_boost", "cpu_no_turbo", "niceness", FOREIGN_CPU_SHARE),
+    "",  # variables of the libraries
+    *_SOFTWARE,
+    *("smt", "huge_pages", "nodes", "host"),
+)
+"""Facts by how directly they make a step slower: other hardware, less of it, slower links and clocks, neighbours, a
+variable that somebody set, versions, and at last other nodes of the same kind."""
+
+_VARIES = frozenset({"CUDA_VISIBLE_DEVICES", "reports", "launcher"})
+"""Facts that differ from trial to trial without anybody's doing: which of equal devices a trial was given."""
+
+_COMES_AND_GOES = frozenset(
+    {"clocks_held_by", "container_image", "cpu_quota", LINKS, "nodes", "triton", "transformer-engine", "flash-attn"}
+)
+"""Facts other than variables that may be there one night and not the next; another that only one of two records has is
+one that an older release did not ask for."""
+
+_STEADY_WITHIN = {"sm_clock_mhz": 0.03, "memory_clock_mhz": 0.03}
+"""Relative difference of readings that are of one moment; a GPU under load changes its clock by steps of 15 MHz."""
+
+_NEIGHBOURS_WITHIN = 0.05
+"""Of the machine's CPU time; what others use less than this apart is the noise of any machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentChange:
+    """One fact that is not what it was.
+
+    Attributes:
+        name: Of the fact, as trials record it.
+        then: What it was; None where it was not recorded.
+        now: What it is; None where it is not recorded.
+    """
+
+    name: str
+    then: str | None
+    now: str | None
+
+    def __str__(self) -> str:
+        if self.name == LINKS:
+            return f"of links, {self.then or 'all healthy'} became {self.now or 'all healthy'}"
+        match self.then, self.now:
+            case None, now:
+                return f"{self.name} is {now} and was not set"
+            case then, None:
+                return f"{self.name} was {then} and is not set"
+            case str(then), str(now) if self.name == "nodes":
+                return _nodes_changed(then.split(","), now.split(","))
+        return f"{self.name} was {self.then} and is {self.now}"
+
+
+def _nodes_changed(then: list[str], now: list[str]) -> str:
+    """How many are others, and which if few: a list of a hundred hashes tells nobody anything."""
+    new = sorted(set(now) - set(then))
+    named = f" ({', '.join(new)})" if 0 < len(new) <= 4 else ""
+    return f"nodes were {len(then)} and are {len(now)}, of which {len(new)} were not among them{named}"
+
+
+def environment_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
+    """Every fact that differs by more than it does by itself, what explains a slower step first.
+
+    Where one of the two recorded nothing at all, nothing is known to differ.
+    """
+    if not then or not now:
+        return ()
+    names = sorted(then.keys() | now.keys(), key=_place)
+    pairs = ((name, then.get(name), now.get(name)) for name in names)
+    return tuple(
+        EnvironmentChange(name=name, then=old, now=new) for name, old, new in pairs if _differs(name, old, new)
+    )
+
+
+def software_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """The versions among the facts, and the container's image: what a change of software changes."""
+    return {name: environment[name] for name in _SOFTWARE if name in environment}
+
+
+def _place(name: str) -> tuple[int, str]:
+    known = name if name in _ORDER else ""
+    return _ORDER.index(known), name
+
+
+def _differs(name: str, then: str | None, now: str | None) -> bool:
+    if then == now or name in _VARIES:
+        return False
+    if then is None or now is None:
+        return name.isupper() or name in _COMES_AND_GOES
+    if name in _STEADY_WITHIN:
+        return abs(float(now) - float(then)) > _STEADY_WITHIN[name] * float(then)
+    return name != FOREIGN_CPU_SHARE or abs(float(now) - float(then)) > _NEIGHBOURS_WITHIN

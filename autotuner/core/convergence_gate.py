@@ -1,0 +1,313 @@
+"""The convergence gate: layouts that train another function must reach the loss of a reference."""
+
+from __future__ import annotations
+
+import math
+import operator
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import reduce
+from typing import Any
+
+from autotuner.core import check
+from autotuner.core.choices import NARROW_PRECISIONS, GradientClip, GradientSync
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.stages import steps_per_exchange
+
+_CHANGING = {name for name, one in OPTIONS.items() if one.changes_mathematics}
+
+_FIELDS = tuple(name for name, one in OPTIONS.items() if name in _CHANGING or one.qualifies in _CHANGING)
+
+_LESS_IS_SENT: Mapping[str, Callable[[Any, Any], Any]] = {
+    "sync_sparsity": operator.ge,
+    "sync_top_k": operator.le,
+    "sync_period": operator.ge,
+    "payload_precision": operator.ge,
+}
+"""Where a layout sends less than another, or as much, all else being the same."""
+
+
+def mathematics(x: Layout) -> Mapping[str, Any]:
+    """Every number that says which function is trained, by its name.
+
+    Beside the fields themselves: over how many replicas a lossy exchange averages; over how many ranks an early clip
+    averages, and how buckets are cut that it takes norms of; over how many ranks a matrix is split that shares a scale
+    in 8 bits or fewer.
+    """
+    is_lossy, clips_early = x.gradient_sync != GradientSync.FULL, x.gradient_clip != GradientClip.POST
+    in_buckets = x.gradient_clip == GradientClip.BUCKET
+    is_narrow = reduce(operator.or_, (x.precision == one for one in NARROW_PRECISIONS))
+    return {
+        **{name: getattr(x, name) for name in _FIELDS},
+        "replicas": x.data_parallel_replicate_degree * is_lossy,
+        "clipping ranks": x.data_parallel_degree * x.context_parallel_degree * clips_early,
+        "bucket": x.gradient_bucket_bytes * in_buckets,
+        "stages": x.num_stages * in_buckets,
+        "split": x.tensor_parallel_degree * (is_narrow | in_buckets),
+    }
+
+
+def trains_no_better(x: Layout, other: Layout) -> Any:
+    """Whether ``x`` has the mathematics of ``other``, but for sending less of what it learns, or as much.
+
+    Args:
+        x: A layout, or columns; then the answer is a column.
+        other: One layout.
+    """
+    mine, theirs = mathematics(x), mathematics(other)
+    compared = [_less_or_equal(name)(mine[name], theirs[name]) for name in mine]
+    return reduce(operator.and_, compared)
+
+
+def _less_or_equal(name: str) -> Callable[[Any, Any], Any]:
+    return _LESS_IS_SENT.get(name, operator.eq)
+
+
+Losses = tuple[float, ...]
+"""One loss per step."""
+
+_ONE_SIDED_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
+"""Quantiles of Student's t at 95 % for 1 to 9 degrees of freedom (any table; scipy.stats.t.ppf(0.95, n) agrees)."""
+
+_HOPELESS = 5.0
+"""Tolerances above the reference after a single pair that reject a candidate: equal layouts differ by far less
+(docs/decisions/0062-lossy-layouts-pass-their-gate.md has what was measured)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossGate:
+    """How a sweep gates layouts that change the mathematics, before one of them may be ranked first.
+
+    Attributes:
+        enabled: Without it such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not
+            ranked at all.
+        num_steps: Steps that candidate and reference train, per seed.
+        num_lossy_steps: The same of a layout that sends less than its gradients, or clips them early: up to where
+            little is left to learn, since it may learn a few steps later what the reference does. With DiLoCo up to the
+            next exchange.
+        num_seeds: Pairs of runs, each with its own first parameters and batches.
+        tolerance: How far the candidate's loss may lie above the reference's, as a share of it. An assumption: emulated
+            fp8 of small models was seen up to 1.3 % from fp32 after a few steps, and what is broken lies far off.
+    """
+
+    enabled: bool = True
+    num_steps: int = 20
+    num_lossy_steps: int = 192
+    num_seeds: int = 3
+    tolerance: float = 0.02
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_steps", "num_lossy_steps", "tolerance")
+        check.fraction(self, "tolerance")
+        most = len(_ONE_SIDED_95) + 1
+        if not 2 <= self.num_seeds <= most:
+            rule = f"must be 2 to {most}: one pair of runs says nothing of the noise"
+            raise InvalidInput("num_seeds", self.num_seeds, rule, min(max(self.num_seeds, 2), most))
+
+    def steps_of(self, candidate: Layout) -> int:
+        """Steps that the candidate and its reference train: as many tokens for both, and whole periods of DiLoCo.
+
+        Between two exchanges of DiLoCo there is no model that all replicas share.
+        """
+        asked = self.num_lossy_steps if candidate.needs_passed_gate else self.num_steps
+        period = steps_per_exchange(candidate)
+        return period * math.ceil(asked / period)
+
+
+class GateOutcome(StrEnum):
+    """What a loss gate found."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_GATED = "not_gated"  # the reference could not be trained, so there is nothing to compare with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What one run of a gate showed.
+
+    Attributes:
+        losses: One per step.
+        validation_loss: Behind the last step, of what every rank could have learnt from the others; None: not taken.
+        step_time_s: Median of its steps.
+    """
+
+    losses: Losses
+    validation_loss: float | None = None
+    step_time_s: float | None = None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every loss is a number."""
+        return math.isfinite(self.validation_loss or 0.0) and all(map(math.isfinite, self.losses))
+
+    @property
+    def end(self) -> float:
+        """The loss that it ended at: validated, else the mean of its last half, since first steps say little."""
+        if self.validation_loss is not None:
+            return self.validation_loss
+        return statistics.fmean(self.losses[len(self.losses) // 2 :])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """A loss gate as it ended, with both curves.
+
+    Attributes:
+        detail: The outcome with its numbers, as a sentence.
+        reference: The layout that the candidate was compared with.
+        candidate_losses: One loss per step, for each seed.
+        reference_losses: One loss per step, for each seed.
+        candidate_validation: The loss behind the last step on what all ranks read, for each seed; empty where none was
+            taken, and the last half of the curves was compared.
+        reference_validation: That of the reference.
+        excess: Mean of what the candidate's loss lies above the reference's at the end, as a share of the reference's;
+            None where no pair of curves is complete.
+        noise: Half-width of the one-sided 95 % interval of the excess, from the differences between seeds; None after
+            a single pair.
+        tolerance: What excess and noise together had to stay within.
+        target_loss: What the reference ended at.
+        reference_steps: Steps that took it there; None in records older than this field.
+        steps_to_loss: Steps that the candidate needs for that loss; None where that is not known.
+        reference_step_time_s: Of its runs in the gate.
+        accelerator_hours: What the gate cost.
+        shared_from: Number of the trial that was gated, where the candidate has that one's mathematics; None: it was
+            gated itself.
+    """
+
+    outcome: GateOutcome
+    detail: str
+    reference: Layout
+    candidate_losses: tuple[Losses, ...] = ()
+    reference_losses: tuple[Losses, ...] = ()
+    candidate_validation: tuple[float, ...] = ()
+    reference_validation: tuple[float, ...] = ()
+    excess: float | None = None
+    noise: float | None = None
+    tolerance: float
+    target_loss: float | None = None
+    reference_steps: int | None = None
+    steps_to_loss: float | None = None
+    reference_step_time_s: float | None = None
+    accelerator_hours: float = 0.0
+    shared_from: int | None = None
+
+    def having_cost(self, accelerator_hours: float) -> GateResult:
+        """The result with what it cost."""
+        return replace(self, accelerator_hours=accelerator_hours)
+
+    def shared(self, number: int, why: str) -> GateResult:
+        """The result as it stands for another trial, which costs nothing.
+
+        Args:
+            number: Of the trial that was gated.
+            why: What makes its verdict hold: it ``has the same mathematics``.
+        """
+        detail = f"as trial {number}, which {why}: {self.detail}"
+        return replace(self, detail=detail, accelerator_hours=0.0, shared_from=number)
+
+    @property
+    def is_verdict(self) -> bool:
+        """Whether losses were compared; else something died, which says nothing of other layouts."""
+        return self.target_loss is not None
+
+    @property
+    def reference_time_to_loss_s(self) -> float | None:
+        """Seconds in which the reference came to its last loss."""
+        if self.reference_steps is None or self.reference_step_time_s is None:
+            return None
+        return self.reference_steps * self.reference_step_time_s
+
+
+def is_hopeless(gate: LossGate, candidate: Sequence[Training], reference: Sequence[Training]) -> bool:
+    """Whether these pairs reject the candidate whatever those to come would say, so that they need not run."""
+    if not all(training.is_finite for training in candidate):
+        return True
+    excess, noise = _excess(candidate, reference)
+    if noise is None:
+        return excess > _HOPELESS * gate.tolerance
+    return excess - noise > gate.tolerance
+
+
+def judge(
+    gate: LossGate, reference: Layout, candidate: Sequence[Training], reference_trainings: Sequence[Training]
+) -> GateResult:
+    """Whether the candidate ends within the tolerance of the reference.
+
+    Args:
+        gate: Its settings.
+        reference: What the candidate was compared with.
+        candidate: Finite or not, one for each seed that was trained; fewer than the gate asks for reject it.
+        reference_trainings: Finite, in the same order.
+    """
+    result = GateResult(
+        outcome=GateOutcome.FAILED,
+        detail="the candidate's loss is no number",
+        reference=reference,
+        candidate_losses=tuple(training.losses for training in candidate),
+        reference_losses=tuple(training.losses for training in reference_trainings),
+        candidate_validation=_validation(candidate),
+        reference_validation=_validation(reference_trainings),
+        tolerance=gate.tolerance,
+        target_loss=statistics.fmean(training.end for training in reference_trainings),
+        reference_steps=len(reference_trainings[0].losses),
+        reference_step_time_s=_step_time_s(reference_trainings),
+    )
+    if not all(training.is_finite for training in candidate):
+        return result
+    excess, noise = _excess(candidate, reference_trainings)
+    passed = len(candidate) == gate.num_seeds and noise is not None and excess + noise <= gate.tolerance
+    known = f"{100 * excess:+.2f}" + (f" ± {100 * noise:.2f}" if noise is not None else "")
+    early = "" if len(candidate) == gate.num_seeds else f" from {len(candidate)} of {gate.num_seeds} seeds"
+    detail = (
+        f"after {result.reference_steps} steps{early} the loss is {known} % from the reference's "
+        f"{reference}, {'within' if passed else 'not shown to be within'} {100 * gate.tolerance:g} %"
+    )
+    return replace(
+        result,
+        outcome=GateOutcome.PASSED if passed else GateOutcome.FAILED,
+        detail=detail,
+        excess=excess,
+        noise=noise,
+        steps_to_loss=_steps_to_loss(candidate, reference_trainings),
+    )
+
+
+def _validation(trainings: Sequence[Training]) -> tuple[float, ...]:
+    return tuple(t.validation_loss for t in trainings if t.validation_loss is not None)
+
+
+def _step_time_s(trainings: Sequence[Training]) -> float | None:
+    known = [training.step_time_s for training in trainings if training.step_time_s is not None]
+    return statistics.median(known) if known else None
+
+
+def _excess(candidate: Sequence[Training], reference: Sequence[Training]) -> tuple[float, float | None]:
+    """How far the candidate ends above the reference, as a share, and half the one-sided interval of that."""
+    excesses = [mine.end / theirs.end - 1 for mine, theirs in zip(candidate, reference, strict=True)]
+    if len(excesses) == 1:
+        return excesses[0], None
+    noise = _ONE_SIDED_95[len(excesses) - 2] * statistics.stdev(excesses) / math.sqrt(len(excesses))
+    return statistics.fmean(excesses), noise
+
+
+def _steps_to_loss(candidate: Sequence[Training], reference: Sequence[Training]) -> float | None:
+    """Steps after which the candidate is where the reference ended: what is missing, at the reference's last pace.
+
+    None where the reference learns nothing more, so that no number of steps makes up for a difference.
+    """
+    num_steps = len(reference[0].losses)
+    pace = statistics.fmean(_pace(training.losses) for training in reference)
+    missing = statistics.fmean(mine.end - theirs.end for mine, theirs in zip(candidate, reference, strict=True))
+    return max(1.0, num_steps + missing / pace) if pace > 0 else None
+
+
+def _pace(losses: Losses) -> float:
+    """By how much the loss falls with each step of the last half, by the straight line closest to it; 0 of one step."""
+    tail = losses[len(losses) // 2 :]
+    if len(tail) < 2:
+        return 0.0
+    return -statistics.linear_regression(range(len(tail)), tail).slope

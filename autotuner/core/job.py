@@ -1,0 +1,276 @@
+"""Job: a model, a cluster, a workload and a stack, with factors from measurements, or in phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from autotuner.core import check
+from autotuner.core.choices import Precision
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.link import LinkHealth
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
+from autotuner.core.workload import Workload
+
+BF16_ON_CORES = "bf16_on_cores"
+"""Part name of the factor for layouts on cores that multiply in bf16 rather than in the reference precision, fp32. It
+multiplies the factors of ``BF16_PARTS``: some cores compute bf16 in units of their own, others emulate it."""
+
+BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
+"""Fields of ``StepTime`` that take longer where products do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFactor:
+    """How much longer one part of a step takes here than predicted.
+
+    Attributes:
+        part: A field of ``StepTime``, or ``BF16_ON_CORES``.
+        factor: Its time here over that predicted, beside the factor of the whole step.
+        deviation: Standard deviation of the factor's logarithm that is left.
+    """
+
+    part: str
+    factor: float
+    deviation: float
+
+    def __post_init__(self) -> None:
+        check.positive(self, "factor")
+        check.non_negative(self, "deviation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What measured runs say of all step times on a cluster.
+
+    A cluster is slower or faster than others of its kind as a whole: clocks, cooling, versions, what else uses its
+    network. The factor is common to all layouts, so that it changes no order. Where stored trials tell more, each part
+    of a step has a factor beside it: 1 for what takes as much longer as the runs did as a whole.
+
+    Attributes:
+        factor: Step times here over those predicted for a typical cluster.
+        deviation: Standard deviation of the factor's logarithm that is left after those runs.
+        num_runs: Measured runs that told it.
+        num_trials: Those of them that are stored trials of earlier sweeps.
+        num_sweeps: How many sweeps these belong to.
+        parts: What each part of a step takes beside that; empty: only the whole is known.
+        correlations: Of the logarithms of the factors with each other, those of the parts in their order and then that
+            of the whole: runs that tell the sum of two parts well may leave each of them open. A square.
+        interval_scale: What intervals are multiplied by, in logarithms, so that they hold as many of the runs as they
+            claim, each predicted from the runs of other jobs alone.
+    """
+
+    factor: float
+    deviation: float
+    num_runs: int
+    num_trials: int = 0
+    num_sweeps: int = 0
+    parts: tuple[PartFactor, ...] = ()
+    correlations: tuple[tuple[float, ...], ...] = ()
+    interval_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.positive(self, "factor", "num_runs", "interval_scale")
+        check.non_negative(self, "deviation", "num_trials", "num_sweeps")
+        size = len(self.parts) + 1 if self.parts else 0
+        if [len(row) for row in self.correlations] != [size] * size:
+            shape = [len(row) for row in self.correlations]
+            rule = f"must be {size} rows of {size} numbers: of each part, and of the whole"
+            raise InvalidInput("correlations", shape, rule)
+
+    def of(self, part: str) -> float:
+        """What a part of a step takes here over what is predicted of it, by its own factor and by that of the whole."""
+        return self.factor * self._beside(part)
+
+    @property
+    def bf16_on_cores(self) -> float:
+        """Return the factor of ``BF16_PARTS`` in bf16 on cores, beside their factors in fp32."""
+        return self._beside(BF16_ON_CORES)
+
+    def _beside(self, part: str) -> float:
+        return next((one.factor for one in self.parts if one.part == part), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is given while layouts are chosen: model, cluster, workload, and the software that will run them.
+
+    Attributes:
+        calibration: What measured runs on the cluster say of its speed; None: it is taken to be typical.
+
+    Raises:
+        InvalidInput: The sequence is longer than the model's learned positions.
+    """
+
+    model: TransformerSpec
+    cluster: Cluster
+    workload: Workload
+    stack: Stack = field(default_factory=Stack)
+    calibration: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        positions, seq_len = self.model.num_learned_positions, self.workload.seq_len
+        if 0 < positions < seq_len:
+            rule = f"must not exceed the {positions} learned positions of {self.model.name}"
+            raise InvalidInput("workload.seq_len", seq_len, rule, positions)
+
+
+MOST_PHASES = 32
+"""Several times those of published runs: Llama 3 405B lengthened its sequences in six stages (arXiv 2407.21783, section
+3.4.2)."""
+
+_SUMS_WITHIN = 1e-6
+"""Shares are written with a few digits, and thirds of a job need not add up to the last of them."""
+
+_STORAGE_BYTES_PER_S = 2e12 / 24_000
+"""Of storage, per accelerator: 2 TB/s sustained for 24,000 of them (arXiv 2407.21783, section 3.3.1)."""
+
+_RESTART_S = 30.0
+"""Until the ranks of more than 10,000 accelerators have met (arXiv 2402.15627, section 3.5); to load the program and
+its data comes on top and is the caller's to say."""
+
+_CORES_STORAGE_BYTES_PER_S = 45e6
+_CORES_RESTART_S = 1.0
+"""Of a core: what ``python -m bench.two_phases`` saved and loaded per rank, and how long new ranks took to stand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPhase:
+    """A stretch of training; what is None is as the job has it.
+
+    Attributes:
+        name: What answers call it.
+        token_share: Of the job's tokens, that are trained on in it.
+        seq_len: Tokens per sequence.
+        global_batch_size: Sequences per optimizer step.
+        bandwidth_bytes_per_s: What one accelerator gets of its node's network.
+        link_health: Links that differ in it from what the cluster says.
+        precision: The number format that it must be trained in.
+    """
+
+    name: str
+    token_share: float
+    seq_len: int | None = None
+    global_batch_size: int | None = None
+    bandwidth_bytes_per_s: float | None = None
+    link_health: tuple[LinkHealth, ...] = ()
+    precision: Precision | None = None
+
+    def __post_init__(self) -> None:
+        check.positive(self, "token_share")
+        check.fraction(self, "token_share")
+        for name in ("seq_len", "global_batch_size", "bandwidth_bytes_per_s"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+
+    def job(self, whole: Job) -> Job:
+        """The job during this phase.
+
+        Raises:
+            InvalidInput: The workload is none that the model takes, or the cluster lacks a link.
+        """
+        cluster = whole.cluster
+        if self.bandwidth_bytes_per_s is not None:
+            link = cluster.inter_node_link.with_bandwidth(self.bandwidth_bytes_per_s)
+            cluster = replace(cluster, inter_node_link=link)
+        workload = replace(
+            whole.workload,
+            seq_len=self.seq_len or whole.workload.seq_len,
+            global_batch_size=self.global_batch_size or whole.workload.global_batch_size,
+        )
+        return replace(whole, cluster=cluster.with_link_health(self.link_health), workload=workload)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchCost:
+    """What it costs to go on in another layout: the checkpoint is written, ranks start anew, and it is read.
+
+    Attributes:
+        restart_s: From the end of the old ranks until the new ones could train; None: as published or measured for
+            such accelerators.
+        storage_bytes_per_s: What the whole job writes or reads of a checkpoint; None: as published or measured.
+    """
+
+    restart_s: float | None = None
+    storage_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.restart_s is not None:
+            check.non_negative(self, "restart_s")
+        if self.storage_bytes_per_s is not None:
+            check.positive(self, "storage_bytes_per_s")
+
+    def known_for(self, job: Job) -> SwitchCost:
+        """With what is left out filled in for the job's accelerators."""
+        on_cores = job.cluster.accelerator.kind == "cpu"
+        restart_s = _CORES_RESTART_S if on_cores else _RESTART_S
+        each = _CORES_STORAGE_BYTES_PER_S if on_cores else _STORAGE_BYTES_PER_S
+        return SwitchCost(
+            restart_s=restart_s if self.restart_s is None else self.restart_s,
+            storage_bytes_per_s=self.storage_bytes_per_s or each * job.cluster.world_size,
+        )
+
+    def seconds(self, job: Job) -> float:
+        """What one switch takes, whichever layouts it is between."""
+        known = self.known_for(job)
+        assert known.restart_s is not None
+        assert known.storage_bytes_per_s is not None
+        return known.restart_s + 2.0 * checkpoint_bytes(job) / known.storage_bytes_per_s
+
+
+def checkpoint_bytes(job: Job) -> float:
+    """What is saved of the model: fp32 master weights and both moments of AdamW."""
+    moment_bytes = 4 if job.workload.optimizer_state_precision == "fp32" else 2
+    return float(job.model.num_parameters) * (4 + 2 * moment_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasedJob:
+    """A job, the phases that it goes through one after the other, and what a switch between layouts costs.
+
+    Attributes:
+        num_tokens: Of the whole training.
+
+    Raises:
+        InvalidInput: There is no phase, or too many; two have one name; their shares are not a whole; or the job cannot
+            be what a phase makes of it.
+    """
+
+    job: Job
+    num_tokens: float
+    phases: tuple[JobPhase, ...]
+    switch: SwitchCost = field(default_factory=SwitchCost)
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_tokens")
+        if not 0 < len(self.phases) <= MOST_PHASES:
+            raise InvalidInput(
+                "phases", len(self.phases), f"must be 1 to {MOST_PHASES} phases", MOST_PHASES if self.phases else 1
+            )
+        names = [phase.name for phase in self.phases]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InvalidInput("phases.name", twice, "must be another name for each phase", f"{twice} 2")
+        total = sum(phase.token_share for phase in self.phases)
+        if abs(total - 1.0) > _SUMS_WITHIN:
+            last = self.phases[-1].token_share + 1.0 - total
+            rule = f"the shares of all phases must sum to 1, and sum to {total:.6g}; the last may be"
+            raise InvalidInput("phases.token_share", self.phases[-1].token_share, rule, max(0.0, round(last, 6)))
+        for index, phase in enumerate(self.phases):
+            try:
+                phase.job(self.job)
+            except InvalidInput as error:
+                raise error.under(f"phases.{index}") from error
+
+    def job_in(self, phase: JobPhase) -> Job:
+        """The job during one of its phases."""
+        return phase.job(self.job)
+
+    def num_steps(self, phase: JobPhase) -> float:
+        """Optimizer steps of a phase."""
+        return self.num_tokens * phase.token_share / phase.job(self.job).workload.tokens_per_step
+
+    @property
+    def switch_s(self) -> float:
+        """What one switch between two layouts takes."""
+        return self.switch.seconds(self.job)

@@ -1,1 +1,0 @@
-"""What is given while layouts are chosen: model, cluster, workload, software, and what was measured of a device."""

@@ -1,0 +1,375 @@
+"""Measurement: what a trial measured of a layout."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from autotuner.core import check
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.link import LinkHealth
+from autotuner.core.timeline import StepTimeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """Mean draw of a whole job while it trains, by what draws it.
+
+    Attributes:
+        accelerators_w: Of all accelerators.
+        hosts_w: Of the nodes around them.
+        network_w: Of ports and switches, for the bytes that leave nodes.
+        building_w: What cooling and transformers add (power usage effectiveness).
+        is_measured: The accelerators' part was measured; nothing else ever is.
+    """
+
+    accelerators_w: float
+    hosts_w: float
+    network_w: float
+    building_w: float
+    is_measured: bool = False
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "accelerators_w", "hosts_w", "network_w", "building_w")
+
+    @property
+    def total_w(self) -> float:
+        """The sum of all parts."""
+        return self.accelerators_w + self.hosts_w + self.network_w + self.building_w
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What runs beside the clock; figures per hour are of the whole job.
+
+    Attributes:
+        power: Mean draw; None where the accelerator's is not known.
+        price_per_hour: US dollars of accelerators and of energy that is paid beside them; 0 where no price is known.
+        co2_kg_per_hour: Of the energy; 0 where its mix is not known.
+        complexity: Weighted count of what differs from plain, and of special hardware it needs (docs/objectives.md).
+        robustness: Throughput under the sweep's fault trace over that of healthy steps; None without a trace.
+    """
+
+    power: Power | None
+    price_per_hour: float
+    co2_kg_per_hour: float
+    complexity: float
+    robustness: float | None = None
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "price_per_hour", "co2_kg_per_hour", "complexity")
+
+
+class LinkEventKind(StrEnum):
+    """What happened."""
+
+    LINK_SLOW = "link_slow"  # a link between stages delays what is sent
+    LINK_RECOVERED = "link_recovered"
+    LINK_DEAD = "link_dead"  # nothing passes any more; delegates bridge it
+    RANK_SLOW = "rank_slow"  # a stage computes longer than it did: no link is at fault
+    RANK_RECOVERED = "rank_recovered"
+    REPLANNED = "replanned"  # all ranks follow another plan from the next step on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkEvent:
+    """One finding or re-plan, at one step.
+
+    Attributes:
+        step: Of the trial, as its step reports count.
+        stages: Pipeline ranks at both ends of a link, or the one that is slow; empty of a re-plan.
+        delay_s: One-way delay that was found; 0 of a recovery.
+        warm_up: Forwards per pipeline rank before its first backward, after a re-plan.
+        delegated: Whether sends are delegated, after a re-plan.
+        cost_s: Seconds that it took out of a step.
+    """
+
+    step: int
+    kind: LinkEventKind
+    stages: tuple[int, ...] = ()
+    delay_s: float = 0.0
+    warm_up: tuple[int, ...] = ()
+    delegated: bool = False
+    cost_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One training step, as long as the slowest rank took; ``step`` counts from 0 and includes the warm-up.
+
+    Attributes:
+        is_warmup: It does not count: the step time was not yet known to be stationary when it ran.
+        is_under_trace: It ran under the sweep's fault trace, behind the measured steps, and counts for robust figures
+            alone.
+    """
+
+    step: int
+    is_warmup: bool
+    step_time_s: float
+    loss: float
+    tokens_per_s: float
+    mfu: float
+    is_under_trace: bool = False
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the trial's step time is made of it."""
+        return not (self.is_warmup or self.is_under_trace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTimes:
+    """Mean seconds per measured step by phase, on the slowest rank of each.
+
+    Attributes:
+        forward_backward_s: Forward and backward, with the communication inside them and the pipeline's idle time.
+        gradient_sync_s: From the gradient of the first layer's input to complete gradients: waiting for collectives,
+            and for the weights' gradients where a schedule computes them apart, and what replicas exchange in their
+            place, before or behind the update.
+        optimizer_s: The optimizer's step and zeroing the gradients.
+    """
+
+    forward_backward_s: float
+    gradient_sync_s: float
+    optimizer_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Where one rank's step went, from the profiler on steps that are not timed: the parts sum to ``step_s``.
+
+    Communication is what stays exposed: time in which the rank computes nothing. A rank that waits for another in a
+    collective spends that time in the collective.
+
+    Attributes:
+        rank: The rank of whose step these are the parts: the one that computes longest.
+        send_receive_s: Sends and receives between pipeline stages, without the wait for the neighbour's result.
+        pipeline_idle_s: Waiting for a neighbour of the pipeline.
+        other_s: What is none of these: Python between the operations, reading the loss.
+    """
+
+    rank: int
+    forward_s: float
+    backward_s: float
+    all_reduce_s: float
+    all_gather_s: float
+    reduce_scatter_s: float
+    all_to_all_s: float
+    send_receive_s: float
+    pipeline_idle_s: float
+    optimizer_s: float
+    other_s: float
+
+    @property
+    def step_s(self) -> float:
+        """The whole step."""
+        return float(sum(getattr(self, f.name) for f in fields(self) if f.name != "rank"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a trial measured, after its warm-up.
+
+    Attributes:
+        step_time_s: Median of the measured steps; where replicas average their parameters every few steps, each with
+            its part of that.
+        step_time_spread_s: Distance between the quartiles of the measured steps.
+        step_time_interval_s: Half the 95 % confidence interval of the median; None from fewer than six steps.
+        num_warmup_steps: Steps before timing started; None where it was not recorded.
+        model_flop_per_s: Whole job.
+        mfu: Model FLOP / (step time x sum of the ranks' reference peaks); full attention, nothing recomputed.
+        hfu: Hardware FLOP, recomputation counted, over the same.
+        peak_flop_per_s: Sum of the ranks' reference peaks, the denominator used.
+        precision_flop_per_s: Sum over ranks of the dense peak of the layout's precision; None where it is not known.
+        peak_source: ``data sheet`` or ``measured GEMM rate of N cores``.
+        peak_bytes: Highest allocated bytes of each rank, by rank; on CPU of tensors, on CUDA of the allocator. Of a
+            registered trainer: as it reports them, of some ranks or of none, and of the whole process on CPU.
+        reserved_bytes: Highest bytes the allocator held, by rank; on CPU what the process grew by after its first step.
+        losses: One per step that was timed, warm-up included; empty where a trainer reports none.
+        foreign_cpu_share: Share of the machine's CPU time that others used meanwhile, 0..1.
+        environment: Versions, devices, clocks, variables of the libraries, as rank 0 saw them; its host's name hashed.
+        breakdown: None where no step was profiled.
+        breakdown_failure: Of what the profiled steps died; None where they did not, or none was asked for.
+        compile_s: What ``torch.compile`` took, part of no step time.
+        power_w: Mean draw of one accelerator during the measured steps; None where nothing measures it.
+        noise_floor: Relative difference of the medians of equal runs (A/A); None where the trial ran once.
+        num_disturbed: Runs that were thrown away because others used the machine.
+        extrapolated_from: Numbers of layers that ran instead of the model's; empty: the whole model ran.
+        phases: None where nobody divided the steps, as of a registered trainer.
+        is_simulated: Nothing ran: these are figures of the cost model with seeded noise, and evidence of nothing.
+        overlapped_share: Of the bytes of gradients that were reduced, those whose reduction started before the last
+            gradient of their step was computed, by hooks; None where no hook hears of it, as under FSDP or in a
+            registered trainer, and where nothing is reduced.
+        timeline: A profiled step, rank by rank; None where none was recorded, in lists, and once it was thinned away.
+        robust: What it reached under the sweep's fault trace; None without one. All other figures are healthy steps'.
+        link_events: What a running pipeline found out about its links and ranks, and did about it, in order; steps
+            count as ``StepReport`` does.
+        validation_loss: Of the batches behind the last step, on every rank's own parameters; None where there are none.
+        footprint: What it takes beside time; None in records older than this field.
+        sync_payload_bytes: What the rank that sends most contributes to the exchange between replicas in an average
+            step, before the collective's own factor; None where replicas sum their gradients, or nobody counts.
+    """
+
+    step_time_s: float
+    step_time_spread_s: float
+    num_steps: int
+    tokens_per_s: float
+    model_flop_per_s: float
+    mfu: float
+    hfu: float
+    peak_flop_per_s: float
+    peak_source: str
+    peak_bytes: tuple[int, ...]
+    losses: tuple[float, ...]
+    foreign_cpu_share: float
+    environment: dict[str, str]
+    step_time_interval_s: float | None = None
+    num_warmup_steps: int | None = None
+    reserved_bytes: tuple[int, ...] = ()
+    breakdown: Breakdown | None = None
+    compile_s: float = 0.0
+    power_w: float | None = None
+    noise_floor: float | None = None
+    num_disturbed: int = 0
+    extrapolated_from: tuple[int, ...] = ()
+    breakdown_failure: str | None = None
+    precision_flop_per_s: float | None = None
+    phases: PhaseTimes | None = None
+    is_simulated: bool = False
+    timeline: StepTimeline | None = None
+    robust: RobustMeasurement | None = None
+    link_events: tuple[LinkEvent, ...] = ()
+    validation_loss: float | None = None
+    sync_payload_bytes: float | None = None
+    overlapped_share: float | None = None
+    footprint: Footprint | None = None
+
+    @property
+    def step_time_error_s(self) -> float:
+        """Half the 95 % interval of the step time; where too few steps tell it, from the distance of their quartiles.
+
+        Of normal times the quartiles lie 1.349 standard deviations apart, and a median of n scatters by 1.253 / sqrt(n)
+        of one (any table of order statistics).
+        """
+        if self.step_time_interval_s is not None:
+            return self.step_time_interval_s
+        return 1.96 * 1.253 * self.step_time_spread_s / 1.349 / math.sqrt(max(1, self.num_steps))
+
+    @property
+    def precision_utilization(self) -> float | None:
+        """Model FLOP over what the dense peak of the precision in use could do; never ranked by."""
+        return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """One of the runs that a trial consists of, kept so that a trial that is taken over does not repeat it.
+
+    Attributes:
+        number: ``TrialSpec.run`` of the run.
+        seconds: How long it took, without waiting; all runs of a trial share its time limit.
+    """
+
+    number: int
+    seconds: float
+    measurement: Measurement
+
+
+_Z95 = 1.96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStretch:
+    """Steps in a row in which no link changed.
+
+    Attributes:
+        first_step: Of the trace, from 0.
+        links: Those that were not healthy.
+        step_times_s: Of each step, on the slowest rank.
+    """
+
+    first_step: int
+    links: tuple[LinkHealth, ...]
+    step_times_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RobustMeasurement:
+    """Steps under a fault trace, re-plans and what they cost included.
+
+    Attributes:
+        step_time_s: Mean of all steps of the trace: their total over their number, so that slow ones weigh what they
+            took.
+        mfu: Model FLOP / (step time x sum of the ranks' reference peaks): robust MFU.
+        tokens_per_s: Of the whole job, over the whole trace.
+        num_steps: Of the trace.
+        stretches: The trace, cut where a link changes.
+    """
+
+    step_time_s: float
+    mfu: float
+    tokens_per_s: float
+    num_steps: int
+    stretches: tuple[MeasuredStretch, ...]
+
+    def __post_init__(self) -> None:
+        check.positive(self, "step_time_s", "num_steps")
+
+    @classmethod
+    def of(
+        cls, trace: FaultTrace, step_times_s: Sequence[float], *, model_flop: float, peak_flop_per_s: float, tokens: int
+    ) -> RobustMeasurement:
+        """What the steps of a trace come to.
+
+        Args:
+            trace: What befell the links.
+            step_times_s: Of every step of it, in order.
+            model_flop: Of one step.
+            peak_flop_per_s: Sum of the ranks' reference peaks.
+            tokens: Of one step.
+
+        Raises:
+            InvalidInput: There are not as many times as the trace has steps.
+        """
+        if len(step_times_s) != trace.num_steps:
+            raise InvalidInput("step_times_s", len(step_times_s), "must be one per step of the trace", trace.num_steps)
+        mean_s = statistics.fmean(step_times_s)
+        return cls(
+            step_time_s=mean_s,
+            mfu=model_flop / (mean_s * peak_flop_per_s),
+            tokens_per_s=tokens / mean_s,
+            num_steps=trace.num_steps,
+            stretches=tuple(
+                MeasuredStretch(
+                    first_step=stretch.first_step,
+                    links=stretch.links,
+                    step_times_s=tuple(step_times_s[stretch.first_step :][: stretch.num_steps]),
+                )
+                for stretch in trace.stretches()
+            ),
+        )
+
+    @property
+    def step_time_error_s(self) -> float:
+        """Half the 95 % interval of the mean, from how the steps of each stretch scatter.
+
+        Stretches differ from each other on purpose, so only what differs inside one is chance; the first two steps of a
+        stretch, in which a change is found and planned for, count with the others.
+        """
+        squares = sum(_sum_of_squares(stretch.step_times_s) for stretch in self.stretches)
+        free = sum(len(stretch.step_times_s) - 1 for stretch in self.stretches)
+        return _Z95 * math.sqrt(squares / max(1, free) / self.num_steps)
+
+    @property
+    def relative_error(self) -> float:
+        """The same as a share of the mean."""
+        return self.step_time_error_s / self.step_time_s
+
+
+def _sum_of_squares(times_s: Sequence[float]) -> float:
+    mean_s = statistics.fmean(times_s)
+    return sum((time_s - mean_s) ** 2 for time_s in times_s)

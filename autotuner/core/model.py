@@ -1,0 +1,386 @@
+"""Model: a transformer by the shapes of its layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from autotuner.core import check
+from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
+from autotuner.core.errors import InvalidInput
+from autotuner.core.workload import Workload
+
+Norm = Literal["rmsnorm", "layernorm", "layernorm_without_bias", "layernorm_without_weights"]
+"""Kinds of norms: ``rmsnorm`` has weights, ``layernorm`` weights and biases, as torch's modules have."""
+
+_NORM_PARAMETERS: dict[Norm, int] = {
+    "rmsnorm": 1,
+    "layernorm": 2,
+    "layernorm_without_bias": 1,
+    "layernorm_without_weights": 0,
+}
+"""Elements per width."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerSpec:
+    """A decoder-only transformer by its shapes.
+
+    Attributes:
+        name: What answers call it.
+        num_layers: Layers, each of attention (or what stands in its place) and a feed-forward block.
+        hidden_size: Width of a token's hidden state.
+        num_heads: Query heads of a layer.
+        num_kv_heads: Heads of keys and values; as many as ``num_heads`` without grouped queries.
+        vocab_size: Rows of the token table, with what it is padded by.
+        head_dim: Width of one query and key head (with latent attention: without its rotary part).
+        ffn_size: Inner width of a dense feed-forward block.
+        gated_mlp: Three matrices (SwiGLU) instead of two.
+        tied_embeddings: The output projection is the input embedding.
+        norm: Kind of all norms, but for those of queries and keys that are told otherwise.
+        parallel_blocks: Attention and feed-forward block of a layer begin with the same hidden state and are added to
+            it together (GPT-J).
+        num_norms_per_layer: 2: one before each block, or behind it; 4: before and behind (Gemma 2); 1: parallel
+            blocks share one (Falcon 7B, Command R).
+        embedding_norm: Embedded tokens are normalised (BLOOM).
+        attention_bias: Which attention projections carry a bias.
+        attention_output_gate: What heads give is weighed by a sigmoid of a projection as wide (Qwen3-Next).
+        attention_sinks: A learned score per head that takes part in the softmax (GPT-OSS).
+        mlp_bias: Matrices of dense feed-forward blocks carry biases.
+        output_bias: The output projection carries a bias (Phi-3.5-MoE).
+        num_learned_positions: Rows of a learned position table; 0 for rotary positions.
+        attention_window: Keys before a query that it sees in a windowed layer.
+        num_windowed_layers: Layers whose attention has that window.
+        qk_norm: Queries and keys are normalised, each head by itself with the same weights (Qwen3).
+        qk_norm_of_all_heads: The norm's weights are those of all heads together (OLMo 2).
+        experts: The mixture of experts of sparse layers; None in a dense model.
+        latent_attention: Ranks of compressed queries, keys and values; None where they are not compressed.
+        linear_attention: What layers have that keep no keys and values.
+        num_linear_layers: Layers that have it in the place of attention; they are never windowed ones.
+        approximations: How what was read differs from what is counted or priced, and with which effect; sentences
+            without full stops.
+    """
+
+    name: str
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    ffn_size: int
+    vocab_size: int
+    gated_mlp: bool = True
+    tied_embeddings: bool = False
+    norm: Norm = "rmsnorm"
+    num_norms_per_layer: int = 2
+    parallel_blocks: bool = False
+    embedding_norm: bool = False
+    attention_bias: Literal["none", "qkv", "all"] = "none"
+    attention_output_gate: bool = False
+    attention_sinks: bool = False
+    mlp_bias: bool = False
+    output_bias: bool = False
+    num_learned_positions: int = 0
+    qk_norm: bool = False
+    qk_norm_of_all_heads: bool = False
+    attention_window: int = 0
+    num_windowed_layers: int = 0
+    experts: MixtureOfExperts | None = None
+    latent_attention: LatentAttention | None = None
+    linear_attention: LinearAttention | None = None
+    num_linear_layers: int = 0
+    approximations: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check.positive(
+            self,
+            *("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "ffn_size", "vocab_size"),
+        )
+        counts = ("num_learned_positions", "attention_window", "num_windowed_layers", "num_linear_layers")
+        check.non_negative(self, *counts)
+        if self.num_linear_layers > (self.num_layers if self.linear_attention else 0):
+            rule = f"must not exceed num_layers ({self.num_layers}), and needs a linear_attention"
+            raise InvalidInput("num_linear_layers", self.num_linear_layers, rule, 0)
+        if self.num_windowed_layers > (self.num_attending_layers if self.attention_window else 0):
+            rule = f"must not exceed the attending layers ({self.num_attending_layers}), and needs an attention_window"
+            raise InvalidInput("num_windowed_layers", self.num_windowed_layers, rule, 0)
+        if self.qk_norm_of_all_heads and not self.qk_norm:
+            raise InvalidInput("qk_norm_of_all_heads", True, "needs qk_norm", False)
+        check.one_of("norm", self.norm, tuple(_NORM_PARAMETERS))
+        if self.num_norms_per_layer not in (1, 2, 4):
+            raise InvalidInput("num_norms_per_layer", self.num_norms_per_layer, "must be 1, 2 or 4", 2)
+        if self.num_norms_per_layer == 1 and not self.parallel_blocks:
+            raise InvalidInput("num_norms_per_layer", 1, "needs parallel_blocks, which share it", 2)
+        check.one_of("attention_bias", self.attention_bias, ("none", "qkv", "all"))
+        check.divides("num_kv_heads", self.num_kv_heads, self.num_heads, "num_heads")
+        if self.experts is not None and self.experts.num_dense_layers > self.num_layers:
+            rule = f"must not exceed num_layers ({self.num_layers})"
+            raise InvalidInput("experts.num_dense_layers", self.experts.num_dense_layers, rule, self.num_layers)
+
+    def with_num_layers(self, num_layers: int) -> TransformerSpec:
+        """The model with other layers, of each kind about the same share; its dense ones lead as before."""
+        experts = self.experts
+        if experts is not None:
+            experts = replace(experts, num_dense_layers=min(experts.num_dense_layers, num_layers))
+        return replace(
+            self,
+            num_layers=num_layers,
+            num_windowed_layers=self.num_windowed_layers * num_layers // self.num_layers,
+            num_linear_layers=self.num_linear_layers * num_layers // self.num_layers,
+            experts=experts,
+        )
+
+    # ---------------------------------------------------------------- widths
+    @property
+    def query_size(self) -> int:
+        """Width of all query heads together."""
+        rope = self.latent_attention.rope_head_dim if self.latent_attention else 0
+        return self.num_heads * (self.head_dim + rope)
+
+    @property
+    def attention_output_size(self) -> int:
+        """Width of all value heads as the output projection reads them."""
+        per_head = self.latent_attention.value_head_dim if self.latent_attention else self.head_dim
+        return self.num_heads * per_head
+
+    @property
+    def key_value_size(self) -> int:
+        """Width of keys and values together."""
+        if self.latent_attention:
+            return self.query_size + self.attention_output_size
+        return 2 * self.num_kv_heads * self.head_dim
+
+    @property
+    def mean_projected_size(self) -> float:
+        """Width of all that a token is projected to before an attention core, the mean of all layers."""
+        projected = self.num_attending_layers * (self.query_size + self.key_value_size + self.output_gate_size)
+        linear = self.num_linear_layers * self.linear_attention.projected_size if self.linear_attention else 0
+        return (projected + linear) / self.num_layers
+
+    @property
+    def linear_share(self) -> float:
+        """Share of the layers whose attention is linear."""
+        return self.num_linear_layers / self.num_layers
+
+    @property
+    def num_sparse_layers(self) -> int:
+        """Layers whose feed-forward block is a mixture of experts."""
+        return self.experts.num_sparse(self.num_layers) if self.experts else 0
+
+    @property
+    def num_attending_layers(self) -> int:
+        """Layers whose queries see keys: all but those of linear attention."""
+        return self.num_layers - self.num_linear_layers
+
+    @property
+    def output_gate_size(self) -> int:
+        """Width of what weighs the output of attention; 0 where nothing does."""
+        return self.attention_output_size if self.attention_output_gate else 0
+
+    # ---------------------------------------------------------------- matrices: parameters that multiply
+    @property
+    def attention_matrix_parameters(self) -> int:
+        """Elements of the projection matrices of one attention block that is no linear one."""
+        output = (self.attention_output_size + self.output_gate_size) * self.hidden_size
+        latent = self.latent_attention
+        if latent is None:
+            return self.hidden_size * (self.query_size + self.key_value_size) + output
+        rank = latent.query_rank
+        query = (self.hidden_size + self.query_size) * rank if rank else self.hidden_size * self.query_size
+        down = self.hidden_size * (latent.key_value_rank + latent.rope_head_dim)
+        up = latent.key_value_rank * self.num_heads * (self.head_dim + latent.value_head_dim)
+        indexer = (rank or 0) * latent.indexer_size + self.hidden_size * latent.indexer_key_size
+        return query + down + up + indexer + output
+
+    @property
+    def linear_attention_matrix_parameters(self) -> int:
+        """Elements of the projection matrices of one linear attention block; 0 in a model without."""
+        linear = self.linear_attention
+        if linear is None:
+            return 0
+        return self.hidden_size * (linear.projected_size + linear.output_size) + linear.gate_matrix_parameters
+
+    @property
+    def mean_attention_matrix_parameters(self) -> float:
+        """Elements of the projection matrices of an attention block, the mean of all layers."""
+        linear = self.num_linear_layers * self.linear_attention_matrix_parameters
+        return (self.num_attending_layers * self.attention_matrix_parameters + linear) / self.num_layers
+
+    @property
+    def mlp_matrix_parameters(self) -> int:
+        """Elements of the matrices of one dense feed-forward block."""
+        return self._matrices_per_mlp * self.hidden_size * self.ffn_size
+
+    @property
+    def expert_matrix_parameters(self) -> int:
+        """Elements of the matrices of one expert; 0 in a dense model."""
+        return self._matrices_per_mlp * self.hidden_size * self.experts.expert_ffn_size if self.experts else 0
+
+    @property
+    def shared_expert_matrix_parameters(self) -> int:
+        """Elements of the matrices of a layer's shared experts; 0 without any."""
+        return self._matrices_per_mlp * self.hidden_size * self.experts.shared_ffn_size if self.experts else 0
+
+    @property
+    def router_matrix_parameters(self) -> int:
+        """Elements of one router matrix; 0 in a dense model."""
+        return self.hidden_size * self.experts.num_experts if self.experts else 0
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Elements of the token table; the output projection has as many unless it is the same tensor."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def _matrices_per_mlp(self) -> int:
+        return 3 if self.gated_mlp else 2
+
+    # ---------------------------------------------------------------- totals
+    @property
+    def num_parameters(self) -> int:
+        """Every trainable element and routing bias, once; exact against published checkpoints.
+
+        Checked against transformers for every type of model that is read, in tests/unit/catalog/huggingface.
+        """
+        return self.num_input_parameters + self.num_layer_parameters + self._num_output_parameters
+
+    @property
+    def num_input_parameters(self) -> int:
+        """What begins the model: the token table, learned positions and their norm."""
+        positions = self.num_learned_positions * self.hidden_size
+        norm = self._norm_parameters(self.hidden_size) if self.embedding_norm else 0
+        return self.embedding_parameters + positions + norm
+
+    @property
+    def num_output_bias_parameters(self) -> int:
+        """Biases of the output projection."""
+        return self.vocab_size if self.output_bias else 0
+
+    @property
+    def _num_output_parameters(self) -> int:
+        table = 0 if self.tied_embeddings else self.embedding_parameters
+        return table + self.num_output_bias_parameters + self._norm_parameters(self.hidden_size)
+
+    @property
+    def num_layer_parameters(self) -> int:
+        """Parameters of all layers, without embeddings, output projection and final norm."""
+        norms = self.num_layers * self.num_norms_per_layer * self._norm_parameters(self.hidden_size)
+        attention = self.num_attending_layers * self._attention_parameters
+        attention += self.num_linear_layers * self._linear_attention_parameters
+        num_dense = self.num_layers - self.num_sparse_layers
+        blocks = num_dense * self._dense_mlp_parameters + self.num_sparse_layers * self._sparse_mlp_parameters
+        return norms + attention + blocks
+
+    @property
+    def num_expert_parameters(self) -> int:
+        """Parameters of all routed experts: what the expert-parallel group splits."""
+        if self.experts is None:
+            return 0
+        each = self.expert_matrix_parameters + self._expert_bias_parameters
+        return self.num_sparse_layers * self.experts.num_experts * each
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Those of ``num_parameters`` that one token meets: of the routed experts only those that it is sent to."""
+        if self.experts is None:
+            return self.num_parameters
+        num_idle = self.experts.num_experts - self.experts.experts_per_token
+        return self.num_parameters - num_idle * (self.num_expert_parameters // self.experts.num_experts)
+
+    @property
+    def num_active_matrix_parameters(self) -> int:
+        """Matrix elements that multiply each token: layers and output projection, of the experts only the chosen."""
+        return self.num_active_layer_matrix_parameters + self.embedding_parameters
+
+    @property
+    def num_active_layer_matrix_parameters(self) -> int:
+        """The part of ``num_active_matrix_parameters`` that lies in the layers."""
+        total = self.num_attending_layers * self.attention_matrix_parameters
+        total += self.num_linear_layers * self.linear_attention_matrix_parameters
+        total += (self.num_layers - self.num_sparse_layers) * self.mlp_matrix_parameters
+        if self.experts:
+            routed = self.experts.experts_per_token * self.expert_matrix_parameters
+            total += self.num_sparse_layers * (
+                routed + self.shared_expert_matrix_parameters + self.router_matrix_parameters
+            )
+        return total
+
+    def attention_flop_per_token(self, seq_len: int) -> int:
+        """Score and value products of one forward pass, all layers, full (not causal-halved) attention.
+
+        Windows are not subtracted; linear layers count what their recurrence takes.
+
+        Source: PaLM, arXiv 2204.02311, appendix B (2 of its 6 parts are the forward pass).
+        """
+        linear = self.num_linear_layers * self.linear_attention.core_flop_per_token if self.linear_attention else 0
+        return 2 * self.num_attending_layers * seq_len * (self.query_size + self.attention_output_size) + linear
+
+    def model_flop_per_token(self, seq_len: int) -> int:
+        """Forward and backward FLOP that the mathematics needs, per token; recomputation is not counted.
+
+        6 per matrix element (the input table is looked up, not multiplied) plus full attention,
+        12 L h s for a model whose heads span the hidden size.
+
+        Source: PaLM, arXiv 2204.02311, appendix B. Checked against torch's FlopCounterMode in tests/trials.
+        """
+        return 6 * self.num_active_matrix_parameters + 3 * self.attention_flop_per_token(seq_len)
+
+    def model_flop_per_step(self, workload: Workload) -> int:
+        """The same of a whole step; where sequences differ, of their real tokens, of which attention counts squares."""
+        if workload.lengths is None:
+            return self.model_flop_per_token(workload.seq_len) * workload.tokens_per_step
+        alone = self.model_flop_per_token(0)
+        per_key = self.model_flop_per_token(1) - alone
+        per_sequence = alone * workload.lengths.mean + per_key * workload.lengths.moment(2)
+        return round(per_sequence * workload.global_batch_size)
+
+    # ---------------------------------------------------------------- small change
+    def _norm_parameters(self, width: int) -> int:
+        return width * _NORM_PARAMETERS[self.norm]
+
+    @property
+    def _attention_parameters(self) -> int:
+        bias = self.num_heads if self.attention_sinks else 0
+        if self.attention_bias != "none":
+            bias += self.query_size + self.key_value_size + self.output_gate_size
+        if self.attention_bias == "all":
+            bias += self.hidden_size
+        norms = self._norm_parameters(self._qk_norm_size)
+        if self.latent_attention:
+            latent = self.latent_attention
+            norms += self._norm_parameters(latent.query_rank or 0) + self._norm_parameters(latent.key_value_rank)
+            norms += 2 * latent.indexer_head_dim  # the indexer's key has a layer norm
+        return self.attention_matrix_parameters + bias + norms
+
+    @property
+    def _qk_norm_size(self) -> int:
+        """Widths of the norms of queries and keys."""
+        if not self.qk_norm:
+            return 0
+        return (self.num_heads + self.num_kv_heads if self.qk_norm_of_all_heads else 2) * self.head_dim
+
+    @property
+    def _linear_attention_parameters(self) -> int:
+        linear = self.linear_attention
+        return self.linear_attention_matrix_parameters + linear.num_other_parameters if linear else 0
+
+    @property
+    def _dense_mlp_parameters(self) -> int:
+        inner = self.ffn_size * (2 if self.gated_mlp else 1)
+        return self.mlp_matrix_parameters + (inner + self.hidden_size if self.mlp_bias else 0)
+
+    @property
+    def _sparse_mlp_parameters(self) -> int:
+        if self.experts is None:
+            return 0
+        experts = self.experts
+        routed = experts.num_experts * (self.expert_matrix_parameters + self._expert_bias_parameters)
+        router = self.router_matrix_parameters + experts.num_experts * experts.router_bias
+        return routed + router + self.shared_expert_matrix_parameters + self.hidden_size * experts.shared_expert_gate
+
+    @property
+    def _expert_bias_parameters(self) -> int:
+        """Biases of one routed expert."""
+        if self.experts is None or not self.experts.expert_bias:
+            return 0
+        return self.experts.expert_ffn_size * (2 if self.gated_mlp else 1) + self.hidden_size

@@ -1,0 +1,292 @@
+"""Placement: the rank, node and device of each part of a layout, and the links that its groups cross."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from autotuner.core import check
+from autotuner.core.choices import RankOrder, RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkEnds, LinkHealth
+from autotuner.core.stages import V_SCHEDULES
+
+
+class Place(NamedTuple):
+    """Where a rank lies on the grid; shard ranks and context ranks in one, the context ranks innermost."""
+
+    stage: int
+    replica: int
+    shard: int
+    tensor: int
+
+
+def rank_at(layout: Layout, place: Place) -> int:
+    """The number of the rank that holds a place, by the layout's ``rank_order`` and ``stage_rotation``."""
+    shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
+    stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
+    stage = (place.stage + layout.stage_rotation) % stages
+    if layout.rank_order == RankOrder.REPLICAS_OUTERMOST:
+        outer = place.replica * stages + stage
+    else:
+        outer = stage * replicas + place.replica
+    return (outer * shards + place.shard) * layout.tensor_parallel_degree + place.tensor
+
+
+def place_of(layout: Layout, rank: int) -> Place:
+    """The place that a rank holds."""
+    outer, tensor = divmod(rank, layout.tensor_parallel_degree)
+    outer, shard = divmod(outer, layout.data_parallel_shard_degree * layout.context_parallel_degree)
+    stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
+    if layout.rank_order == RankOrder.REPLICAS_OUTERMOST:
+        replica, stage = divmod(outer, stages)
+    else:
+        stage, replica = divmod(outer, replicas)
+    return Place((stage - layout.stage_rotation) % stages, replica, shard, tensor)
+
+
+def node_of(layout: Layout, cluster: Cluster, rank: int) -> int:
+    """The node that a rank lies on, by the layout's ``rank_placement``."""
+    if layout.rank_placement == RankPlacement.CYCLIC:
+        return rank % cluster.num_nodes
+    return rank // cluster.accelerators_per_node
+
+
+def places(layout: Layout) -> Iterator[Place]:
+    """Every place, stage by stage."""
+    for stage in range(layout.pipeline_parallel_degree):
+        for replica in range(layout.data_parallel_replicate_degree):
+            for shard in range(layout.data_parallel_shard_degree * layout.context_parallel_degree):
+                for tensor in range(layout.tensor_parallel_degree):
+                    yield Place(stage, replica, shard, tensor)
+
+
+def stage_links(layout: Layout, cluster: Cluster, stage: int) -> frozenset[LinkEnds]:
+    """The links that a stage's ranks send to the next stage over; empty where these lie together."""
+    found = set()
+    for place in places(layout):
+        if place.stage == stage:
+            one = _link_end(layout, cluster, place)
+            other = _link_end(layout, cluster, place._replace(stage=stage + 1))
+            if one != other:
+                found.add((min(one, other), max(one, other)))
+    return frozenset(found)
+
+
+def _link_end(layout: Layout, cluster: Cluster, place: Place) -> int:
+    rank = rank_at(layout, place)
+    return node_of(layout, cluster, rank) if cluster.num_nodes > 1 else cluster.link_end(rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """Nodes of equally many ranks, to which the numbers of ranks are dealt."""
+
+    num_nodes: int
+    ranks_per_node: int
+    placement: RankPlacement = RankPlacement.BLOCK
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_nodes", "ranks_per_node")
+
+    def node_of(self, rank: int) -> int:
+        """The node that the rank of this number lies on."""
+        return rank % self.num_nodes if self.placement == RankPlacement.CYCLIC else rank // self.ranks_per_node
+
+    def number_of(self, node: int, local_rank: int) -> int:
+        """The number of a node's rank; rank 0 is the first node's first in any placement."""
+        if self.placement == RankPlacement.CYCLIC:
+            return local_rank * self.num_nodes + node
+        return node * self.ranks_per_node + local_rank
+
+
+class Spread(NamedTuple):
+    """How the groups of one axis lie: ranks of a group, and how far apart in the numbers of ranks they are."""
+
+    num_ranks: int
+    stride: int
+
+
+# ---------------------------------------------------------------- the groups of a layout, by its rank order
+def tensor_spread(x: Layout) -> Spread:
+    """Tensor ranks: neighbours."""
+    return Spread(x.tensor_parallel_degree, 1)
+
+
+def context_spread(x: Layout) -> Spread:
+    """Context ranks: one rank of each tensor group that shares a sequence."""
+    return Spread(x.context_parallel_degree, x.tensor_parallel_degree)
+
+
+def shard_spread(x: Layout) -> Spread:
+    """Shard ranks, which split parameters: shard and context ranks together."""
+    return Spread(x.data_parallel_shard_degree * x.context_parallel_degree, x.tensor_parallel_degree)
+
+
+def replicate_spreads(x: Layout) -> tuple[Spread, Spread]:
+    """Replicate ranks, which hold the same shard, and what joins them: context ranks, where nothing is sharded."""
+    shard = shard_spread(x)
+    between = 1 + (x.pipeline_parallel_degree - 1) * (x.rank_order == RankOrder.REPLICAS_OUTERMOST)
+    joined = 1 + (x.context_parallel_degree - 1) * (x.data_parallel_shard_degree == 1)
+    return (
+        Spread(x.data_parallel_replicate_degree, shard.num_ranks * shard.stride * between),
+        Spread(joined, x.tensor_parallel_degree),
+    )
+
+
+def expert_spread(x: Layout, job: Job) -> Spread:
+    """Expert ranks: the innermost of the context and shard ranks, and of the tensor ranks unless these split experts.
+
+    Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
+    """
+    whole = (x.expert_parallel_degree > 1) & (not job.stack.splits_experts)
+    return Spread(x.expert_parallel_degree, x.tensor_parallel_degree - (x.tensor_parallel_degree - 1) * whole)
+
+
+def expert_shard_spread(x: Layout, job: Job) -> Spread:
+    """Shard ranks that hold the same experts: what expert ranks leave of tensor, context and shard ranks."""
+    expert, shard = expert_spread(x, job), shard_spread(x)
+    inner = expert.num_ranks * expert.stride
+    return Spread(_larger(1, shard.num_ranks * shard.stride // inner), inner)
+
+
+def pipeline_spread(x: Layout) -> Spread:
+    """Pipeline ranks, before any rotation: one rank of every stage."""
+    return Spread(x.pipeline_parallel_degree, x.pipeline_stride)
+
+
+# ---------------------------------------------------------------- what reaches over a link
+def ring_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
+    """Whether neighbours in any group's ring, first and last among them, lie at both ends of the link."""
+    num_ranks, stride = spread
+    if health.ends is None:
+        return (health.link_class == cluster.link_class) & _leaves_end(spread, cluster)
+    onward = _crosses(health, cluster, (stride, num_ranks * stride), 0, (num_ranks - 1) * stride)
+    around = (-(num_ranks - 1) * stride, num_ranks * stride)
+    return onward | _crosses(health, cluster, around, (num_ranks - 1) * stride, stride)
+
+
+def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
+    """Whether any two ranks of any group lie at both ends of the link, as all-to-alls send between all of them."""
+    if health.ends is None:
+        return (health.link_class == cluster.link_class) & _leaves_end(spread, cluster)
+    block, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
+    low, high = (end * size for end in health.ends)
+    shared = high // block  # the one block of ranks that may reach from one end to the other
+    first, stop = _larger(low, shared * block), _smaller(high + size, (shared + 1) * block)
+    apart = (high - first) % spread.stride, (first - high) % spread.stride
+    return (first < low + size) & (spread.num_ranks > 1) & ((apart[0] < low + size - first) | (apart[1] < stop - high))
+
+
+def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
+    """Whether any two ranks of any group lie at both ends of the link, where ranks are dealt to nodes in turn.
+
+    Where groups do not divide the nodes, also some between whose nodes no group of the job happens to lie.
+    """
+    num_ranks, stride = spread
+    nodes, block = cluster.num_nodes, num_ranks * stride
+    if health.ends is None:
+        return (health.link_class == cluster.link_class) & (num_ranks > 1) & (stride % nodes != 0)
+    low, high = health.ends
+    apart = high - low
+    around = (block > nodes) & (apart % _common(stride, nodes) == 0)
+    onward = (apart % stride == 0) & (apart < block)
+    back = ((nodes - apart) % stride == 0) & (nodes - apart < block)
+    in_line = (block <= nodes) & ((onward & (low // block == high // block)) | ((onward | back) & (nodes % block != 0)))
+    return (num_ranks > 1) & (around | in_line)
+
+
+def hop_crosses(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bool:
+    """Whether any pipeline sends over the link from rank ``hop`` to the next; from the last one to the first."""
+    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    filled = _hop_crosses_between_blocks(x, hop, health, cluster)
+    return (filled & (is_dealt == 0)) | (is_dealt & dealt_crosses(pipeline_spread(x), health, cluster))
+
+
+def _hop_crosses_between_blocks(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bool:
+    num_ranks, stride = pipeline_spread(x)
+    place = (hop + x.stage_rotation) % num_ranks
+    distance = stride - num_ranks * stride * (place == num_ranks - 1)
+    if health.ends is None:
+        return (health.link_class == cluster.link_class) & _hop_leaves_end(place, num_ranks, stride, cluster)
+    return _crosses(health, cluster, (distance, num_ranks * stride), place * stride, stride)
+
+
+def pipeline_crosses(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
+    """Whether any stage talks to the next over the link; the last rank and the first only do in rounds of stages."""
+    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    filled = _pipeline_crosses_between_blocks(x, health, cluster)
+    return (filled & (is_dealt == 0)) | (is_dealt & dealt_crosses(pipeline_spread(x), health, cluster))
+
+
+def _pipeline_crosses_between_blocks(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
+    num_ranks, stride = pipeline_spread(x)
+    if health.ends is None:
+        return (health.link_class == cluster.link_class) & _leaves_end(Spread(num_ranks, stride), cluster)
+    last = (num_ranks - 1 + x.stage_rotation) % num_ranks  # the place of the ring over which none sends
+    folds = (x.pipeline_schedule == V_SCHEDULES[0]) | (x.pipeline_schedule == V_SCHEDULES[1])
+    goes_round = (x.virtual_stages_per_rank > 1) & (folds == 0)
+    onward, block = (stride, num_ranks * stride), num_ranks * stride
+    before = _crosses(health, cluster, onward, 0, _smaller(last, num_ranks - 1) * stride)
+    behind = _crosses(health, cluster, onward, (last + 1) * stride, _larger(0, num_ranks - 2 - last) * stride)
+    around = _crosses(health, cluster, (stride - block, block), block - stride, stride)
+    unused = _hop_crosses_between_blocks(x, num_ranks - 1, health, cluster)
+    return (num_ranks > 1) & (before | behind | (around & (last != num_ranks - 1)) | (unused & goes_round))
+
+
+# ---------------------------------------------------------------- remainders and intervals
+def _leaves_end(spread: Spread, cluster: Cluster) -> bool:
+    """Whether any group lies at more than one end."""
+    span, size = spread.num_ranks * spread.stride, cluster.ranks_per_link_end
+    return (spread.num_ranks > 1) & ((span > size) | ((size % span != 0) & (cluster.world_size > size)))
+
+
+def _hop_leaves_end(place: int, num_ranks: int, stride: int, cluster: Cluster) -> bool:
+    """Whether a border between two ends lies between the ranks of one place of a group and those of the next."""
+    block = num_ranks * stride
+    step = _common(block, cluster.ranks_per_link_end)
+    onward = ((place + 2) * stride - 1) // step > (place * stride) // step
+    return (num_ranks > 1) & (((place < num_ranks - 1) & onward) | ((place == num_ranks - 1) & (step < block)))
+
+
+def _crosses(health: LinkHealth, cluster: Cluster, onward: tuple[int, int], first: int, length: int) -> bool:
+    """Whether any rank whose remainder by the block is in ``first .. first + length - 1`` meets one over the link.
+
+    Args:
+        health: Of a link with two ends.
+        cluster: Whose link it is.
+        onward: From that rank to the one that it meets, and ranks of a block of groups.
+        first: The least remainder.
+        length: How many.
+    """
+    assert health.ends is not None
+    low, high = health.ends
+    return _one_way(cluster, (low, high), onward, first, length) | _one_way(cluster, (high, low), onward, first, length)
+
+
+def _one_way(cluster: Cluster, ends: tuple[int, int], onward: tuple[int, int], first: int, length: int) -> bool:
+    size, (distance, block) = cluster.ranks_per_link_end, onward
+    start = _larger(ends[0] * size, ends[1] * size - distance)
+    stop = _smaller((ends[0] + 1) * size, (ends[1] + 1) * size - distance)
+    into = (start - first) % block
+    return (start < stop) & (length > 0) & ((into < length) | (start + block - into < stop))
+
+
+def _larger(left: int, right: int) -> int:
+    return left + (right - left) * (right > left)
+
+
+def _smaller(left: int, right: int) -> int:
+    return left + (right - left) * (right < left)
+
+
+def _common(number: int, whole: int) -> int:
+    """The greatest divisor that a number, or each of a column, has in common with a whole one."""
+    found = 1
+    for divisor in range(2, whole + 1):
+        if whole % divisor == 0:
+            found = found + (divisor - found) * (number % divisor == 0)
+    return found

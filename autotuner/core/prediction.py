@@ -1,0 +1,219 @@
+"""Prediction: step time and memory of a layout, with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from autotuner.core import check
+from autotuner.core.measurement import Footprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEstimate:
+    """What a trial's layout would reach at full size, by all that the trials of its sweep have told so far.
+
+    Attributes:
+        full_size: Step time and memory with their intervals; what of them was measured.
+        tokens_per_s: Of the whole job, at the expected step time.
+        mfu: The same, over the reference peak of as many ranks as the job has.
+        num_trial_ranks: Ranks that the trial ran on.
+        num_ranks: Ranks of the job.
+        is_simulated: Nothing ran: the trial was simulated.
+        footprint: What the whole job takes beside time; None in records older than this field.
+    """
+
+    full_size: FullSizeEstimate
+    tokens_per_s: float
+    mfu: float
+    num_trial_ranks: int
+    num_ranks: int
+    is_simulated: bool = False
+    footprint: Footprint | None = None
+
+    def __post_init__(self) -> None:
+        check.positive(self, "tokens_per_s", "mfu", "num_trial_ranks", "num_ranks")
+
+    @property
+    def step_time_s(self) -> float:
+        """Expected seconds of a step at full size."""
+        return self.full_size.step_time_s
+
+    @property
+    def step_time_error_s(self) -> float:
+        """Half the 95 % interval of the step time beside those of its sweep's other trials: what an order rests on."""
+        return self.full_size.order_error_s
+
+    @property
+    def said(self) -> str:
+        """Where it comes from, as every place says it that shows it."""
+        trial = "simulated trial" if self.is_simulated else "trial"
+        return f"estimated from a {trial} on {self.num_trial_ranks} of {self.num_ranks} ranks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Seconds of one optimizer step on the critical path; only what is not hidden counts.
+
+    Attributes:
+        matrix_s: Matrix products of the slowest pipeline rank, forward and backward, the vocabulary's included.
+        attention_s: Attention cores: scores, softmax, values.
+        pointwise_s: What moves memory between them: norms, activations, rotations, sums, the loss.
+        host_s: Waiting for the host to launch kernels that are shorter than a launch.
+        recompute_s: Forward work of any of these done again in the backward pass.
+        offload_s: Copies of activations to the host and back, as far as they take longer than the layers beside them.
+        tensor_communication_s: Exposed collectives of the tensor group.
+        context_communication_s: Exposed exchange of keys and values, or of heads, in the context group.
+        expert_communication_s: Exposed all-to-all of the expert group.
+        pipeline_communication_s: Exposed sends between stages.
+        data_communication_s: Exposed gradient and parameter collectives of the data group.
+        bubble_s: Idle time of the pipeline schedule.
+        optimizer_s: The optimizer's own step.
+    """
+
+    matrix_s: float
+    attention_s: float
+    pointwise_s: float
+    host_s: float
+    recompute_s: float
+    offload_s: float = 0.0  # records older than this field offloaded nothing
+    tensor_communication_s: float
+    context_communication_s: float
+    expert_communication_s: float
+    pipeline_communication_s: float
+    data_communication_s: float
+    bubble_s: float
+    optimizer_s: float
+
+    @property
+    def total_s(self) -> float:
+        """The step time: the sum of all parts."""
+        return float(sum(getattr(self, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Peak bytes of one rank on the worst pipeline stage.
+
+    Attributes:
+        activations_bytes: Saved for the backward pass of all micro-batches in flight, and what recomputation works on.
+        logits_bytes: Output of the vocabulary projection, its softmax and gradient, where that stage holds them.
+        buffers_bytes: Communication (gathered parameters, reduction buckets, receive buffers), and what the
+            optimizer's step needs beyond the peak of the backward pass.
+        allowance_bytes: What arithmetic does not see: context, workspaces, fragmentation.
+    """
+
+    parameters_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    logits_bytes: float
+    buffers_bytes: float
+    allowance_bytes: float
+    worst_stage: int
+
+    @property
+    def total_bytes(self) -> float:
+        """The peak: the sum of all parts."""
+        return float(sum(getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The cost model's answer for one layout. Never a measurement.
+
+    Attributes:
+        tokens_per_s: Whole job.
+        mfu: Model FLOP over what the accelerator's reference peak could do in that time (``Accelerator``).
+        hfu: Hardware FLOP, recomputation counted, over the same.
+        precision_utilization: Model FLOP over what the dense peak of the layout's own precision could do; never ranked
+            by. None in records older than this field.
+        fits: The predicted peak is within the accelerator's memory.
+        fit_probability: How likely the measured peak is to be within it, 0..1; None in records older than this field.
+        relative_error: Half-width e of the 80 % interval of the step time, which is total / (1 + e) .. total * (1 + e);
+            None in records older than this field.
+        validated: Runs of this kind of model and everything that the layout has were measured with this stack on this
+            device, and compared.
+        never_compared: Names of what it has that was compared with no measured run, on whatever stack and device.
+        robust_step_s: Mean step time under the fault trace of its sweep; None without one.
+        robust_mfu: MFU at that step time.
+        imbalance: What the rank with most tokens computes above the mean, as a share of it; None where all sequences
+            are as long.
+        padding_waste: Padding as a share of real tokens; None there, too.
+    """
+
+    step_time: StepTime
+    memory: Memory
+    tokens_per_s: float
+    mfu: float
+    hfu: float
+    fits: bool
+    fit_probability: float | None = None
+    relative_error: float | None = None
+    validated: bool = False
+    never_compared: tuple[str, ...] = ()
+    precision_utilization: float | None = None
+    robust_step_s: float | None = None
+    robust_mfu: float | None = None
+    imbalance: float | None = None
+    padding_waste: float | None = None
+
+    @property
+    def expected_mfu(self) -> float:
+        """What a run reaches on average: its MFU if it fits, nothing if it does not."""
+        return self.mfu * (float(self.fits) if self.fit_probability is None else self.fit_probability)
+
+
+_95_OF_80 = 1.9600 / 1.2816
+"""Standard deviations from the median to an end of a 95 % interval of a normal distribution, over those of 80 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullSizeEstimate:
+    """Step time and peak of a layout at full size, as small trials correct the model's prediction.
+
+    Attributes:
+        step_time_s: Expected seconds of a step: the median of what is believed.
+        relative_error: Half-width e of the 80 % interval, which is step_time_s / (1 + e) .. step_time_s * (1 + e), as
+            that of a ``Prediction``.
+        peak_bytes: Expected peak of the fullest rank, what no allocator sees counted as in ``Memory``.
+        fit_probability: How likely the peak is to be within the accelerator's memory, 0..1.
+        num_small_trials: Small trials that told something of the step time.
+        measured_parts: Parts of ``StepTime`` that a small trial of this very layout ran just as they are here.
+        modelled_parts: The other parts that the step has: the model's word, corrected by what all trials teach.
+        measured_share: Share of the step in measured parts, by the model's breakdown, 0..1.
+        own_error: Half-width as ``relative_error``, of what is uncertain beside layouts that were estimated with it:
+            errors that all share do not change their order. None where it was not told.
+    """
+
+    step_time_s: float
+    relative_error: float
+    peak_bytes: float
+    fit_probability: float
+    num_small_trials: int
+    measured_parts: tuple[str, ...] = ()
+    modelled_parts: tuple[str, ...] = ()
+    measured_share: float = 0.0
+    own_error: float | None = None
+
+    def __post_init__(self) -> None:
+        check.positive(self, "step_time_s", "peak_bytes")
+        check.non_negative(self, "relative_error", "num_small_trials")
+        check.fraction(self, "fit_probability", "measured_share")
+
+    @property
+    def order_error_s(self) -> float:
+        """Half the 95 % interval of the step time beside those of the layouts that were estimated with it."""
+        own = self.relative_error if self.own_error is None else self.own_error
+        reach = float((1 + own) ** _95_OF_80)
+        return self.step_time_s * (reach - 1 / reach) / 2
+
+    @property
+    def interval_80_s(self) -> tuple[float, float]:
+        """Where the step time of the layout itself would lie in four of five cases."""
+        return self.step_time_s / (1 + self.relative_error), self.step_time_s * (1 + self.relative_error)
+
+    @property
+    def interval_95_s(self) -> tuple[float, float]:
+        """Where it would lie in nineteen of twenty."""
+        reach = (1 + self.relative_error) ** _95_OF_80
+        return self.step_time_s / reach, self.step_time_s * reach

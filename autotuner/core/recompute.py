@@ -1,0 +1,149 @@
+"""RecomputePolicy: the activations of a layer that are kept, and those that are computed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, reduce
+
+
+class LayerPart(Enum):
+    """One step of a layer's forward pass, and its result.
+
+    Where tensor ranks split a layer, the input of a block is gathered before its first products and its result reduced.
+    """
+
+    ATTENTION_NORM = "attention_norm"
+    ATTENTION_GATHER = "attention_gather"
+    QUERY = "query"
+    KEY = "key"
+    VALUE = "value"
+    LATENT_UP = "latent_up"
+    ROTATION = "rotation"
+    SCORES = "scores"
+    CORE = "core"
+    ATTENTION_OUTPUT = "attention_output"
+    ATTENTION_REDUCE = "attention_reduce"
+    RESIDUAL = "residual"
+    MLP_NORM = "mlp_norm"
+    MLP_GATHER = "mlp_gather"
+    MLP_GATE = "mlp_gate"
+    MLP_UP = "mlp_up"
+    MLP_ACTIVATION = "mlp_activation"
+    MLP_DOWN = "mlp_down"
+    ROUTING = "routing"
+    EXPERT_GATE = "expert_gate"
+    EXPERT_UP = "expert_up"
+    EXPERT_ACTIVATION = "expert_activation"
+    EXPERT_DOWN = "expert_down"
+    SHARED_EXPERTS = "shared_experts"
+    MLP_REDUCE = "mlp_reduce"
+
+
+_P = LayerPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputed:
+    """What the backward pass of a layer computes again, and what is held for it meanwhile.
+
+    Attributes:
+        repeats: Steps that run a second time. ``SCORES`` is the core of a kernel that has them in memory, and of no
+            other.
+        drops: Steps whose result a plain backward pass would find and this one does not.
+        keeps: Steps whose result is kept although a plain backward pass does not read it.
+    """
+
+    repeats: frozenset[LayerPart] = frozenset()
+    drops: frozenset[LayerPart] = frozenset()
+    keeps: frozenset[LayerPart] = frozenset()
+
+    def __or__(self, other: Recomputed) -> Recomputed:
+        return Recomputed(
+            repeats=self.repeats | other.repeats, drops=self.drops | other.drops, keeps=self.keeps | other.keeps
+        )
+
+
+class RecomputePolicy(Enum):
+    """A word for what selective recomputation drops; several may hold together.
+
+    The first seven are modules of Megatron-LM (``--recompute-modules``, core 0.13, 2025-07): a layer keeps their inputs
+    and what it keeps anyway. With the others it keeps its own input and the results of some operations. PyTorch's
+    policies: ``all_but_products`` is that of the trial job (products, fused attention, collectives are kept);
+    ``every_other_product`` torchtitan's by operator (``_get_custom_policy``, 2025-06: of these products every second is
+    not kept, in the order queries, keys, values, output, gate, up, down). The rest are ``remat_policy`` of MaxText
+    (layers/decoders.py, 2025-07): results of the named matrices, ``context`` being that of the attention core.
+    """
+
+    CORE_ATTN = "core_attn"
+    LAYERNORM = "layernorm"
+    MLP = "mlp"
+    MLA_UP_PROJ = "mla_up_proj"
+    MOE_ACT = "moe_act"
+    MOE = "moe"
+    SHARED_EXPERTS = "shared_experts"
+    ALL_BUT_PRODUCTS = "all_but_products"
+    EVERY_OTHER_PRODUCT = "every_other_product"
+    MINIMAL = "minimal"
+    MINIMAL_WITH_CONTEXT = "minimal_with_context"
+    SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP = "save_dot_with_context_except_mlp"
+    SAVE_DOT_EXCEPT_MLP = "save_dot_except_mlp"
+    SAVE_DOT_EXCEPT_MLPWI = "save_dot_except_mlpwi"
+    SAVE_QKV_PROJ = "save_qkv_proj"
+    SAVE_OUT_PROJ = "save_out_proj"
+
+
+@cache
+def recomputed(policies: tuple[RecomputePolicy, ...]) -> Recomputed:
+    """What these words mean together."""
+    return reduce(Recomputed.__or__, (_MEANING[policy] for policy in policies), Recomputed())
+
+
+_QKV = frozenset({_P.QUERY, _P.KEY, _P.VALUE, _P.LATENT_UP})
+_INNER = frozenset({_P.MLP_GATE, _P.MLP_UP, _P.EXPERT_GATE, _P.EXPERT_UP})
+_DOWN = frozenset({_P.MLP_DOWN, _P.EXPERT_DOWN})
+_OUTPUT = frozenset({_P.ATTENTION_OUTPUT})
+_GATHERS = frozenset({_P.ATTENTION_GATHER, _P.MLP_GATHER})
+_REDUCES = frozenset({_P.ATTENTION_REDUCE, _P.MLP_REDUCE})
+_UNREAD = _DOWN | {_P.MLP_REDUCE}
+"""Nothing in the layer reads these, so where they are not kept nobody computes them again."""
+
+
+def _module(*parts: LayerPart, result: LayerPart | None = None) -> Recomputed:
+    """A module of Megatron's that runs again, with the result that ends it, which nothing keeps."""
+    ended = frozenset() if result is None else frozenset({result})
+    return Recomputed(repeats=frozenset(parts) | ended, drops=frozenset(parts))
+
+
+def _keeping(kept: frozenset[LayerPart]) -> Recomputed:
+    """A whole layer that runs again but for what is kept."""
+    others = frozenset(LayerPart) - kept
+    return Recomputed(repeats=others - _UNREAD, drops=others, keeps=kept)
+
+
+_MEANING = {
+    RecomputePolicy.CORE_ATTN: Recomputed(repeats=frozenset({_P.CORE}), drops=frozenset({_P.SCORES})),
+    RecomputePolicy.LAYERNORM: _module(_P.ATTENTION_NORM, _P.MLP_NORM),
+    RecomputePolicy.MLP: _module(  # the norm lies in the first product's module (TELayerNormColumnParallelLinear)
+        *(_P.MLP_NORM, _P.MLP_GATHER, _P.MLP_GATE, _P.MLP_UP, _P.MLP_ACTIVATION, _P.MLP_DOWN), result=_P.MLP_REDUCE
+    ),
+    RecomputePolicy.MLA_UP_PROJ: _module(_P.LATENT_UP, _P.ROTATION),
+    RecomputePolicy.MOE_ACT: _module(_P.EXPERT_ACTIVATION),
+    RecomputePolicy.MOE: _module(
+        *(_P.ROUTING, _P.EXPERT_GATE, _P.EXPERT_UP, _P.EXPERT_ACTIVATION, _P.SHARED_EXPERTS), result=_P.EXPERT_DOWN
+    ),
+    RecomputePolicy.SHARED_EXPERTS: _module(_P.SHARED_EXPERTS),
+    RecomputePolicy.ALL_BUT_PRODUCTS: _keeping(
+        _QKV | {_P.CORE, _P.SHARED_EXPERTS} | _OUTPUT | _INNER | _DOWN | _GATHERS | _REDUCES
+    ),
+    RecomputePolicy.EVERY_OTHER_PRODUCT: _keeping(
+        frozenset({_P.QUERY, _P.VALUE, _P.CORE, _P.MLP_GATE, _P.EXPERT_GATE}) | _DOWN | _REDUCES
+    ),
+    RecomputePolicy.MINIMAL: _keeping(_QKV | _OUTPUT | _INNER | _DOWN | {_P.SHARED_EXPERTS}),
+    RecomputePolicy.MINIMAL_WITH_CONTEXT: _keeping(_QKV | _OUTPUT | _INNER | _DOWN | {_P.CORE, _P.SHARED_EXPERTS}),
+    RecomputePolicy.SAVE_DOT_WITH_CONTEXT_EXCEPT_MLP: _keeping(_QKV | _OUTPUT | {_P.CORE}),
+    RecomputePolicy.SAVE_DOT_EXCEPT_MLP: _keeping(_QKV | _OUTPUT),
+    RecomputePolicy.SAVE_DOT_EXCEPT_MLPWI: _keeping(_QKV | _OUTPUT | _DOWN),
+    RecomputePolicy.SAVE_QKV_PROJ: _keeping(_QKV),
+    RecomputePolicy.SAVE_OUT_PROJ: _keeping(_OUTPUT),
+}

@@ -1,0 +1,123 @@
+"""Rules of which link each parallel dimension may cross."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from autotuner.core.choices import ContextExchange, P2PTransport, RankOrder
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import (
+    context_spread,
+    expert_shard_spread,
+    expert_spread,
+    pair_crosses,
+    pipeline_crosses,
+    replicate_spreads,
+    ring_crosses,
+    shard_spread,
+    tensor_spread,
+)
+from autotuner.core.rules.rule import Rule
+
+_Reaches: TypeAlias = Callable[[Layout, Job, LinkHealth], bool]
+"""Whether some ranks of a layout talk to each other over a link."""
+
+
+def _tensor(x: Layout, j: Job, link: LinkHealth) -> bool:
+    return ring_crosses(tensor_spread(x), link, j.cluster)
+
+
+def _context(x: Layout, j: Job, link: LinkHealth) -> bool:
+    return ring_crosses(context_spread(x), link, j.cluster)
+
+
+def _heads(x: Layout, j: Job, link: LinkHealth) -> bool:
+    swaps_heads = (x.context_exchange == ContextExchange.ALL_TO_ALL) & (x.context_parallel_degree > 1)
+    return swaps_heads & pair_crosses(context_spread(x), link, j.cluster)
+
+
+def _shard(x: Layout, j: Job, link: LinkHealth) -> bool:
+    return ring_crosses(shard_spread(x), link, j.cluster) & (x.data_parallel_shard_degree > 1)
+
+
+def _expert(x: Layout, j: Job, link: LinkHealth) -> bool:
+    holders = ring_crosses(expert_shard_spread(x, j), link, j.cluster) & (x.expert_parallel_degree > 1)
+    return pair_crosses(expert_spread(x, j), link, j.cluster) | holders
+
+
+def _replicate(x: Layout, j: Job, link: LinkHealth) -> bool:
+    replicas, _ = replicate_spreads(x)
+    return ring_crosses(replicas, link, j.cluster)
+
+
+def _stages(x: Layout, j: Job, link: LinkHealth) -> bool:
+    return pipeline_crosses(x, link, j.cluster) & (x.p2p_transport == P2PTransport.INLINE)
+
+
+def _any_dead(reaches: _Reaches, x: Layout, j: Job) -> bool:
+    verdict = False
+    for link in j.cluster.link_health:
+        if link.is_dead:
+            verdict = verdict | reaches(x, j, link)
+    return verdict
+
+
+def _dead(reaches: _Reaches, x: Layout, j: Job) -> LinkHealth:
+    return next(link for link in j.cluster.link_health if link.is_dead and reaches(x, j, link))
+
+
+def _rule(field: str, ranks: str, reaches: _Reaches) -> Rule:
+    """Ranks of one axis need every link between them; another degree changes the others, too, so none is offered."""
+    return Rule(
+        f"{ranks}-ranks-avoid-dead-links",
+        field,
+        lambda x, j: _any_dead(reaches, x, j),
+        lambda x, j: f"{ranks} ranks meet over link {_dead(reaches, x, j)}, which is dead",
+        is_of_hardware=True,
+    )
+
+
+def _other_order(x: Layout, j: Job) -> str | None:
+    """The other rank order, where replicas then meet elsewhere."""
+    other = next(order for order in RankOrder if order != x.rank_order)
+    swapped = replace(x, rank_order=other)
+    means_something = x.pipeline_parallel_degree > 1 and x.data_parallel_replicate_degree > 1
+    return other.label if means_something and not _any_dead(_replicate, swapped, j) else None
+
+
+LINK_RULES: tuple[Rule, ...] = (
+    _rule("tensor_parallel_degree", "tensor", _tensor),
+    _rule("context_parallel_degree", "context", _context),
+    _rule("data_parallel_shard_degree", "shard", _shard),
+    _rule("expert_parallel_degree", "expert", _expert),
+    Rule(
+        "heads-avoid-dead-links",
+        "context_exchange",
+        lambda x, j: _any_dead(_heads, x, j),
+        lambda x, j: f"an all-to-all of heads needs every link, and {_dead(_heads, x, j)} is dead",
+        lambda x, j: ContextExchange.RING.label,
+        is_of_hardware=True,
+    ),
+    Rule(
+        "replicas-avoid-dead-links",
+        "rank_order",
+        lambda x, j: _any_dead(_replicate, x, j),
+        lambda x, j: f"replicas meet over link {_dead(_replicate, x, j)}, which is dead",
+        _other_order,
+        is_of_hardware=True,
+    ),
+    Rule(
+        "stages-avoid-dead-links",
+        "p2p_transport",
+        lambda x, j: _any_dead(_stages, x, j),
+        lambda x, j: (
+            f"stages talk over link {_dead(_stages, x, j)}, which is dead; delegates bridge it over the hosts' network"
+        ),
+        lambda x, j: P2PTransport.DELEGATED.label,
+        is_of_hardware=True,
+    ),
+)

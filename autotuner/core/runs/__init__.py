@@ -1,1 +1,0 @@
-"""What is predicted, tried and found: predictions, trials, sweeps, their objective and their loss gates."""

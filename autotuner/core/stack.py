@@ -1,0 +1,172 @@
+"""Stack: the software that trains, and the costs that it adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from autotuner.core import check
+from autotuner.core.choices import AttentionKernel, PipelineSchedule
+from autotuner.core.errors import InvalidInput
+from autotuner.core.recompute import RecomputePolicy
+
+Dispatch: TypeAlias = Literal["all_to_all", "deduplicated", "all_gather"]
+
+TORCH_KERNELS = (
+    AttentionKernel.MATH,
+    AttentionKernel.EFFICIENT,
+    AttentionKernel.FLEX,
+    AttentionKernel.FLASH,
+    AttentionKernel.CUDNN,
+)
+"""Backends of ``scaled_dot_product_attention``, and FlexAttention beside it (PyTorch 2.13's documentation)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What a training framework keeps, fuses, overlaps and waits for; layouts of one stack share it.
+
+    The defaults are those of PyTorch as the trial job runs it. The catalog has others, with their sources.
+
+    Attributes:
+        attention_kernels: Implementations that it calls where the accelerator has them.
+        pipeline_schedules: Orders of forwards and backwards that it can run.
+        compiles: It offers to compile a layer (``torch.compile``).
+        multiplies_fp8: It offers matrix products in fp8.
+        sums_gradients_in_fp32: In mixed precision too.
+        balances_stages: Layers are dealt so that the stage with the output projection has fewer; else evenly.
+        keeps_receive_buffers: A pipeline rank holds a receive buffer for every micro-batch all through the step.
+        blocks_sends: A pipeline rank computes nothing while it sends; else sends overlap.
+        overlaps_tensor_forward: Share of a forward pass's products under which tensor collectives make progress, 0..1:
+            of a layout without ``async_tensor_parallel``, which says it by itself.
+        overlaps_tensor_backward: Share of the products of weight gradients under which tensor collectives of the
+            backward pass make progress, 0..1.
+        gathers_logits: Every tensor rank gets all logits for the loss; else each keeps its part of the vocabulary.
+        selective_recompute: What selective recomputation drops, in words that hold together.
+        gathers_again: Sequence parallelism keeps its own part of a block's input and gathers the whole again in the
+            backward pass (arXiv 2205.05198, section 4.2.2); else the gathered one is kept.
+        fuses_gate: A gate's activation and its product are one kernel, which keeps its inputs alone; else both results
+            are kept.
+        allocates_gradients: Gradients have their memory from the start; else from their first backward pass on.
+        fills_buckets: Gradients that nothing shards are reduced in buckets of ``Layout.gradient_bucket_bytes``; else
+            layer by layer.
+        fp8_implementation: Who rounds to 8 bits or fewer; torchao's operations are fused where the layout is compiled.
+        gathers_fp8_activations: Tensor ranks gather hidden states that are rounded already, where a scale allows it.
+        gathers_fp8_parameters: Data-parallel ranks gather weights that are rounded already, where a scale allows it.
+        repeats_fp8_products: Selective recomputation names products by their operation in 16 bits, and so computes
+            those in 8 bits again once they are compiled to another.
+        widens_context_gradients: Context ranks send gradients of keys and values in fp32, in bf16 training too.
+        splits_experts: Tensor ranks split each expert even where expert ranks hold them (Megatron-LM's expert tensor
+            parallel degree equals the tensor degree); else expert ranks hold whole experts.
+        groups_experts: All experts of a rank multiply side by side in one kernel; else one after the other.
+        shards_whole_experts: Data-parallel ranks that shard gradients or parameters take whole experts where no expert
+            ranks do, so that more ranks than experts leave some without (FSDP2 cuts the first dimension).
+        dispatch: How tokens reach their experts: ``all_to_all`` sends a copy to each expert, ``deduplicated`` one to
+            each rank and node that needs it (DeepEP, HybridEP), ``all_gather`` all tokens to all.
+        dispatch_waits: The host reads how many tokens come before it launches what they meet.
+        hides_dispatch: Share of the dispatch that runs under the computation of another micro-batch, 0..1.
+        expert_imbalance: Tokens of the fullest of ranks that hold one expert each, over the mean.
+        weighs_answers: Routing weights multiply experts' answers, which are kept for the gradients of the weights; else
+            they multiply what the last product reads.
+        routing_traffic: Memory traffic of sorting tokens by expert and back, over that of one fused kernel each way.
+        fuses_loss: Softmax and cross-entropy are one kernel on 16-bit logits, which writes the gradient beside them.
+        overlaps_data_parallel: Share of the backward pass under which data-parallel reductions make progress, 0..1.
+        matrix_slowdown: Time of matrix products over that of the same shapes in benchmarks of today's libraries.
+        pointwise_traffic: Memory traffic of norms, activations and sums, over that of one fused kernel each.
+        cast_traffic: Memory traffic of rounding to 8 bits or fewer, over what is counted.
+        unfused_norm_traffic: Further traffic of a norm composed of elementary operations, in passes over its input.
+        kernel_launch_s: What the host needs to launch one kernel from the framework's own code.
+        tensor_wait_s: What each step of a tensor group's ring holds the host up while pipeline sends cross nodes; where
+            none do, each step that crosses nodes itself.
+        send_wait_s: Rendezvous of the two ends of every pipeline send, beyond the wire.
+        step_overhead_s: Once a step on every rank: logging, clipping, zeroing, synchronising.
+        unfused_norm_bytes: What a norm of elementary operations keeps beyond a fused one, per element of its input.
+        math_in_fp32: The kernel ``math`` is PyTorch's: it keeps in fp32 what it multiplies, each kv head once for every
+            query head, and the scores; blocks of a ring keep no scores.
+        scores_alive: Copies of one layer's attention scores in its backward, where a kernel has them in memory at all.
+        keeps_logits: Logits in 16 bits stay through the loss's backward, as they do in a pipeline; else they are gone.
+        logits_copies: Copies of the logits in fp32 during the loss's backward, beyond what the forward saved.
+        split_logits_copies: More of them where tensor ranks split the vocabulary.
+        scatter: Standard deviation of log(measured / predicted step time) beyond what parts and cluster explain; None:
+            that of runs like it, where some were compared (``catalog/compared.toml``).
+        activation_overhead: Share of activations held beyond what the formulas count.
+        allowance_bytes: Context, libraries, communicators and workspaces of a process.
+    """
+
+    name: str = "torch"
+    attention_kernels: tuple[AttentionKernel, ...] = TORCH_KERNELS
+    pipeline_schedules: tuple[PipelineSchedule, ...] = tuple(PipelineSchedule)
+    compiles: bool = True
+    multiplies_fp8: bool = True
+    sums_gradients_in_fp32: bool = False
+    balances_stages: bool = False
+    keeps_receive_buffers: bool = True
+    blocks_sends: bool = False
+    overlaps_tensor_forward: float = 0.0
+    overlaps_tensor_backward: float = 0.0
+    gathers_logits: bool = False
+    selective_recompute: tuple[RecomputePolicy, ...] = (RecomputePolicy.ALL_BUT_PRODUCTS,)
+    gathers_again: bool = False
+    fuses_gate: bool = False
+    allocates_gradients: bool = False
+    fills_buckets: bool = True
+    fp8_implementation: Literal["torchao", "transformer_engine"] = "torchao"
+    gathers_fp8_activations: bool = False
+    gathers_fp8_parameters: bool = False
+    repeats_fp8_products: bool = False
+    widens_context_gradients: bool = True
+    splits_experts: bool = False
+    groups_experts: bool = False
+    shards_whole_experts: bool = True
+    dispatch: Dispatch = "all_to_all"
+    dispatch_waits: bool = True
+    hides_dispatch: float = 0.0
+    expert_imbalance: float = 1.1
+    weighs_answers: bool = True
+    routing_traffic: float = 1.5
+    fuses_loss: bool = False
+    keeps_logits: bool = False
+    overlaps_data_parallel: float = 0.2
+    matrix_slowdown: float = 1.16
+    pointwise_traffic: float = 1.9
+    cast_traffic: float = 1.0
+    unfused_norm_traffic: float = 13.0
+    kernel_launch_s: float = 40e-6
+    tensor_wait_s: float = 0.0
+    send_wait_s: float = 0.5e-3
+    step_overhead_s: float = 5e-3
+    unfused_norm_bytes: float = 5.0
+    math_in_fp32: bool = True
+    scores_alive: float = 0.0
+    logits_copies: float = 2.0
+    split_logits_copies: float = 1.0
+    scatter: float | None = None
+    activation_overhead: float = 0.15
+    allowance_bytes: int = 2_000_000_000
+
+    def __post_init__(self) -> None:
+        if not self.attention_kernels:
+            raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
+        check.fraction(self, "overlaps_tensor_forward", "overlaps_tensor_backward")
+        check.fraction(self, "overlaps_data_parallel", "hides_dispatch")
+        check.one_of("dispatch", self.dispatch, get_args(Dispatch))
+        if self.expert_imbalance < 1:
+            raise InvalidInput("expert_imbalance", self.expert_imbalance, "must be 1 or more", 1.0)
+        if self.scatter is not None:
+            check.non_negative(self, "scatter")
+        check.one_of("fp8_implementation", self.fp8_implementation, ("torchao", "transformer_engine"))
+        check.positive(self, "matrix_slowdown", "pointwise_traffic", "routing_traffic", "cast_traffic")
+        check.non_negative(
+            self,
+            "unfused_norm_traffic",
+            "kernel_launch_s",
+            "tensor_wait_s",
+            "send_wait_s",
+            "step_overhead_s",
+            "unfused_norm_bytes",
+            "scores_alive",
+            "logits_copies",
+            "split_logits_copies",
+            "activation_overhead",
+            "allowance_bytes",
+        )

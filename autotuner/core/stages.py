@@ -1,0 +1,129 @@
+"""Pipeline stages: the layers of each, and the bytes that ranks send each other."""
+
+from __future__ import annotations
+
+from autotuner.core.choices import GradientSync, PayloadPrecision, PipelineSchedule
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.units import MIB
+
+PIECE_BYTES = MIB
+"""A piece's least: it is at work inside a node for several times what its messages are late."""
+
+MOST_PIECES = 8
+"""Beyond, little is left of the work inside to hide."""
+
+
+def num_pieces(num_bytes: int) -> int:
+    """Into how many a tensor of so many bytes is cut."""
+    return min(max(num_bytes // PIECE_BYTES, 1), MOST_PIECES)
+
+
+ONE_STAGE_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
+"""Schedules of one stage per rank, whose backward passes are whole; a layout without a pipeline has the second."""
+
+SPLIT_SCHEDULES = (
+    PipelineSchedule.ZERO_BUBBLE,
+    PipelineSchedule.ZBV,
+    PipelineSchedule.DUALPIPEV,
+    PipelineSchedule.ADAPTIVE,
+)
+"""Schedules that compute gradients of inputs and of weights apart."""
+
+V_SCHEDULES = (PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV)
+"""Schedules whose second round of stages runs through the ranks backwards."""
+
+
+def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
+    """Layers of a stage: as even as they come, the odd ones on the earliest stages, less what both ends give away.
+
+    The last stage multiplies by the vocabulary as well, so it is the last to get one more.
+    """
+    ends = layout.first_stage_less_layers, layout.last_stage_less_layers
+    sizes = stage_sizes(num_layers, layout.num_stages, *ends)
+    start = sum(sizes[:stage])
+    return range(start, start + sizes[stage])
+
+
+def layers_per_stage(x: Layout, num_layers: int) -> int:
+    """Layers of a stage in the middle, of one layout or of columns; the ends may have fewer, the earliest one more."""
+    return (num_layers + x.first_stage_less_layers + x.last_stage_less_layers) // x.num_stages
+
+
+def with_layers_per_stage(model: TransformerSpec, layout: Layout, num_layers: int) -> TransformerSpec:
+    """The model with other stages in the middle, and the same differences between its stages."""
+    missing = (layers_per_stage(layout, model.num_layers) - num_layers) * layout.num_stages
+    return model.with_num_layers(model.num_layers - missing)
+
+
+def next_alike(fewest: int, whole: int, interval: int) -> int:
+    """The next number of layers after which every n-th layer lies where it does after the whole."""
+    return fewest + (whole - fewest) % interval
+
+
+def stages_of_rank(layout: Layout, pipeline_rank: int) -> tuple[int, ...]:
+    """Stages that a pipeline rank holds, in the order of the model: in turn, or there and back in a V."""
+    num_ranks = layout.pipeline_parallel_degree
+    if layout.pipeline_schedule in V_SCHEDULES:
+        return pipeline_rank, 2 * num_ranks - 1 - pipeline_rank
+    return tuple(range(pipeline_rank, layout.num_stages, num_ranks))
+
+
+def stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
+    """Layers of every stage; the two ends' smaller shares are dealt to all."""
+    share, extra = divmod(num_layers + first_less + last_less, num_stages)
+    less = {0: first_less}
+    less[num_stages - 1] = less.get(num_stages - 1, 0) + last_less
+    return tuple(share + (stage < extra) - less.get(stage, 0) for stage in range(num_stages))
+
+
+BYTE_INDEXED_CHUNK = 256
+"""Components of a chunk whose number fits into a byte; of larger ones two are sent."""
+
+
+def follows_signs(x: Layout) -> bool:
+    """Whether parameters follow the sign of what replicas exchanged, so that AdamW has nothing to remember."""
+    keeps_momentum = (x.gradient_sync != GradientSync.FULL) & (x.gradient_sync != GradientSync.DILOCO)
+    return keeps_momentum & (x.sync_sign != 0)
+
+
+def steps_per_exchange(x: Layout) -> int:
+    """Steps from one exchange between replicas to the next."""
+    return 1 + (x.sync_period - 1) * (x.gradient_sync == GradientSync.DILOCO)
+
+
+def index_bytes(x: Layout) -> int:
+    """Bytes of the number of a component within its chunk."""
+    return 1 + (x.sync_chunk > BYTE_INDEXED_CHUNK)
+
+
+def payload_elements(x: Layout, num_elements: float) -> float:
+    """Numbers that a rank contributes to an average step, of so many gradient elements that it holds."""
+    of_demo = x.sync_top_k / x.sync_chunk * (x.gradient_sync == GradientSync.DEMO)
+    sparse = (x.gradient_sync == GradientSync.RANDOM) | (x.gradient_sync == GradientSync.STRIDING)
+    share = of_demo + sparse / x.sync_sparsity + (x.gradient_sync == GradientSync.DILOCO) / x.sync_period
+    return num_elements * (share + (x.gradient_sync == GradientSync.FULL))
+
+
+def payload_bytes(x: Layout, num_elements: float, element_bytes: float) -> float:
+    """Bytes of these numbers, with the numbers of components that DeMo sends beside them.
+
+    Args:
+        x: The layout.
+        num_elements: Gradient elements that a rank holds.
+        element_bytes: Bytes of an element that a full exchange sends; lossy ones choose their own format.
+    """
+    is_lossy = x.gradient_sync != GradientSync.FULL
+    chosen = 4 - 2 * (x.payload_precision == PayloadPrecision.BF16)
+    value_bytes = element_bytes + (chosen - element_bytes) * is_lossy
+    return payload_elements(x, num_elements) * (value_bytes + index_bytes(x) * (x.gradient_sync == GradientSync.DEMO))
+
+
+def sent_bytes(x: Layout, num_elements: float, element_bytes: float) -> float:
+    """Bytes that leave a rank in an average step: an all-gather of DeMo's choice, an all-reduce of all others.
+
+    So DeMo sends more than a full exchange once ``replicas >= chunk / top_k`` where indices are as long as values.
+    """
+    replicas, payload = x.data_parallel_replicate_degree, payload_bytes(x, num_elements, element_bytes)
+    gathers = x.gradient_sync == GradientSync.DEMO
+    return payload * (replicas - 1) * (gathers + (gathers == 0) * 2 / replicas)

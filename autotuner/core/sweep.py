@@ -1,0 +1,474 @@
+"""Sweep: the request for trials of many layouts, its budget, and what an operator changed on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotuner.core import check
+from autotuner.core.choices import GradientClip
+from autotuner.core.cluster import Cluster
+from autotuner.core.comparison import Challenge
+from autotuner.core.convergence_gate import LossGate
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace, at_worst, require_links
+from autotuner.core.job import Job
+from autotuner.core.objective import Objective, require_told
+from autotuner.core.run import StopReason, SweepEnd, SweepState
+from autotuner.core.space import SearchSpace
+from autotuner.core.trial import ScaledTrial, TrialState, Waiting
+from autotuner.core.trial_spec import Trainer, TrialSettings
+from autotuner.core.wire import content_key, without_defaults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """A trial that is to be run again.
+
+    Attributes:
+        number: The trial's.
+        num_runs: How many trials of its layout there will then be that have ended, this one and all others of it.
+    """
+
+    number: int
+    num_runs: int
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "number")
+        check.positive(self, "num_runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interventions:
+    """What people changed of a sweep since they asked for it.
+
+    Attributes:
+        idle_since: Since when it is paused, or waits after a pause or an end, though it had begun; None: it is not.
+        idle_s: Seconds that it lay idle so before; the budget of time does not count them.
+        num_reopened: How often it went on after an end.
+        reruns: Trials that were to be run again, whether they have been or not.
+        ended: How its search ended, where it was reopened only to run trials again; None: it searches.
+    """
+
+    idle_since: float | None = None
+    idle_s: float = 0.0
+    num_reopened: int = 0
+    reruns: tuple[Rerun, ...] = ()
+    ended: SweepEnd | None = None
+
+    def idle_from(self, now: float) -> Interventions:
+        """Nobody works on it from now on; unless it lay idle already."""
+        return self if self.idle_since is not None else replace(self, idle_since=now)
+
+    def taken_up(self, now: float) -> Interventions:
+        """A worker works on it from now on."""
+        if self.idle_since is None:
+            return self
+        return replace(self, idle_since=None, idle_s=self.idle_s + max(0.0, now - self.idle_since))
+
+    def reopened(self, finished_at: float, ended: SweepEnd | None) -> Interventions:
+        """It goes on after an end: to search again, or where it is told how its search ended, to run trials again."""
+        return replace(self, idle_since=finished_at, num_reopened=self.num_reopened + 1, ended=ended)
+
+    def worked_s(self, started_at: float | None, until: float) -> float:
+        """Seconds since its start in which it did not lie idle."""
+        if started_at is None:
+            return 0.0
+        end = until if self.idle_since is None else min(until, self.idle_since)
+        return max(0.0, end - started_at - self.idle_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospects:
+    """What is left to search, as of the last trial that was chosen or of the end.
+
+    Attributes:
+        num_candidates: Legal layouts that the sweep may try, each of them predicted.
+        num_fitting: Those of them that are predicted to fit in memory.
+        expected_gain: By which fraction one more trial is expected to raise the best value, or the hypervolume of the
+            front; 0 where none is worth its while; None before anything was measured.
+    """
+
+    num_candidates: int
+    num_fitting: int
+    expected_gain: float | None
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "num_candidates", "num_fitting")
+        if self.expected_gain is not None:
+            check.non_negative(self, "expected_gain")
+
+
+def job_key(request: SweepRequest) -> str:
+    """Content key of what trains, on what, by what; space, budget, trial settings and versions have no part in it.
+
+    Constants of predictions have none either, nor measured peaks: a new profile or a busier hour changes these and not
+    the job. The name of a cluster has, since two of one kind are not equally fast. What is as it is by default has
+    none, so that a field of a later release leaves the keys of older jobs as they are.
+    """
+    job, few = request.job, request.trial_cluster
+    hardware = [_hardware(job.cluster), None if few is None else _hardware(few)]
+    model = {name: value for name, value in without_defaults(job.model).items() if name != "name"}
+    about = [model, without_defaults(job.workload), *hardware, without_defaults(request.trainer)]
+    return content_key(*about, job.stack.name)
+
+
+def _hardware(cluster: Cluster) -> dict[str, Any]:
+    """What of a cluster stays as it is when it is measured again."""
+    return {
+        "name": cluster.name,
+        "accelerator": cluster.accelerator.name,
+        "num_nodes": cluster.num_nodes,
+        "accelerators_per_node": cluster.accelerators_per_node,
+        "intra_node_link": cluster.intra_node_link.name,
+        "inter_node_link": cluster.inter_node_link.name,
+        "engine": cluster.engine,
+        "queue": cluster.queue,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """When to stop; the first limit reached ends the sweep, time and accelerator-hours also in the middle of a trial.
+
+    Attributes:
+        num_trials: Trials that ran, however they ended.
+        wall_clock_s: From the first trial's start.
+        accelerator_hours: Sum over trials and loss gates of run time x ranks.
+        patience: Stop after so many trials in a row that did not beat the best by 1 %; None: never.
+        prune_below: End a trial whose measured steps stay below this fraction of the best value so far; 0: never.
+        min_gain: Stop when no untried layout is expected to improve the best value by this fraction; 0: never.
+    """
+
+    num_trials: int = 20
+    wall_clock_s: float | None = None
+    accelerator_hours: float | None = None
+    patience: int | None = None
+    prune_below: float = 0.5
+    min_gain: float = 0.01
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_trials")
+        check.fraction(self, "prune_below", "min_gain")
+        for name in ("wall_clock_s", "accelerator_hours", "patience"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """What a caller asks for, with every name resolved.
+
+    Attributes:
+        objective: What is maximised.
+        max_parallel_trials: Trials that run at once where the launcher has room for them; more end a sweep sooner, and
+            each is chosen knowing less.
+        loss_gate: How layouts that change the mathematics earn the first rank.
+        trainer: What runs as a trial; None: our own decoder.
+        trial_cluster: Where trials run, on fewer ranks than the job has, of which each stands for a layout of the job;
+            None: on the job's own cluster.
+        challenge: What is measured again and again beside the search, to be compared; None: nothing is.
+        uses_history: Whether trials that were stored before, of this job and of others on such hardware, teach it.
+        fault_trace: What befalls the cluster's links in further steps of every trial; layouts are ranked by what they
+            reach under it. None: nothing does.
+    """
+
+    job: Job
+    space: SearchSpace = field(default_factory=SearchSpace)
+    budget: Budget = field(default_factory=Budget)
+    trial: TrialSettings = field(default_factory=TrialSettings)
+    seed: int = 0
+    name: str = ""
+    objective: Objective = field(default_factory=Objective)
+    max_parallel_trials: int = 1
+    loss_gate: LossGate = field(default_factory=LossGate)
+    trainer: Trainer | None = None
+    trial_cluster: Cluster | None = None
+    challenge: Challenge | None = None
+    uses_history: bool = True
+    fault_trace: FaultTrace | None = None
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "seed")
+        check.positive(self, "max_parallel_trials")
+        if self.trial_cluster is not None:
+            _require_part(self.trial_cluster, self.job.cluster)
+            _require_no_challenge(self.trial_cluster, self.challenge)
+        if self.trainer is not None and self.trial.proxy_layers_per_stage:
+            rule = "must be left out: a registered trainer trains the model that its operator gave it, whole"
+            raise InvalidInput("trial.proxy_layers_per_stage", list(self.trial.proxy_layers_per_stage), rule, "[]")
+        _require_norm(self.trial, self.space, self.challenge)
+        if self.fault_trace is not None:
+            require_links(self.fault_trace, self.job.cluster)
+            _require_whole_decoder(self)
+        elif self.objective.under_faults:
+            raise InvalidInput("objective.under_faults", True, "needs a fault_trace that layouts run under", False)
+        require_told(self.objective, self.job.cluster, has_trace=self.fault_trace is not None)
+
+    @property
+    def trial_job(self) -> Job:
+        """The job as a trial meets it: a rank has the accelerator's memory, or the trial's own budget if it is less."""
+        return replace(self.job, cluster=self._within_budget(self.job.cluster))
+
+    @property
+    def legal_job(self) -> Job:
+        """The job whose rules layouts must keep: the trial's, on links as they are at their worst under the trace."""
+        return at_worst(self.trial_job, self.fault_trace)
+
+    @property
+    def runs_on(self) -> Cluster:
+        """The cluster that trials run on."""
+        return self.trial_cluster or self.job.cluster
+
+    @property
+    def trial_timeout_s(self) -> float:
+        """Wall clock of a trial from launch to the last report, the steps of the fault trace included."""
+        num_steps = 0 if self.fault_trace is None else self.fault_trace.num_steps
+        return self.trial.timeout_s + num_steps * self.trial.faulty_step_timeout_s
+
+    def job_of(self, scaled: ScaledTrial | None) -> Job:
+        """What a trial runs, as a job: its own, or that of the small trial that stands for its layout."""
+        return self.job if scaled is None or self.trial_cluster is None else scaled.job(self.job, self.trial_cluster)
+
+    @property
+    def small_cluster(self) -> Cluster | None:
+        """Where trials run that stand for layouts of a larger job, with the memory that a rank of theirs may use."""
+        return None if self.trial_cluster is None else self._within_budget(self.trial_cluster)
+
+    def _within_budget(self, cluster: Cluster) -> Cluster:
+        memory_bytes = min(cluster.accelerator.memory_bytes, self.trial.memory_budget_bytes or math.inf)
+        return replace(cluster, accelerator=replace(cluster.accelerator, memory_bytes=int(memory_bytes)))
+
+
+def _require_part(few: Cluster, many: Cluster) -> None:
+    """Return if trials on one cluster can stand for layouts of the other.
+
+    Raises:
+        InvalidInput: It has no fewer ranks, or other accelerators.
+    """
+    if few.accelerator.name != many.accelerator.name:
+        rule = f"must have the accelerators of the cluster that the sweep is for, {many.accelerator.name}"
+        raise InvalidInput("trial_cluster", few.accelerator.name, rule, many.accelerator.name)
+    if few.world_size >= many.world_size:
+        rule = f"must have fewer accelerators than the {many.world_size} that the sweep is for"
+        raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
+
+
+def _require_norm(trial: TrialSettings, space: SearchSpace, challenge: Challenge | None) -> None:
+    """Return if trials can clip gradients in every way that may be tried.
+
+    Raises:
+        InvalidInput: One is before their reduction, and trials clip to no norm.
+    """
+    incumbent = challenge.incumbent if challenge else None
+    values = space.values("gradient_clip")
+    clips = [one for one in GradientClip if values is None or one in values]
+    try:
+        trial.require_norm([*clips, incumbent.gradient_clip] if incumbent else clips)
+    except InvalidInput as error:
+        raise error.under("trial") from error
+
+
+def _require_whole_decoder(request: SweepRequest) -> None:
+    """Return if trials run what they are asked of, by our own decoder, whose sends and collectives can be slowed down.
+
+    Raises:
+        InvalidInput: A registered trainer runs, or less than the job.
+    """
+    trace = str(request.fault_trace)
+    if request.trainer is not None:
+        rule = f"must be left out: only our own decoder's links can be slowed down, not those of {request.trainer.name}"
+        raise InvalidInput("fault_trace", trace, rule)
+    if request.challenge is not None:
+        rule = "must be left out where an incumbent or a baseline is compared: these runs are of links as they are"
+        raise InvalidInput("fault_trace", trace, rule)
+    if request.trial_cluster is not None:
+        rule = f"must be left out: {request.trial_cluster.name} has other links than the cluster that the sweep is for"
+        raise InvalidInput("fault_trace", trace, rule)
+    if request.trial.proxy_layers_per_stage:
+        rule = "must be left out where few layers run: how much delay a stage hides depends on how long it computes"
+        raise InvalidInput("fault_trace", trace, rule)
+
+
+def _require_no_challenge(few: Cluster, challenge: Challenge | None) -> None:
+    """Return if nothing is to be compared.
+
+    Raises:
+        InvalidInput: What small trials say of two layouts at full size is off by what the model is off, however often
+            they run.
+    """
+    if challenge is not None:
+        rule = (
+            "must be left out where an incumbent or a baseline is compared: small trials tell estimates, and running "
+            f"them again makes these no surer; take {few.name} for the cluster itself to compare layouts there"
+        )
+        raise InvalidInput("trial_cluster", few.name, rule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What is asked of a sweep that people may change while it runs.
+
+    Attributes:
+        reruns: Trials to be run again, whether they have been or not.
+        ended: How its search ended, where nothing but these is asked for; None: it searches.
+    """
+
+    budget: Budget
+    reruns: tuple[Rerun, ...] = ()
+    ended: SweepEnd | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A sweep as it is stored.
+
+    Attributes:
+        request: As it runs: with the budget that it has now.
+        owner: The worker that holds the lease, while one does.
+        lease_until: Epoch seconds until which the owner means to keep the sweep, by its own clock.
+        stop_detail: The reason with its numbers, as a sentence.
+        created_by: Name of the caller who asked for it; empty where the service asks nobody.
+        pause_requested: Its worker is to give it back, and nobody takes it until somebody asks for it again.
+        renewals: How often a worker has said that it works on it, so that others see whether one still does.
+        lease_s: For how long the owner may be silent before another takes over.
+        interventions: What people changed of it since they asked for it.
+        prospects: What its search expects of going on, as of the last trial that it chose or of its end; None before,
+            and in records older than this field.
+    """
+
+    id: str
+    request: SweepRequest
+    state: SweepState
+    created_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    cancel_requested: bool = False
+    owner: str | None = None
+    lease_until: float | None = None
+    stop_reason: StopReason | None = None
+    stop_detail: str = ""
+    created_by: str = ""
+    pause_requested: bool = False
+    renewals: int = 0
+    lease_s: float | None = None
+    interventions: Interventions = field(default_factory=Interventions)
+    prospects: Prospects | None = None
+
+    @property
+    def demand(self) -> Demand:
+        """What is asked of it now."""
+        changed = self.interventions
+        return Demand(budget=self.request.budget, reruns=changed.reruns, ended=changed.ended)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestSoFar:
+    """A trial that was better than all of lower numbers: from its number on, the best that a sweep knew.
+
+    Attributes:
+        value: What the objective says of it.
+    """
+
+    number: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOverview:
+    """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials.
+
+    Attributes:
+        model: Name of the model.
+        cluster: Name of the cluster.
+        num_trials: Trials by state; states without any are left out.
+        num_repeats: Those among them that ran a layout again and came to an end, which no budget counts.
+        trial_cluster: Name of the smaller cluster that trials run on; None where that is the job's own. With one, the
+            best value and MFU are estimates.
+        engine: Name of the engine that runs its trials.
+        accelerator_hours: Of all trials and loss gates until now.
+        best_value: What the objective says of the trial ranked first; None until there is one.
+        best_mfu: MFU of that trial.
+        best_trial_id: Its id.
+        best_tokens_per_s: Tokens per second of the whole job in that trial.
+        best_relative_error: Half the 95 % interval of its step time, as a share of it; None where it is not known.
+        best_so_far: How the best value grew, by the numbers of trials.
+        created_by: Name of the caller who asked for it; empty where the service asks nobody.
+        pause_requested: Its worker is to give it back.
+        interventions: What people changed of it since they asked for it.
+        has_worker: Whether a worker holds it, alive or not.
+        lease_until: Until when that worker promised a sign of life; of a sweep that was given back, when that was.
+    """
+
+    id: str
+    name: str
+    model: str
+    cluster: str
+    trial_cluster: str | None
+    engine: str
+    state: SweepState
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    cancel_requested: bool
+    stop_reason: StopReason | None
+    stop_detail: str
+    budget: Budget
+    objective: Objective
+    num_trials: Mapping[TrialState, int]
+    num_repeats: int = 0
+    accelerator_hours: float
+    best_value: float | None
+    best_mfu: float | None
+    best_trial_id: str | None = None
+    best_tokens_per_s: float | None = None
+    best_relative_error: float | None = None
+    best_so_far: tuple[BestSoFar, ...] = ()
+    created_by: str = ""
+    pause_requested: bool = False
+    interventions: Interventions = field(default_factory=Interventions)
+    has_worker: bool = False
+    lease_until: float | None = None
+
+    def waiting(self, now: float) -> Waiting | None:
+        """Return why nobody works on the sweep though it runs, and since when; None where somebody does.
+
+        Only a hint for people: it compares two clocks. Workers take a sweep over by their own (``LeaseWatch``).
+        """
+        if self.state is not SweepState.RUNNING or self.lease_until is None or now < self.lease_until:
+            return None
+        given_up = "its worker gives no sign of life" if self.has_worker else "its worker has given it back"
+        return Waiting(reason=f"waits for a worker: {given_up}, and the next one takes it over", since=self.lease_until)
+
+    @property
+    def num_ran(self) -> int:
+        """Trials that came to an end, but for repeats: those that its budget counts."""
+        ran = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+        return sum(self.num_trials.get(state, 0) for state in ran) - self.num_repeats
+
+    def worked_s(self, now: float) -> float:
+        """Seconds since its start, until now or its end, in which it was neither paused nor finished."""
+        return self.interventions.worked_s(self.started_at, self.finished_at or now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a sweep, in the order it happened.
+
+    Attributes:
+        sequence: Grows by at least 1 from event to event of one sweep; a reader resumes behind the last one seen.
+        kind: ``sweep.created``, ``sweep.started``, ``sweep.resumed``, ``sweep.paused``, ``sweep.queued`` (again, after
+            a pause or an end), ``sweep.changed`` (its budget, or trials to be run again), ``sweep.finished``,
+            ``trial.started``, ``trial.step``, ``trial.link_event``, ``trial.note``, ``trial.waiting``,
+            ``trial.resumed``, ``trial.job``, ``trial.finished``, ``trial.gated``, ``trial.interrupted`` or
+            ``sweep.estimated``.
+        data: Facts for a reader that does not want to ask again: ids, states, numbers.
+    """
+
+    sweep_id: str
+    sequence: int
+    at: float
+    kind: str
+    data: dict[str, object]

@@ -1,0 +1,444 @@
+"""Trial: one layout that a sweep proposed, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal
+
+from autotuner.core import check
+from autotuner.core.cluster import Cluster
+from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.errors import Conflict, InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Breakdown, FinishedRun, Measurement, PhaseTimes, StepReport
+from autotuner.core.model import TransformerSpec
+from autotuner.core.prediction import Prediction, TrialEstimate
+
+
+class FailureKind(StrEnum):
+    """Why a trial died."""
+
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    COMMUNICATION = "communication"
+    NUMERICS = "numerics"
+    CRASH = "crash"
+    INTERRUPTED = "interrupted"  # the service died around it, more often than it may be tried again
+    INFRASTRUCTURE = "infrastructure"  # its nodes were lost or its machine had no room, as often as it may be tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFailure:
+    """A trial that died.
+
+    Attributes:
+        message: One line for a table.
+        rank: The rank that died first, where it is known.
+        log_tail: The last lines that rank printed.
+    """
+
+    kind: FailureKind
+    message: str
+    rank: int | None = None
+    log_tail: str = ""
+
+
+class EngineJobPhase(StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "queued"  # accepted; it has no accelerators yet, or its nodes are still being made ready
+    RUNNING = "running"
+    ENDED = "ended"  # by itself, well or not, or because it was cancelled
+    LOST = "lost"  # the engine took its nodes away, or could never start it: that says nothing of the trial
+
+    @property
+    def is_over(self) -> bool:
+        """No process of it is left."""
+        return self in (EngineJobPhase.ENDED, EngineJobPhase.LOST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineJob:
+    """A job of an engine that runs a trial, or one run of it, as it was last seen.
+
+    Attributes:
+        engine: Name of the engine, as its operator registered it.
+        name: What this side calls it; no other trial, run or attempt has a job of that name.
+        handle: What the engine calls it: the number of a Slurm job, the name of a Kubernetes object.
+        detail: Why it waits, or how it ended, in the engine's words.
+        submitted_at: Epoch seconds.
+        started_at: When it was first seen to have its accelerators; None before.
+        ended_at: When it was first seen to be over; None before.
+    """
+
+    engine: str
+    name: str
+    handle: str
+    submitted_at: float
+    phase: EngineJobPhase = EngineJobPhase.QUEUED
+    detail: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    def running_s(self, now: float) -> float:
+        """How long it has had its accelerators: waiting in a queue is no trial time."""
+        if self.started_at is None:
+            return 0.0
+        return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
+
+    def queued_s(self, now: float) -> float:
+        """How long it waited for them."""
+        ends = (moment for moment in (self.started_at, self.ended_at) if moment is not None)
+        return max(0.0, min(ends, default=now) - self.submitted_at)
+
+    def over(self, now: float) -> EngineJob:
+        """The job as it stands when its trial has ended, where nobody saw it end."""
+        return self if self.phase.is_over else replace(self, phase=EngineJobPhase.ENDED, ended_at=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledTrial:
+    """A small run that stands for a layout of a larger job; ``search.scaling`` says how it is chosen.
+
+    Attributes:
+        layout: What runs.
+        num_layers: Layers of the model that runs.
+        num_dense_layers: Leading ones without experts among these, in a sparse model.
+        global_batch_size: Sequences per step: a replica runs as many micro-batches as in the target.
+        measured_parts: Parts of a step (fields of ``StepTime``) that it runs as the target does: the same shapes and
+            counts, in groups of as many ranks over the same kind of link. The others come from the cost model.
+    """
+
+    layout: Layout
+    num_layers: int
+    num_dense_layers: int = 0
+    global_batch_size: int
+    measured_parts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_layers", "global_batch_size")
+        check.non_negative(self, "num_dense_layers")
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks that it runs on."""
+        return self.layout.world_size
+
+    def model(self, whole: TransformerSpec) -> TransformerSpec:
+        """The target's model with the layers that run."""
+        model = whole.with_num_layers(self.num_layers)
+        if model.experts is None:
+            return model
+        return replace(model, experts=replace(model.experts, num_dense_layers=self.num_dense_layers))
+
+    def job(self, target: Job, cluster: Cluster) -> Job:
+        """What runs, as a job of its own.
+
+        Args:
+            target: The job that it stands for.
+            cluster: Where trials run; it takes a part of it.
+        """
+        return replace(
+            target,
+            model=self.model(target.model),
+            workload=replace(target.workload, global_batch_size=self.global_batch_size),
+            cluster=part_of(cluster, self.num_ranks),
+        )
+
+
+def part_of(cluster: Cluster, num_ranks: int) -> Cluster:
+    """So many accelerators of a cluster: some of one node, or whole nodes."""
+    per_node = min(num_ranks, cluster.accelerators_per_node)
+    return cluster.resized(num_nodes=num_ranks // per_node, accelerators_per_node=per_node)
+
+
+def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
+    """Seconds to the loss that a plain layout has behind the steps of a gate of lossy layouts; None where unknown.
+
+    Layouts that change no mathematics need just these steps; what others need, their gate found. The loss is one of
+    first steps: it compares layouts, and says nothing of the end of a training.
+    """
+    if trial.reached is None or not gate.enabled:
+        return None
+    steps = _steps(trial, gate)
+    return None if steps is None else steps * trial.reached.step_time_s
+
+
+def _steps(trial: Trial, gate: LossGate) -> float | None:
+    """Steps to the loss; what a gate of more or fewer steps found counts for as many."""
+    if not trial.layout.changes_mathematics:
+        return float(gate.num_lossy_steps)
+    found = trial.gate
+    if found is None or found.outcome is not GateOutcome.PASSED or found.steps_to_loss is None:
+        return None
+    return found.steps_to_loss * gate.num_lossy_steps / (found.reference_steps or gate.num_lossy_steps)
+
+
+class TrialState(StrEnum):
+    """Where a trial stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"  # started, but it has no devices yet: it waits for them, or in the queue of an engine
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def finished(self) -> bool:
+        """No further change will come, unless it was cut short and its sweep goes on."""
+        return self not in (TrialState.QUEUED, TrialState.RUNNING, TrialState.WAITING)
+
+    def to(self, new: TrialState) -> TrialState:
+        """``new``, if a trial may go there from here.
+
+        An interrupted run goes from ``running`` or ``waiting`` back to ``queued``: it is tried again. So does a trial
+        that was cut short by the end of its sweep, once that goes on.
+
+        Raises:
+            Conflict: The step is not legal.
+        """
+        if new in _NEXT[self]:
+            return new
+        raise Conflict(f"a {self.value} trial cannot become {new.value}")
+
+
+_FROM_STARTED = (
+    TrialState.RUNNING,
+    TrialState.WAITING,
+    TrialState.COMPLETE,
+    TrialState.PRUNED,
+    TrialState.FAILED,
+    TrialState.CANCELLED,
+    TrialState.QUEUED,
+)
+
+_NEXT: dict[TrialState, tuple[TrialState, ...]] = {
+    TrialState.QUEUED: (TrialState.RUNNING, TrialState.CANCELLED),
+    TrialState.RUNNING: tuple(state for state in _FROM_STARTED if state is not TrialState.RUNNING),
+    TrialState.WAITING: _FROM_STARTED,
+    TrialState.COMPLETE: (),
+    TrialState.PRUNED: (),
+    TrialState.FAILED: (),
+    TrialState.CANCELLED: (TrialState.QUEUED,),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """A trial that was ended from outside, on purpose.
+
+    Attributes:
+        reason: It lost to the best trial; a user asked; time or accelerator-hours of the sweep ran out; the sweep is
+            paused; another worker took the sweep over; the worker shuts down; or its nodes were lost, which says
+            nothing of the trial.
+        detail: The reason with its numbers, as a sentence.
+    """
+
+    reason: Literal["pruned", "cancelled", "budget", "paused", "lease_lost", "shutdown", "infrastructure"]
+    detail: str = ""
+
+
+Outcome = Measurement | TrialFailure | Stopped
+"""How a trial ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A started trial that has no devices yet.
+
+    Attributes:
+        reason: What it waits for, as a sentence without a full stop.
+        since: Epoch seconds.
+    """
+
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A trial as it is stored.
+
+    Attributes:
+        number: Counts from 0 inside its sweep, in the order the sampler asked.
+        attempts: How often it was started; above 1 after an interruption. Whoever finds a job of it that goes on
+            starts nothing.
+        steps: Reports of the running or last attempt.
+        stopped: Why it was pruned or cancelled; None in records older than this field.
+        gate: What the loss gate found, of a layout that changes the mathematics; None where none ran.
+        jobs: What engines were given for it, in order; empty where it runs on the service's own machine.
+        scaled: What runs in the place of the layout, where trials have fewer ranks than their job: steps, measurement
+            and failure are of that. None: the layout itself runs.
+        estimate: What the layout would reach at full size, of a trial that stands for it and was measured.
+        repeats: Number of the trial whose layout it runs again, to be compared; it has no rank of its own. None: it is
+            the first of its layout.
+        expected_gain: By which fraction a trial was expected to raise the best value when this one was chosen; None
+            where nothing was measured before, the layout was not chosen so, and in records older than this field.
+        started_at: When it began to work: the time that it waited for devices of this machine is left out.
+        waiting: Why it has no devices yet, and since when; None unless its state is ``waiting``.
+        runs: The runs of it that have finished, while the trial has not.
+    """
+
+    id: str
+    sweep_id: str
+    number: int
+    state: TrialState
+    layout: Layout
+    prediction: Prediction
+    attempts: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+    steps: tuple[StepReport, ...] = ()
+    measurement: Measurement | None = None
+    failure: TrialFailure | None = None
+    stopped: Stopped | None = None
+    gate: GateResult | None = None
+    jobs: tuple[EngineJob, ...] = ()
+    scaled: ScaledTrial | None = None
+    estimate: TrialEstimate | None = None
+    repeats: int | None = None
+    expected_gain: float | None = None
+    waiting: Waiting | None = None
+    runs: tuple[FinishedRun, ...] = ()
+
+    @property
+    def ran(self) -> Layout:
+        """The layout that runs as the trial: its own, or that of the small trial that stands for it."""
+        return self.layout if self.scaled is None else self.scaled.layout
+
+    @property
+    def reached(self) -> Measurement | TrialEstimate | None:
+        """What it is ranked by: what it measured, or what is estimated of the whole job where less of it ran."""
+        return self.measurement if self.scaled is None else self.estimate
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether its layout may be ranked by it: measured in a format that its hardware has, not known to train worse.
+
+        One that exchanges less than its gradients, or clips them early, has to be known to train as well. One that ran
+        on fewer ranks than its job has needs an estimate, too.
+        """
+        outcome = None if self.gate is None else self.gate.outcome
+        may_train = outcome is GateOutcome.PASSED if self.layout.needs_passed_gate else outcome != GateOutcome.FAILED
+        return self._is_known and may_train
+
+    @property
+    def awaits_gate(self) -> bool:
+        """Whether it would be ranked if a loss gate passed it, and none looked yet."""
+        return self._is_known and self.layout.needs_passed_gate and self.gate is None and self.repeats is None
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether it was measured in a format that its hardware has."""
+        return self.measurement is not None and self.reached is not None and not self.layout.is_emulated
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it has a rank: it is valid, and the first of its layout."""
+        return self.is_valid and self.repeats is None
+
+    @property
+    def job_goes_on(self) -> bool:
+        """Whether an engine's job of it waits or runs: whoever runs the trial next finds that one, and starts none."""
+        return any(not job.phase.is_over for job in self.jobs)
+
+    def accelerator_hours(self, now: float) -> float:
+        """Ranks x hours of the running or last attempt and of the loss gate; attempts cut short are not counted.
+
+        Waiting does not count. Of jobs of an engine all count, from the moment each had its accelerators.
+        """
+        gate_hours = self.gate.accelerator_hours if self.gate else 0.0
+        if self.jobs:
+            return sum(job.running_s(now) for job in self.jobs) * self.ran.world_size / 3600 + gate_hours
+        return self.worked_s(now) * self.ran.world_size / 3600 + gate_hours
+
+    def worked_s(self, now: float) -> float:
+        """Return the seconds that the running or last attempt had devices of the service's own machine."""
+        if self.started_at is None:
+            return 0.0
+        if self.waiting is not None:
+            return max(0.0, self.waiting.since - self.started_at)
+        ended_at = now if self.finished_at is None else self.finished_at
+        return ended_at - self.started_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastTrial:
+    """A trial that ran, or ran out of memory, as evidence about the jobs that come after it.
+
+    Attributes:
+        job: What ran: of a small trial its own model, workload and cluster, not those of the job that it stood for;
+            its accelerator's memory is what a rank might use, the trial's own budget if that was less.
+        layout: What ran.
+        step_time_s: Measured, also of a trial that was pruned; None where it ran out of memory.
+        peak_bytes: That the fullest rank had allocated; None where nobody told.
+        sweep_id: The sweep that it belongs to.
+        trainer: Name of the registered trainer that ran it; None: our own decoder.
+        finished_at: Epoch seconds.
+        environment: As it recorded its own; empty where it recorded none.
+        parts: Where its step went, as measured; None where nobody divided it.
+        foreign_share: Share of the processors that it ran on which other processes used meanwhile, 0..1.
+    """
+
+    job: Job
+    layout: Layout
+    step_time_s: float | None
+    sweep_id: str
+    finished_at: float
+    peak_bytes: float | None = None
+    trainer: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    parts: Breakdown | PhaseTimes | None = None
+    foreign_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.step_time_s is not None:
+            check.positive(self, "step_time_s")
+        check.fraction(self, "foreign_share")
+        if self.peak_bytes is not None:
+            check.positive(self, "peak_bytes")
+        if self.layout.world_size != self.job.cluster.world_size:
+            rule = "must have as many ranks as the cluster of its job"
+            raise InvalidInput("layout", self.layout.world_size, rule, self.job.cluster.world_size)
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether it did; else it ran, and has a step time."""
+        return self.step_time_s is None
+
+
+OUT_OF_MEMORY = (
+    "can't allocate memory",  # torch's CPU allocator
+    "not enough memory",  # the same on other platforms
+    "std::bad_alloc",
+    "Cannot allocate memory",  # strerror(ENOMEM), from libraries that allocate for themselves
+    "out of memory",  # CUDA's allocator, its runtime (a context, pinned memory), NCCL and Triton
+    "_STATUS_ALLOC_FAILED",  # cuBLAS, cuDNN
+)
+
+OUT_OF_LIMITED_MEMORY = (
+    "Resource temporarily unavailable",  # strerror(EAGAIN): the kernel has no room for the stack of a new thread
+    "can't start new thread",  # Python's words for that
+)
+"""Also said where there are too many threads; a process whose memory is limited lacks memory long before."""
+
+COMMUNICATION = (
+    "Connection reset by peer",
+    "Connection closed by peer",
+    "Connection closed...typically caused by a remote worker crashing",  # gloo of torch 2.13
+    "Connection refused",
+    "Broken pipe",
+    "Timed out waiting",  # gloo, of the message that a rank waits for
+    "Application timeout caused pair closure",  # gloo, of all other messages to that peer
+    "Unable to find address for",  # gloo, of a network interface that is not there
+    "Socket Timeout",
+    "wait timeout",  # the rendezvous store
+    "NCCL error",
+    "NCCL communicator was aborted",
+    "Watchdog caught collective operation timeout",
+)

@@ -1,0 +1,377 @@
+"""TrialSpec: everything that the ranks of one trial job need to know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Literal
+
+from autotuner.core import check
+from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.measurement import FinishedRun
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
+from autotuner.core.stages import ONE_STAGE_SCHEDULES
+from autotuner.core.trial import EngineJob
+from autotuner.core.wire import from_dict
+from autotuner.core.workload import Workload
+
+
+class OptimizerName(StrEnum):
+    """An optimizer that the trial job has."""
+
+    ADAMW = "adamw"  # arXiv 1711.05101
+    LAMB = "lamb"  # arXiv 1904.00962: the step of each tensor is as long as the tensor's norm says
+    MADGRAD = "madgrad"  # arXiv 2101.11075: dual averaging, with the cube root of the summed squares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSettings:
+    """An optimizer with its numbers.
+
+    Attributes:
+        learning_rate: Of every step behind the warm-up.
+        beta1: Share of the first moment that stays from step to step; MADGRAD's momentum.
+        beta2: Share of the second moment that stays; MADGRAD sums its squares, and has none.
+        weight_decay: Share of the parameters, times the learning rate, that each step takes away; LAMB makes it a part
+            of the update whose length it sets.
+        warmup_steps: Over so many first steps the learning rate rises to its value, by equal parts.
+    """
+
+    name: OptimizerName = OptimizerName.ADAMW
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.01
+    warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        check.positive(self, "learning_rate")
+        check.non_negative(self, "weight_decay", "warmup_steps")
+        for name in ("beta1", "beta2"):
+            share = getattr(self, name)
+            if not 0 <= share < 1:
+                raise InvalidInput(name, share, "must be 0 or more and below 1", 0.9 if share >= 1 else 0.0)
+
+    def learning_rate_at(self, step: int) -> float:
+        """Of one step; the first is step 0."""
+        return self.learning_rate * min(1.0, (step + 1) / (self.warmup_steps + 1))
+
+    def refuses(self, layout: Layout) -> str | None:
+        """Why it cannot train with the layout, as a sentence; None where it can."""
+        if layout.gradient_sync != GradientSync.FULL and self.name is not OptimizerName.ADAMW:
+            return f"{layout.gradient_sync.label} exchanges less than gradients, for which only AdamW has been tried"
+        if self.name is not OptimizerName.LAMB or _holds_whole_tensors(layout):
+            return None
+        return (
+            "LAMB takes a step as long as the norm of each whole tensor says, and ranks of this layout update parts: "
+            "it needs shard level none, no tensor or expert ranks, clipping behind the reduction, and one stage per "
+            "rank where replicas have pipelines"
+        )
+
+
+def _holds_whole_tensors(layout: Layout) -> bool:
+    """Whether a rank updates each tensor that it holds as a whole, and not as a part of it or of a flat bucket."""
+    is_split = layout.tensor_parallel_degree * layout.expert_parallel_degree > 1
+    num_losses = layout.data_parallel_degree * layout.context_parallel_degree
+    is_flat = num_losses > 1 and layout.pipeline_schedule not in ONE_STAGE_SCHEDULES
+    is_clipped_flat = layout.gradient_clip != GradientClip.POST
+    return layout.shard_level == ShardLevel.NONE and not (is_split or is_flat or is_clipped_flat)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}")
+
+
+class ExportFormat(StrEnum):
+    """What a layout can be written as."""
+
+    MEGATRON_LM = "megatron-lm"  # command-line arguments
+    MEGATRON_BRIDGE = "megatron-bridge"  # section.field=value overrides of a recipe
+    NEMO = "nemo"  # the same of NeMo 2
+    TORCHTITAN = "torchtitan"  # TOML, as far as 0.2
+    TORCHTITAN_CONFIG = "torchtitan-config"  # a Python module, from 0.3
+    DEEPSPEED = "deepspeed"  # ds_config.json
+    ACCELERATE = "accelerate"  # YAML of ``accelerate launch``
+    TRANSFORMERS = "transformers"  # arguments of Hugging Face's Trainer
+    TORCHRUN = "torchrun"  # a shell script that starts our own trial
+    SBATCH = "sbatch"  # the same for Slurm
+    ARGUMENTS = "arguments"  # --tensor-parallel-degree 2 ...: for a training loop of one's own
+
+    @property
+    def is_of_a_trainer(self) -> bool:
+        """Whether it tells a trainer its layout; the others are scripts that start our own trial."""
+        return self not in (ExportFormat.TORCHRUN, ExportFormat.SBATCH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """What a sweep knows of a trainer; how it is started stays with the operator.
+
+    Attributes:
+        format: What a layout is written as for it.
+        stack: Name of the software that predictions are for, from the catalog.
+        options: Fields of a layout that it reads; empty: all that the format can say.
+        fixed: What its own code decides, by field of a layout, as JSON has it; every other field that it does not read
+            is at its default.
+        values: Of fields that it reads, the values that it knows, as JSON has them; it knows all of the others.
+    """
+
+    name: str
+    format: ExportFormat
+    stack: str = "torch"
+    options: tuple[str, ...] = ()
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            rule = "must be letters, digits and ._:+- only, 64 at most, a letter or a digit first"
+            raise InvalidInput("name", self.name, rule)
+        if not self.format.is_of_a_trainer:
+            raise InvalidInput("format", self.format.value, "starts our own trial, so it is no trainer's")
+        for index, name in enumerate(self.options):
+            _require_field(name, f"options.{index}")
+            if name in self.fixed:
+                raise InvalidInput(f"fixed.{name}", self.fixed[name], "is one of the options, so it is not fixed")
+        for name in self.fixed:
+            _require_field(name, f"fixed.{name}")
+        from_dict(Layout, dict(self.fixed), "fixed")
+        for name in self.values:
+            _require_field(name, f"values.{name}")
+            if name in self.fixed or (self.options and name not in self.options):
+                raise InvalidInput(f"values.{name}", list(self.values[name]), "is of a field that it does not read")
+            if not self.known(name):
+                raise InvalidInput(f"values.{name}", [], "must be one value or more")
+
+    def reads(self, name: str, elsewhere: Collection[str]) -> bool:
+        """Whether a field of the layout reaches it.
+
+        Args:
+            name: Of the field.
+            elsewhere: Fields that the format leaves to the trainer's own code; those among ``options`` are read by it.
+        """
+        return name in self.options if self.options else name not in self.fixed and name not in elsewhere
+
+    def held(self, name: str) -> int | None:
+        """The value that its own code decides; None where nobody said which."""
+        value: int = getattr(from_dict(Layout, dict(self.fixed)), name)
+        return value if name in self.fixed else None
+
+    def known(self, name: str) -> tuple[int, ...]:
+        """The values of a field that it knows, where it does not know all."""
+        plain = self.values.get(name, ())
+        return tuple(getattr(from_dict(Layout, {name: value}, "values"), name) for value in plain)
+
+
+def _require_field(name: str, path: str) -> None:
+    if name not in LAYOUT_FIELDS:
+        near = get_close_matches(name, LAYOUT_FIELDS, 1, cutoff=0.0)
+        raise InvalidInput(path, name, "is no field of a layout", near[0] if near else None)
+
+
+_CUSTOMARY_NORM = 1.0
+"""What large language models are clipped to (arXiv 2005.14165, appendix B; arXiv 2302.13971, section 2.3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSettings:
+    """How long and how strictly each trial of a sweep runs.
+
+    Attributes:
+        warmup_steps: Fewest steps before timing starts; more are run until the step time is stationary.
+        max_warmup_steps: Most steps before timing starts, unless the fewest are more.
+        measured_steps: Fewest steps whose times are kept; more are run until their median is known well enough.
+        max_measured_steps: Most steps whose times are kept, unless the fewest are more.
+        target_interval: Well enough: half the 95 % confidence interval of the median, as a share of it.
+        measuring_budget_s: Seconds of steps after which no more are run than the fewest, to warm up and to measure.
+        profiled_steps: Steps run after the timed ones, under the profiler, for the breakdown by phase; 0: none.
+        timeout_s: Wall clock from launch to the last report, but for steps under a fault trace.
+        faulty_step_timeout_s: What each step of the sweep's fault trace adds to that: a long trace runs to its end.
+        memory_budget_bytes: Limit per rank; on a CPU the way to have a real out-of-memory. None: all there is.
+        max_gradient_norm: Gradients of the whole model are scaled down to this norm before each update; None: never.
+        num_languages: Sequences are of so many languages, and each data-parallel rank reads one: what no rank tells the
+            others, these do not learn. 1: all read the same.
+        num_validation_batches: Batches behind the last step whose loss is taken without an update, each rank reading
+            all languages by turns; 0: none.
+        max_foreign_share: A trial is disturbed where others used more of the machine's CPU time than this share.
+        max_repeats: How often a disturbed trial is run again before the least disturbed run is taken.
+        num_runs: Runs of the same trial on fresh ranks; from two on, their medians tell the noise floor (A/A).
+        proxy_layers_per_stage: Two numbers of layers per stage to run instead of the whole model, whose figures are
+            then extrapolated; empty: the whole model runs.
+    """
+
+    warmup_steps: int = 2
+    max_warmup_steps: int = 20
+    measured_steps: int = 5
+    max_measured_steps: int = 40
+    target_interval: float = 0.01
+    measuring_budget_s: float = 5.0
+    profiled_steps: int = 1
+    timeout_s: float = 300.0
+    faulty_step_timeout_s: float = 10.0
+    memory_budget_bytes: int | None = None
+    learning_rate: float = 1e-3
+    max_gradient_norm: float | None = None
+    num_languages: int = 1
+    num_validation_batches: int = 0
+    max_foreign_share: float = 0.1
+    max_repeats: int = 1
+    num_runs: int = 1
+    proxy_layers_per_stage: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check.non_negative(self, "warmup_steps", "max_warmup_steps", "max_measured_steps", "profiled_steps")
+        check.non_negative(self, "max_repeats", "target_interval", "num_validation_batches")
+        check.positive(self, "measured_steps", "timeout_s", "learning_rate", "measuring_budget_s", "num_runs")
+        check.positive(self, "faulty_step_timeout_s", "num_languages")
+        check.fraction(self, "max_foreign_share")
+        for name in ("memory_budget_bytes", "max_gradient_norm"):
+            if getattr(self, name) is not None:
+                check.positive(self, name)
+        proxy = self.proxy_layers_per_stage
+        if proxy and not (len(proxy) == 2 and 0 < proxy[0] < proxy[1]):
+            rule = "must be two rising numbers of layers, 1 or more, or be left out"
+            raise InvalidInput("proxy_layers_per_stage", list(proxy), rule)
+
+    @classmethod
+    def default_for(cls, layout: Layout) -> TrialSettings:
+        """What a sweep's trials have where nothing is said, and the customary norm where the layout clips to one."""
+        return cls(max_gradient_norm=None if layout.gradient_clip == GradientClip.POST else _CUSTOMARY_NORM)
+
+    def require_norm(self, clips: Iterable[GradientClip]) -> None:
+        """Return if gradients can be clipped in all these ways.
+
+        Raises:
+            InvalidInput: They are clipped before their reduction, and no norm is set.
+        """
+        early = next((one for one in clips if one != GradientClip.POST), None)
+        if early is not None and self.max_gradient_norm is None:
+            rule = f"must be set where clip {early} is tried: without a norm nothing is clipped, before or behind"
+            raise InvalidInput("max_gradient_norm", None, rule, _CUSTOMARY_NORM)
+
+    def just_steps(self, num_steps: int) -> TrialSettings:
+        """With just so many steps, of a training whose losses count: nothing is warmed up, repeated or profiled."""
+        return replace(
+            self,
+            warmup_steps=0,
+            max_warmup_steps=0,
+            measured_steps=num_steps,
+            max_measured_steps=num_steps,
+            profiled_steps=0,
+            max_repeats=0,
+            num_runs=1,
+            proxy_layers_per_stage=(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """All that a trial job needs to know; travels as JSON.
+
+    Attributes:
+        reference_flop_per_s: Peak of one rank that MFU is a share of, one for all trials of a sweep; None: measure the
+            GEMM rate of the cores the ranks have.
+        precision_flop_per_s: Dense peak of one rank in the layout's precision, where it is known.
+        memory_bytes: What one rank's device holds, where that is known: the limit of what was extrapolated.
+        trainer: What runs; None: our own decoder.
+        cluster: Where it runs, which tells its engine, and a trainer's configuration what it may have to say; None:
+            on this machine.
+        run: Which of the trial's runs it is, where one is run again to be believed.
+        repeat: Number of a trial that repeats another, so that what is simulated differs from run to run; else 0.
+        jobs: Those that engines were given for the trial before, to be found again.
+        runs: Those of its runs that finished before, which are not repeated.
+        stack: Software that it was predicted for, where a trial is simulated; None: our own.
+        fault_trace: What befalls its links in further steps behind the measured ones; None: there are none.
+        optimizer: What updates the parameters; None: AdamW as torch has it, at the learning rate of the settings.
+    """
+
+    trial_id: str
+    model: TransformerSpec
+    workload: Workload
+    layout: Layout
+    device: Literal["cpu", "cuda"]
+    settings: TrialSettings = field(default_factory=TrialSettings)
+    seed: int = 0
+    reference_flop_per_s: float | None = None
+    precision_flop_per_s: float | None = None
+    memory_bytes: int | None = None
+    trainer: Trainer | None = None
+    cluster: Cluster | None = None
+    run: int = 0
+    repeat: int = 0
+    jobs: tuple[EngineJob, ...] = ()
+    runs: tuple[FinishedRun, ...] = ()
+    stack: Stack | None = None
+    fault_trace: FaultTrace | None = None
+    optimizer: OptimizerSettings | None = None
+
+    def __post_init__(self) -> None:
+        check.one_of("device", self.device, ("cpu", "cuda"))
+        check.non_negative(self, "run", "repeat")
+        if self.trainer is not None and self.cluster is None:
+            raise InvalidInput("cluster", None, "must be given with a trainer")
+        if self.settings.num_languages > self.model.vocab_size:
+            rule = f"must leave each language a word of the model's {self.model.vocab_size}"
+            raise InvalidInput("num_languages", self.settings.num_languages, rule, self.model.vocab_size)
+        if self.fault_trace is not None and self.cluster is None:
+            raise InvalidInput("cluster", None, "must be given with a fault_trace: it says what a link joins")
+        try:
+            self.settings.require_norm((self.layout.gradient_clip,))
+        except InvalidInput as error:
+            raise error.under("settings") from error
+
+    @property
+    def trained_by(self) -> OptimizerSettings:
+        """The optimizer that updates the parameters."""
+        return self.optimizer or OptimizerSettings(learning_rate=self.settings.learning_rate)
+
+    @property
+    def has_slow_links(self) -> bool:
+        """Whether links are to be slower in some step than they really are."""
+        assumed = self.cluster.link_health if self.cluster else ()
+        return self.fault_trace is not None or any(not (one.source or one.is_healthy) for one in assumed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTask:
+    """A trial of ours, a trainer's command, or a module that measures, the same on every node.
+
+    Attributes:
+        job_name: Marks every process of it (``AUTOTUNER_ATTEMPT_ID``).
+        num_nodes: Nodes that run it.
+        ranks_per_node: Ranks on each.
+        time_limit_s: From a node's start; then its ranks write their stacks and are ended, whoever still listens.
+        spec: The trial; None where ``module`` is no trial.
+        module: What torchrun runs where there is no command, as ``python -m module --spec FILE --reports FILE``.
+        request: What ``module`` is given as its spec where it is no trial, as JSON.
+        command: Of a trainer, once per node, in the place of torchrun; may hold ``{folder}`` (of ``files``),
+            ``{python}``, ``{num_nodes}``, ``{node_rank}``, ``{ranks_per_node}``, ``{master_address}`` and
+            ``{master_port}``, which only the node knows.
+        working_directory: Where the command is started; empty: in the node's own folder for the job.
+        passed: Names of the node's variables that the command gets; of ours all pass.
+        variables: Variables beside them.
+        files: Texts by name, written where ``{folder}`` says before the command is started.
+    """
+
+    job_name: str
+    num_nodes: int
+    ranks_per_node: int
+    time_limit_s: float
+    spec: TrialSpec | None = None
+    module: str = "trials"
+    request: str = ""
+    command: tuple[str, ...] = ()
+    working_directory: str = ""
+    passed: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check.positive(self, "num_nodes", "ranks_per_node", "time_limit_s")

@@ -1,0 +1,140 @@
+"""Workload: the batch of a training run, and the lengths of its sequences."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Literal, Self
+
+from autotuner.core import check
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthDistribution:
+    """How often sequences of each length occur.
+
+    Attributes:
+        lengths: Tokens, rising.
+        weights: How often each occurs, in any unit: counts or shares.
+
+    Raises:
+        InvalidInput: Lengths do not rise, or weights are not as many positive numbers.
+    """
+
+    lengths: tuple[int, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.lengths or self.lengths[0] < 1 or any(a >= b for a, b in pairwise(self.lengths)):
+            raise InvalidInput("lengths", list(self.lengths), "must be rising numbers of tokens, 1 or more")
+        if len(self.weights) != len(self.lengths):
+            rule = f"must be one number for each of the {len(self.lengths)} lengths"
+            raise InvalidInput("weights", list(self.weights), rule)
+        if not all(math.isfinite(weight) and weight > 0 for weight in self.weights):
+            raise InvalidInput("weights", list(self.weights), "must be positive numbers")
+
+    @classmethod
+    def of(cls, lengths: Iterable[int]) -> Self:
+        """The distribution of sequences that somebody counted.
+
+        Raises:
+            InvalidInput: There are none, or one has no token.
+        """
+        counts: dict[int, int] = {}
+        for length in lengths:
+            counts[length] = counts.get(length, 0) + 1
+        rising = sorted(counts)
+        return cls(lengths=tuple(rising), weights=tuple(float(counts[length]) for length in rising))
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.lengths[-1]
+
+    @property
+    def mean(self) -> float:
+        """Tokens of a sequence on average."""
+        return self.moment(1)
+
+    def moment(self, power: int) -> float:
+        """The mean of a power of the lengths: attention goes by the second."""
+        total = sum(w * float(length) ** power for length, w in zip(self.lengths, self.weights, strict=True))
+        return total / sum(self.weights)
+
+    def at(self, share: float) -> int:
+        """The length that so large a share of all sequences does not exceed: a draw, for a share drawn from 0 to 1."""
+        return self.at_each([share])[0]
+
+    def at_each(self, shares: Iterable[float]) -> tuple[int, ...]:
+        """The lengths at several shares, with the weights summed once."""
+        bounds = list(accumulate(self.weights))
+        last = len(self.lengths) - 1
+        return tuple(self.lengths[min(bisect_right(bounds, share * bounds[-1]), last)] for share in shares)
+
+
+MOST_DEALT = 1 << 17
+"""Sequences of a batch that are dealt one by one: eight times those of the largest published batch (arXiv 2402.02447),
+which take up to half a second for each way to deal them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What one optimizer step has to process.
+
+    Attributes:
+        seq_len: Tokens per sequence; where sequences differ, those that the longest may have.
+        global_batch_size: Sequences per optimizer step, whole job.
+        optimizer_state_precision: Format of AdamW's two moments; master weights stay fp32.
+        lengths: How long sequences are; None: all have ``seq_len`` tokens.
+
+    Raises:
+        InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``, or too many are to be dealt.
+    """
+
+    seq_len: int
+    global_batch_size: int
+    optimizer_state_precision: Literal["fp32", "bf16"] = "fp32"
+    lengths: LengthDistribution | None = None
+
+    def __post_init__(self) -> None:
+        check.positive(self, "seq_len", "global_batch_size")
+        check.one_of("optimizer_state_precision", self.optimizer_state_precision, ("fp32", "bf16"))
+        if self.lengths is not None:
+            self._require_dealt(self.lengths)
+
+    def _require_dealt(self, lengths: LengthDistribution) -> None:
+        if lengths.longest > self.seq_len:
+            rule = f"must hold the longest sequence, of {lengths.longest} tokens"
+            raise InvalidInput("seq_len", self.seq_len, rule, lengths.longest)
+        if self.global_batch_size > MOST_DEALT:
+            rule = f"must not exceed {MOST_DEALT:,} where sequences differ in length, as each is dealt"
+            raise InvalidInput("global_batch_size", self.global_batch_size, rule, MOST_DEALT)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step, whole job; where sequences differ, real ones of an average step."""
+        if self.lengths is None:
+            return self.seq_len * self.global_batch_size
+        return round(self.lengths.mean * self.global_batch_size)
+
+    @property
+    def keys_per_token(self) -> int:
+        """Length of the sequence that a token lies in, on average over tokens: attention goes by it."""
+        return self.seq_len if self.lengths is None else round(self.lengths.moment(2) / self.lengths.mean)
+
+    @property
+    def of_longest(self) -> Workload:
+        """The workload whose sequences are all as long as the longest may be."""
+        return self if self.lengths is None else replace(self, lengths=None)
+
+    def num_micro_batches(self, layout: Layout) -> int:
+        """Micro-batches per replica and step; gradient accumulation included.
+
+        The global batch of a legal layout divides without remainder; a remainder is cut off here.
+        """
+        return self.global_batch_size // (layout.data_parallel_degree * layout.micro_batch_size)

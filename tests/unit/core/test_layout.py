@@ -1,0 +1,244 @@
+"""Tests of ``autotuner.core.layout``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotuner.core.choices import (
+    AttentionKernel,
+    Fp8Recipe,
+    GradientClip,
+    GradientSync,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout, fields_said, layout_of
+from autotuner.core.wire import from_dict
+from tests.properties.strategies import layouts
+
+
+def test_ranks_are_the_product_of_all_degrees_but_the_expert_degree() -> None:
+    layout = Layout(
+        data_parallel_replicate_degree=2,
+        data_parallel_shard_degree=3,
+        context_parallel_degree=5,
+        tensor_parallel_degree=7,
+        pipeline_parallel_degree=11,
+        expert_parallel_degree=3,
+    )
+    assert layout.world_size == 2 * 3 * 5 * 7 * 11
+    assert layout.data_parallel_degree == 6
+
+
+def test_stages_are_ranks_times_stages_per_rank() -> None:
+    assert Layout(pipeline_parallel_degree=4, virtual_stages_per_rank=3).num_stages == 12
+
+
+def test_a_plain_layout_names_only_what_it_runs() -> None:
+    assert str(Layout()) == "mb1 flash bf16"
+
+
+def test_every_choice_that_differs_from_plain_is_named() -> None:
+    layout = Layout(
+        data_parallel_replicate_degree=2,
+        data_parallel_shard_degree=4,
+        tensor_parallel_degree=8,
+        context_parallel_degree=2,
+        expert_parallel_degree=4,
+        pipeline_parallel_degree=2,
+        virtual_stages_per_rank=5,
+        micro_batch_size=3,
+        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        sequence_parallel=True,
+        shard_level=ShardLevel.PARAMETERS,
+        reshard_after_forward=True,
+        recompute=Recompute.FULL,
+        attention_kernel=AttentionKernel.MATH,
+        precision=Precision.FP8,
+    )
+    words = "dp2 fsdp4 tp8 cp2 ep4 pp2 v5 interleaved_1f1b mb3 sp reshard recompute-full math fp8"
+    assert str(layout) == words
+
+
+def test_a_sharded_optimizer_is_not_called_fsdp() -> None:
+    assert str(Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER)).startswith("zero2 ")
+
+
+@pytest.mark.parametrize("field", [name for name in LAYOUT_FIELDS if name.endswith(("_degree", "_size", "_per_rank"))])
+def test_a_degree_of_zero_is_refused_by_name(field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Layout, {field: 0})
+    assert (caught.value.field, caught.value.nearest) == (field, 1)
+
+
+def test_a_norm_that_is_not_fused_is_named() -> None:
+    assert str(Layout(fused_norm=False)) == "mb1 unfused-norm flash bf16"
+
+
+def test_equal_layouts_are_one_key() -> None:
+    assert len({Layout(), Layout(micro_batch_size=1), Layout(micro_batch_size=2)}) == 2
+
+
+def test_narrow_formats_lossy_exchanges_and_early_clips_change_the_mathematics_and_no_other_option_does() -> None:
+    changing = {
+        (name, value) for name, one in OPTIONS.items() for value in one.values if _with(name, value).changes_mathematics
+    }
+    assert changing == {
+        *(("precision", one) for one in (Precision.FP8, Precision.FP8_EMULATED, Precision.NVFP4)),
+        *(("gradient_sync", one) for one in GradientSync if one != GradientSync.FULL),
+        *(("gradient_clip", one) for one in (GradientClip.PRE, GradientClip.BUCKET)),
+    }
+
+
+def test_the_reference_of_a_lossy_exchange_sums_all_gradients() -> None:
+    layout = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO, sync_top_k=2)
+    assert layout.mathematics_reference((Precision.BF16,)) == Layout(data_parallel_replicate_degree=2)
+
+
+def test_the_reference_of_fp8_is_bf16_where_the_accelerator_multiplies_it() -> None:
+    layout = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.ROWWISE, tensor_parallel_degree=2)
+    assert layout.mathematics_reference((Precision.FP32, Precision.BF16)) == Layout(tensor_parallel_degree=2)
+
+
+def test_the_reference_of_emulated_fp8_without_bf16_sums_gradients_in_fp32_as_it_is() -> None:
+    layout = Layout(precision=Precision.FP8_EMULATED, fp32_gradient_reduce=True)
+    assert layout.mathematics_reference((Precision.FP32,)) == Layout(precision=Precision.FP32)
+
+
+def test_a_layout_that_changes_nothing_is_its_own_reference() -> None:
+    layout = Layout(precision=Precision.FP32, compiled=True)
+    assert layout.mathematics_reference((Precision.BF16,)) == layout
+
+
+def _with(name: str, value: int) -> Layout:
+    return replace(Layout(), **{name: value})  # type: ignore[arg-type]  # each field has its own type
+
+
+@given(layouts)
+def test_the_words_of_every_layout_legal_or_not_are_read_back_as_that_layout(layout: Layout) -> None:
+    assert layout_of(str(layout)) == layout
+
+
+@given(st.lists(layouts, min_size=2, max_size=8, unique=True))
+def test_no_two_layouts_have_the_same_words(different: list[Layout]) -> None:
+    assert len({str(layout) for layout in different}) == len(different)
+
+
+@given(
+    st.text(max_size=80)
+    | st.lists(st.sampled_from(("tp2", "fsdp8", "v", "sp", "every0", "fp8")), max_size=6).map(" ".join)
+)
+def test_any_text_is_a_layout_or_refused(text: str) -> None:
+    with suppress(InvalidInput):
+        assert isinstance(layout_of(text), Layout)
+
+
+@pytest.mark.parametrize(
+    ("word", "level"),
+    [
+        ("zero8", ShardLevel.OPTIMIZER),
+        ("shardgrad8", ShardLevel.GRADIENTS),
+        ("fsdp8", ShardLevel.PARAMETERS),
+        ("shard8", ShardLevel.NONE),
+    ],
+)
+def test_the_word_of_the_shard_degree_says_what_is_sharded(word: str, level: ShardLevel) -> None:
+    layout = layout_of(word)
+    assert (layout.data_parallel_shard_degree, layout.shard_level) == (8, level)
+    assert str(layout).split()[0] == word
+
+
+def test_one_shard_rank_beside_context_ranks_is_said() -> None:
+    layout = Layout(context_parallel_degree=2, shard_level=ShardLevel.PARAMETERS)
+    assert str(layout) == "fsdp1 cp2 mb1 flash bf16"
+    assert layout_of("fsdp1 cp2") == layout
+
+
+def test_words_are_read_in_upper_and_lower_case() -> None:
+    assert fields_said("FSDP8 tp2 Recompute-Full") == fields_said("fsdp8 tp2 recompute-full")
+
+
+def test_words_set_what_they_name_and_nothing_else() -> None:
+    assert fields_said("fsdp8 tp2 mb4 sp") == {
+        "data_parallel_shard_degree": 8,
+        "shard_level": "parameters",
+        "tensor_parallel_degree": 2,
+        "micro_batch_size": 4,
+        "sequence_parallel": True,
+    }
+    assert from_dict(Layout, fields_said("zero8")).shard_level == ShardLevel.OPTIMIZER
+    assert fields_said("") == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("lessfirst2 lesslast1", {"first_stage_less_layers": 2, "last_stage_less_layers": 1}),
+        ("bucket1048576", {"gradient_bucket_bytes": 1048576}),
+        ("recompute-full every2", {"recompute": "full", "recompute_every": 2}),
+        ("cp2 cp-all_gather", {"context_parallel_degree": 2, "context_exchange": "all_gather"}),
+        ("async-tp gathered-logits", {"async_tensor_parallel": True, "loss_parallel": False}),
+        (
+            "algo-tree proto-ll128 channels8",
+            {"collective_algorithm": "tree", "collective_protocol": "ll128", "collective_channels": 8},
+        ),
+        (
+            "fp32-reduce offload compiled",
+            dict.fromkeys(("fp32_gradient_reduce", "offload_activations", "compiled"), True),
+        ),
+        (
+            "foreach cudnn fp8_emulated rowwise",
+            {
+                "optimizer_kernel": "foreach",
+                "attention_kernel": "cudnn",
+                "precision": "fp8_emulated",
+                "fp8_recipe": "rowwise",
+            },
+        ),
+        ("mxfp8", {"precision": "fp8", "fp8_recipe": "mxfp8"}),
+        (
+            "pp2 v2 dualpipev flex",
+            {
+                "pipeline_parallel_degree": 2,
+                "virtual_stages_per_rank": 2,
+                "pipeline_schedule": "dualpipev",
+                "attention_kernel": "flex",
+            },
+        ),
+    ],
+)
+def test_every_option_has_a_word(words: str, fields: dict[str, object]) -> None:
+    assert fields_said(words) == fields
+    assert set(words.split()) <= set(str(from_dict(Layout, fields)).split())
+
+
+@pytest.mark.parametrize("word", ["tp", "tp0", "tp-1", "8", "tpx", "flash2", "tp9999999999999"])
+def test_a_word_that_layouts_do_not_have_is_refused(word: str) -> None:
+    with pytest.raises(InvalidInput, match="is no word of a layout"):
+        fields_said(f"mb1 {word}")
+
+
+def test_a_word_that_contradicts_another_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="says tensor_parallel_degree again"):
+        fields_said("tp2 tp4")
+
+
+def test_the_nearest_word_is_named() -> None:
+    with pytest.raises(InvalidInput, match="nearest legal value: recompute-full"):
+        fields_said("recompute-ful")
+
+
+def test_a_word_like_none_gets_the_nearest_with_its_number_and_is_told_where_all_are() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        fields_said("foo8")
+    assert caught.value.nearest == "zero8"
+    assert "docs/layouts.md" in caught.value.rule
+    assert len(str(caught.value)) < 200
