@@ -24,8 +24,6 @@ import sys
 import time
 from typing import Any
 
-__all__ = ["REPORT_DIR", "SPEC", "Reporter", "layout", "spec", "start"]
-
 REPORT_DIR = "AUTOTUNER_REPORT_DIR"
 """Variable that names the directory of the reports, a file of JSON lines per rank."""
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["with_components"]
-
 _IN_SHORT = " in short"
 """How titles of such objects end."""
 

@@ -23,8 +23,6 @@ from autotuner.search.explain.arranging import arranged
 from autotuner.search.results.side_by_side import LETTERS, Contender
 from autotuner.search.standings import Standing, standings
 
-__all__ = ["Asked", "Compared", "asked_about"]
-
 _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 
 

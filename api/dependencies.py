@@ -22,22 +22,6 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import TrialState
 from autotuner.ports import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
 
-__all__ = [
-    "AppOf",
-    "CallerOf",
-    "LiveEventsOf",
-    "Name",
-    "PageOf",
-    "PlansOf",
-    "PreviewsOf",
-    "SweepFilterOf",
-    "SweepId",
-    "SweepOf",
-    "SweepOrderOf",
-    "TrialFilterOf",
-    "TrialId",
-]
-
 SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
 TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$", examples=["my-llama"])]

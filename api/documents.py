@@ -20,22 +20,6 @@ from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
 
-__all__ = [
-    "CONFIG",
-    "MAX_INTEGER",
-    "MAX_NAME",
-    "MAX_TEXT",
-    "OBJECT",
-    "ONE_LINE",
-    "TAGS",
-    "Described",
-    "Document",
-    "GivenFields",
-    "InWords",
-    "NameOrObject",
-    "extended",
-]
-
 MAX_INTEGER = 2**31 - 1
 _MAX_BYTES = 2**63 - 1
 """Whole numbers beyond these fit neither a SQL column nor an array; only byte counts need the larger one."""

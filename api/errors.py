@@ -38,17 +38,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Reason
 from autotuner.core.wire import to_dict
 
-__all__ = [
-    "PROBLEM_MEDIA_TYPE",
-    "CrossSite",
-    "IllegalLayout",
-    "Problem",
-    "add_error_handlers",
-    "answer_error",
-    "answer_problem",
-    "internal_error",
-]
-
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 
 _MAX_SAID = 5

@@ -11,8 +11,6 @@ from autotuner.announcing.payloads import iso_time, link
 from autotuner.core.announcement import Announcement
 from autotuner.core.wire import to_dict
 
-__all__ = ["ATOM", "JSON_FEED", "Feed"]
-
 JSON_FEED = "application/feed+json"
 ATOM = "application/atom+xml"
 

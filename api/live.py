@@ -14,8 +14,6 @@ from fastapi.sse import ServerSentEvent
 from autotuner.core.sweep import Event
 from autotuner.ports import Store
 
-__all__ = ["LiveEvents", "Told"]
-
 _POLL_S = 0.3
 """Slow enough to cost a database nothing, fast enough to look live."""
 

@@ -57,8 +57,6 @@ from autotuner.bootstrap import App, build
 from autotuner.settings import Settings
 from autotuner.tracing import tracer_provider
 
-__all__ = ["create_app"]
-
 _PREFIX = "/api/v1"
 
 _ROUTES = (

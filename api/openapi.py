@@ -24,8 +24,6 @@ from api.violations import dataclasses_in
 from autotuner.core.access import Scope
 from autotuner.core.wire import to_dict
 
-__all__ = ["install_openapi", "operation_id", "problems"]
-
 Responses = dict[int | str, dict[str, Any]]
 
 _PROBLEMS = {

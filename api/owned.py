@@ -12,17 +12,6 @@ from autotuner.core.study import OptimizerStudy
 from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import MfuGate, Retune
 
-__all__ = [
-    "CheckId",
-    "GateId",
-    "OptimizerStudyId",
-    "OwnCheckOf",
-    "OwnGateOf",
-    "OwnOptimizerStudyOf",
-    "OwnRetuneOf",
-    "OwnSweepOf",
-]
-
 CheckId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["ck-7d2mxq4zab"])]
 GateId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["ga-4kq2mxw7ab"])]
 

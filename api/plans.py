@@ -19,8 +19,6 @@ from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import offers
 from autotuner.tracing import carried
 
-__all__ = ["Plans"]
-
 _MOST_COMPUTING = 4
 """At once, since each has the service compute two pieces at a time; the others wait in the store for who reads them."""
 

@@ -16,8 +16,6 @@ from autotuner.core.wire import to_dict
 from autotuner.search.modest import require_modest
 from autotuner.search.outlook import Outlook, outlook
 
-__all__ = ["Previews"]
-
 _KEPT = 64
 """Outlooks, a few kilobytes each."""
 

@@ -12,8 +12,6 @@ from api.documents import MAX_NAME, OBJECT, ONE_LINE, TAGS, GivenFields
 from autotuner.core.errors import InvalidInput, quoted
 from autotuner.core.wire import to_dict
 
-__all__ = ["Violation", "dataclasses_in", "violation", "violations"]
-
 _MAX_SHOWN = 50
 """A list of a million wrong numbers is answered with the first of them."""
 

@@ -21,8 +21,6 @@ from autotuner.presence import Presence, new_owner
 from autotuner.settings import Settings
 from autotuner.thinning import Thinning
 
-__all__ = ["Background"]
-
 _log = structlog.get_logger(__name__)
 
 _THINNING_POLL_S = 3600.0

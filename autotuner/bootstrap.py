@@ -57,9 +57,6 @@ from autotuner.search.upkeep.gates.measured import gate_sweep
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.settings import Settings
 
-__all__ = ["App", "build"]
-
-
 _PROFILE = "profile:"
 """Before the name of a profile, where a cluster's is expected."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["SystemClock"]
-
 
 class SystemClock:
     """The time of this machine."""

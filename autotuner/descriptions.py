@@ -11,8 +11,6 @@ from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.model import TransformerSpec
 from autotuner.ports import Store
 
-__all__ = ["Descriptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptions:

@@ -9,8 +9,6 @@ import structlog
 
 from autotuner.core.errors import StoreUnavailable
 
-__all__ = ["forever"]
-
 _log = structlog.get_logger(__name__)
 
 

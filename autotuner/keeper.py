@@ -16,8 +16,6 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-__all__ = ["CANNOT_START", "descendants", "kernel_oom_kills", "main", "send"]
-
 CANNOT_START = 127
 """Exit code where the program could not be started, as a shell has it; what was wrong stands in the log."""
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from autotuner.core.run import RENEWALS_PER_LEASE, HeldLease
 from autotuner.ports import Clock
 
-__all__ = ["LeaseWatch"]
-
 
 class LeaseWatch:
     """The leases of others, and for how long each was seen to stand still.

@@ -6,8 +6,6 @@ the libraries' documentation and code, of places, addresses and secrets none.
 
 from __future__ import annotations
 
-__all__ = ["RECORDED"]
-
 _BY_PREFIX = {
     "NCCL_": """
         ALGO PROTO NTHREADS MIN_NCHANNELS MAX_NCHANNELS MIN_CTAS MAX_CTAS BUFFSIZE LL_BUFFSIZE LL128_BUFFSIZE

@@ -9,8 +9,6 @@ import structlog
 
 from autotuner.tracing import name_trace
 
-__all__ = ["configure_logs", "silence_optuna"]
-
 
 def configure_logs(level: str) -> None:
     """Log events of that level and above; for the whole process, so only the composition root calls it."""

@@ -18,18 +18,6 @@ from pathlib import Path
 
 from autotuner.library_variables import RECORDED
 
-__all__ = [
-    "IMAGE",
-    "cpu_name",
-    "driver_version",
-    "hardware_facts",
-    "host_hash",
-    "is_this_host",
-    "settings_of_libraries",
-    "software_facts",
-    "system_facts",
-]
-
 IMAGE = "AUTOTUNER_CONTAINER_IMAGE"
 """Variable that says which container image a process runs in, since few runtimes tell their containers."""
 

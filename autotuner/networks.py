@@ -7,8 +7,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["Address", "Network", "household", "is_within", "read_networks"]
-
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 

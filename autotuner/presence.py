@@ -13,8 +13,6 @@ from autotuner.core.run import KnownWorker
 from autotuner.machine import host_hash
 from autotuner.ports import Clock, WorkerStore
 
-__all__ = ["Presence", "new_owner"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -12,8 +12,6 @@ from autotuner.core.access import Scope
 from autotuner.core.errors import StoreUnavailable
 from autotuner.thinning import Ages
 
-__all__ = ["Settings"]
-
 
 class Settings(BaseSettings):
     """Every setting, as ``AUTOTUNER_<NAME>`` in the environment; the defaults need no server and no set-up."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 
 from autotuner.ports.retention import RetentionStore
 
-__all__ = ["Ages", "Thinned", "Thinning"]
-
 _DAY_S = 86_400.0
 
 

@@ -13,8 +13,6 @@ from opentelemetry import trace
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["carried", "exporting", "name_trace", "traced_by", "tracer_provider", "working_on"]
-
 Answer = TypeVar("Answer")
 
 _provider: trace.TracerProvider | None = None

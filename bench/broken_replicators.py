@@ -12,8 +12,6 @@ from trials.replication.demo import DemoReplicator
 from trials.replication.replicator import ReplicatorState
 from trials.replication.sending import Sending
 
-__all__ = ["Forgetful", "Noisy", "OneSided", "Silent"]
-
 
 class Silent:
     """Sends nothing: each replica goes on with its own gradients."""

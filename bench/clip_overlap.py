@@ -37,8 +37,6 @@ from trials.job.attempt import attempt
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 
-__all__ = ["main"]
-
 _MODEL = TransformerSpec(
     name="4M", num_layers=6, hidden_size=256, num_heads=4, num_kv_heads=4, head_dim=64, ffn_size=640, vocab_size=256
 )

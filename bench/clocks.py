@@ -20,8 +20,6 @@ from autotuner.catalog.load import load_accelerator
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import Precision
 
-__all__ = ["CHIPS", "Chip", "sustained_share"]
-
 EXPONENT = 2.2
 
 

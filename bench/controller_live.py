@@ -22,8 +22,6 @@ from autotuner.search.text.links import event_sentence
 from bench.sleeping_pipeline import Lived, Run, live
 from trials.pipelines.steering import Powers
 
-__all__ = ["ADAPTIVE", "Story", "check", "lost_steps"]
-
 ADAPTIVE = Powers(may_replan=True, may_delegate=True, num_delegates=6)
 
 _COMPARED_STEPS = 25

@@ -47,8 +47,6 @@ from autotuner.launch.torch_jobs import profile_of
 from autotuner.search.space import legal_layouts
 from bench.patient import Patient
 
-__all__ = ["KEPT_CORES", "Judgement", "judged", "judgements", "kept_layouts", "main", "noise_floor", "undisturbed"]
-
 _DATA = Path(__file__).parent / "data"
 _WORKLOAD = Workload(seq_len=128, global_batch_size=16)
 _UNDISTURBED = 0.05

@@ -59,8 +59,6 @@ from bench.two_nodes import TwoNodes
 from trials.collectives.choose import communicator_of
 from trials.collectives.tree import branches
 
-__all__ = ["Way", "main", "theory_of"]
-
 _BITS_PER_S = 200e6
 _NUM_RANKS, _RANKS_PER_NODE = 4, 2
 _SUMMED_BYTES = 8 * MIB

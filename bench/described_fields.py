@@ -26,8 +26,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.network import Network, Port, Tier, Wiring
 from autotuner.core.wire import to_dict
 
-__all__ = ["PAGE", "page"]
-
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "descriptions.md"
 
 _HEAD = "# Every field\n"

@@ -28,8 +28,6 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torch_jobs import dry_run
 from bench.patient import Patient
 
-__all__ = ["JOBS", "errors", "main"]
-
 MODEL = TransformerSpec(
     name="small",
     num_layers=8,

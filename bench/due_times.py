@@ -12,8 +12,6 @@ from typing import TypeVar
 from autotuner.core.upkeep import Retune, RetuneRun, RunState, Trigger
 from autotuner.ports import Page, Store
 
-__all__ = ["DueTimes", "account"]
-
 Item = TypeVar("Item")
 
 _MINUTE_S = 60.0

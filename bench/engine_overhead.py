@@ -38,8 +38,6 @@ from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
 from bench.trial_overhead import trial
 
-__all__ = ["Launched", "launched", "main", "ways"]
-
 _REPETITIONS = 5
 
 _WIDTH = 190

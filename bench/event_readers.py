@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-__all__ = ["Read", "read_events"]
-
 _SETTLED_S = 1.0  # what happened while readers connected counts as history
 
 

@@ -32,8 +32,6 @@ from autotuner.core.workload import Workload
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
 
-__all__ = ["PAGE", "Limit", "limits", "page"]
-
 PAGE = Path(__file__).parents[1] / "docs/exports.md"
 
 _HEAD = """# What each export cannot express

@@ -19,8 +19,6 @@ from statistics import median
 from bench.sleeping_pipeline import Lived, Run, live
 from trials.pipelines.steering import Powers
 
-__all__ = ["alarms", "healthy_run"]
-
 _DATA = Path(__file__).parent / "data" / "false_alarms.json"
 
 

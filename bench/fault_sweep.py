@@ -41,8 +41,6 @@ from autotuner.search.sweeps.worker import Worker
 from autotuner.search.text.faults import trace_in_words
 from autotuner.store.sql import memory_store
 
-__all__ = ["main", "sweep_request", "tried"]
-
 _NUM_RANKS = 4
 _NUM_MICRO_BATCHES = 12
 _SETTINGS = TrialSettings(

@@ -29,8 +29,6 @@ from autotuner.settings import Settings
 from autotuner.store.schema import migrate
 from autotuner.store.tables import metadata
 
-__all__ = ["COPIED", "FilledStore", "database", "fill"]
-
 COPIED = "sw-copied0000"
 """One of the copies."""
 

@@ -21,8 +21,6 @@ from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.memory.peak import memory
 from bench.fit_stacks import sheets_of
 
-__all__ = ["fitted_memory", "with_memory"]
-
 _FIELDS = ("unfused_norm_bytes", "scores_alive", "logits_copies", "activation_overhead", "allowance_bytes")
 _START = np.array([5.0, 2.0, 2.5, 0.2, 1.5e9])
 _WIDTH = 0.03

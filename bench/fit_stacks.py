@@ -25,8 +25,6 @@ from autotuner.core.choices import Precision
 from bench.robust_fit import Constant, Owner, Values, fit, log_errors
 from bench.write_constants import as_lines, write_clusters, write_devices, write_stacks
 
-__all__ = ["FITS", "Fit", "cluster_of", "constants_of", "fitted", "on_typical_cluster", "sheets_of", "source_name"]
-
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
 

@@ -10,8 +10,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["on_ranks"]
-
 _Answer = TypeVar("_Answer")
 
 

@@ -23,8 +23,6 @@ from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict_one
 
-__all__ = ["TABLES", "Pair", "all_pairs", "errors", "pairs", "report"]
-
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
 TABLES = ("dgxc_benchmarking", "gh200_alps_megatron", "torchtitan", "nemo_megatron_bridge_perf")

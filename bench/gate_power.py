@@ -24,8 +24,6 @@ from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.compare import weigh
 from autotuner.search.comparing.next_runs import next_baseline_runs
 
-__all__ = ["Scenario", "Tally", "simulated"]
-
 Tail = Literal["normal", "heavy", "one-sided", "disturbed 5 %", "disturbed 10 %", "correlated", "drift by turns"]
 
 _TEST = SequentialTest()

@@ -40,8 +40,6 @@ from trials.replication.optimizer import ReplicatedOptimizer
 from trials.replication.replicator import BuildReplicator
 from trials.training.data import batch
 
-__all__ = ["Exchange", "Rate"]
-
 _NUM_REPLICAS = 2
 
 _MODEL = TransformerSpec(

@@ -17,8 +17,6 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.trainers.registration import Registration
 from bench.patient import Patient
 
-__all__ = ["PLAIN", "SLOWER", "SOURCES", "Source"]
-
 _MODEL = TransformerSpec(
     name="gate",
     num_layers=16,

@@ -21,8 +21,6 @@ from autotuner.costmodel.predict import predict
 from bench.fit_stacks import FITS, sheets_of
 from bench.held_out import held_out, in_sample
 
-__all__ = ["GROUPS", "Figures", "Group", "Row", "figures", "group_table", "grouped", "rows_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:

@@ -48,8 +48,6 @@ from autotuner.search.sweeps.worker import Worker
 from autotuner.settings import Settings
 from autotuner.store.sql import memory_store
 
-__all__ = ["main"]
-
 _LARGEST_PAGE = 500
 
 ONE_B = TransformerSpec(

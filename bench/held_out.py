@@ -16,8 +16,6 @@ from bench.fit_stacks import Fit, cluster_of, constants_of, fitted, on_typical_c
 from bench.robust_fit import Values, cluster_factor, fit, with_values
 from bench.write_constants import cluster_deviation_left
 
-__all__ = ["LeftOut", "held_out", "in_sample"]
-
 LeftOut = Literal["sheet", "model", "source"]
 """What is left out together: of a source all sheets, so that neither its cluster nor its habits are known."""
 

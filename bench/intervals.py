@@ -30,18 +30,6 @@ from bench.compared import Key
 from bench.fit_stacks import FITS, cluster_of, sheets_of
 from bench.held_out import held_out
 
-__all__ = [
-    "Miss",
-    "cluster_deviation",
-    "covered",
-    "group_line",
-    "misses",
-    "on_known_clusters",
-    "pooled",
-    "scatter",
-    "with_scatter",
-]
-
 ASKED = 0.8
 """Share of the runs that shall lie in their intervals."""
 

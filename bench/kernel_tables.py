@@ -17,19 +17,6 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.gemm import gemm_s
 
-__all__ = [
-    "CONVERSIONS",
-    "Conversion",
-    "Products",
-    "Speed",
-    "attention_error",
-    "load_attention_law",
-    "load_gemm_law",
-    "load_products",
-    "load_speeds",
-    "product_error",
-]
-
 PUBLISHED = Path(__file__).parents[1] / "tests" / "published"
 
 

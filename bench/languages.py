@@ -10,8 +10,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["ENTROPY", "VOCAB_SIZE", "sequences"]
-
 VOCAB_SIZE = 64
 _CHANCES = (0.4, 0.3, 0.2, 0.1)
 """Of the four tokens that may follow a token; which four they are is the language."""

@@ -33,8 +33,6 @@ from autotuner.search.learning.platform import Platform
 from bench.fit_stacks import source_name
 from bench.small_for_large import tables
 
-__all__ = ["Left", "Told", "figures", "left_out", "past_trials", "teams", "worse_beyond_noise"]
-
 NUM_SHOWN = (4, 16, 48)
 """Trials of a history that are shown where it is cut short."""
 

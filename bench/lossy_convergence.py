@@ -40,8 +40,6 @@ from trials.replication.optimizer import ReplicatedOptimizer
 from trials.replication.parts import local_parts
 from trials.replication.replicator import BuildReplicator
 
-__all__ = ["EXCHANGES", "Exchange", "Training", "trained"]
-
 _SEQ_LEN, _SEQUENCES = 64, 4
 """Tokens of a sequence, and sequences that a rank reads per step: 1,024 tokens per step in all."""
 _LEARNING_RATE = 3e-3

@@ -5,8 +5,6 @@ from __future__ import annotations
 from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
 from autotuner.core.trial import EngineJob, Stopped
 
-__all__ = ["Patient"]
-
 
 class Patient:
     """Lets every trial run to its end, and listens to nothing."""

@@ -20,8 +20,6 @@ import numpy as np
 from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes
 
-__all__ = ["SIZES", "PlanCase", "lower_bound_s", "published_cases", "slow_link_cases"]
-
 SIZES = ((3, 6), (4, 12), (6, 18), (8, 32))
 """Stages and micro-batches of the published comparison."""
 

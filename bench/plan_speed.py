@@ -22,8 +22,6 @@ from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import Offer
 
-__all__ = ["main"]
-
 _DAY_S = 86_400.0
 
 _RUNS = (

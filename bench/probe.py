@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-__all__ = ["probed"]
-
 _EVERY_S = 0.02
 _ANSWER_S = 60.0
 

@@ -26,8 +26,6 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.zygote import Forks
 from bench.patient import Patient
 
-__all__ = ["LAYOUTS", "trial"]
-
 _REPETITIONS = 3
 
 _PLAIN = Layout(micro_batch_size=4, precision=Precision.FP32, attention_kernel=AttentionKernel.MATH)

@@ -24,8 +24,6 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from autotuner.search.text.sentences import likely
 
-__all__ = ["Recipe", "page", "recipes"]
-
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "recipes.md"
 

@@ -41,8 +41,6 @@ from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
 from bench.due_times import DueTimes, account
 
-__all__ = ["Kills", "killed", "main"]
-
 _MINUTE_S = 60.0
 _FIRST_DUE_AT = 30_000_000 * _MINUTE_S
 """Some minute in 2027: clocks of services are put forward to it."""

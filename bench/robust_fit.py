@@ -22,8 +22,6 @@ from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict
 
-__all__ = ["Constant", "Owner", "Values", "cluster_factor", "fit", "log_errors", "with_values"]
-
 TOLERANCE = 0.07
 """Relative error beyond which a row weighs less: about what the best-described tables scatter."""
 

@@ -29,8 +29,6 @@ from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING
 
-__all__ = ["Case", "draw", "predicted_s", "simulated_s"]
-
 NUM_CASES = 250
 
 

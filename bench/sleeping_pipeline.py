@@ -36,8 +36,6 @@ from trials.pipelines.stage import PlannedStage
 from trials.pipelines.steering import Powers
 from trials.pipelines.switched import SwitchedTransport
 
-__all__ = ["Lived", "Run", "SleepingStage", "live"]
-
 _CPU = torch.device("cpu")
 
 _TIMEOUT_S = 60.0

@@ -33,8 +33,6 @@ from autotuner.search.sampler.time_prior import TIME_FACTORS, learn_times, scale
 from bench.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
 from bench.held_out import held_out
 
-__all__ = ["Case", "Figures", "families", "figures", "taught", "twins"]
-
 NUM_SHOWN = (1, 2, 4, 8)
 """Small runs that are shown of a family."""
 

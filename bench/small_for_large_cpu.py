@@ -47,8 +47,6 @@ from autotuner.search.scaling.table import SmallTrials, small_trials
 from autotuner.search.space import legal_layouts
 from bench.patient import Patient
 
-__all__ = ["Figures", "Pair", "figures", "kept_pairs", "main"]
-
 _KEPT = Path(__file__).parent / "data" / "small_for_large_4_on_2.json"
 _TRIED = (*RULES, *TRIAL_RULES)
 _SETTINGS = TrialSettings(

@@ -29,8 +29,6 @@ from autotuner.flows.streams import Streams
 from autotuner.flows.traffic import AxisTraffic
 from autotuner.flows.wires import Wires
 
-__all__ = ["GroupTimes", "closed_times", "followed_times", "group_between_nodes", "slowest_s_per_byte"]
-
 _SIZES = {1_024: (8, 4, 4), 8_192: (16, 8, 8), 100_000: (20, 25, 25)}
 """Accelerators, and the torus that their nodes would make."""
 

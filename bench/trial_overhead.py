@@ -28,8 +28,6 @@ from autotuner.launch.ranks import Starter
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
 
-__all__ = ["Launched", "launched", "trial"]
-
 _REPETITIONS = 5
 
 

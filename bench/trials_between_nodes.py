@@ -22,8 +22,6 @@ from trials.job.attempt import attempt
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 
-__all__ = ["NodesLauncher"]
-
 T = TypeVar("T")
 
 

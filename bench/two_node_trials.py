@@ -23,8 +23,6 @@ from trials.job.attempt import attempt
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 
-__all__ = ["TwoNodeLauncher", "measured"]
-
 
 def measured(spec: TrialSpec, nodes: TwoNodes) -> Measurement:
     """What a trial measures whose ranks lie half on the one node and half on the other.

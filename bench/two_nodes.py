@@ -11,8 +11,6 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["INTERFACE", "TwoNodes"]
-
 INTERFACE = "eth0"
 """What a node's interface is called."""
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from autotuner.backtest.table import Table, read_table
 
-__all__ = ["OTHER_RUNS", "left_out", "tables_of_runs"]
-
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
 OTHER_RUNS = ("fine-tuning by LoRA", "run failed", "the run ended as", "no shapes, and")

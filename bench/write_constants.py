@@ -11,17 +11,6 @@ from autotuner.backtest.table import Sheet
 from autotuner.costmodel.uncertainty import CLUSTER, RESIDUAL
 from bench.robust_fit import Constant, Values
 
-__all__ = [
-    "as_lines",
-    "cluster_deviation_left",
-    "with_left_out_error",
-    "with_line",
-    "write_clusters",
-    "write_devices",
-    "write_left_out_errors",
-    "write_stacks",
-]
-
 _ROOT = Path(__file__).resolve().parent.parent / "autotuner"
 STACKS = _ROOT / "catalog" / "stacks.toml"
 ACCELERATORS = _ROOT / "catalog" / "accelerators.toml"

@@ -13,8 +13,6 @@ from typing import Any
 from autotuner.announcing.signature import new_secret
 from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
 
-__all__ = ["Received", "Receiver", "announcement", "receiver", "webhook"]
-
 AT = 1_760_000_000.0
 
 

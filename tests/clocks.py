@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ManualClock"]
-
 
 class ManualClock:
     """Time that passes when told to; sleeping passes it.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-__all__ = ["left_out_by"]
-
 
 def left_out_by(part: str, items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Slow tests that a part leaves out: ``2/6`` runs the second of six parts, and each test marked ``every_part``.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPILING_PATIENCE_S", "PATIENCE_S"]
-
 PATIENCE_S = 300.0
 """A machine whose cores four other processes want each takes a tenth of it for the slowest wait of the suite."""
 

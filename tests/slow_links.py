@@ -15,8 +15,6 @@ from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING
 from autotuner.search.explain.link_timelines import LinkTimelines, SlowHop, cost_in_words, messages_over
 from autotuner.search.explain.timeline import PredictedTimeline
 
-__all__ = ["NUM_MICRO_BATCHES", "slow_hop", "slow_links", "stepped"]
-
 NUM_STAGES, NUM_MICRO_BATCHES = 4, 12
 _PASS_S = 0.02
 

@@ -20,8 +20,6 @@ from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, cpu_layout, tiny_job
 
-__all__ = ["candidate", "curve", "reached_trial", "study", "study_request", "study_trial"]
-
 
 def study_request(**changes: Any) -> OptimizerStudyRequest:
     """Two replicas at most, of the tiny model."""

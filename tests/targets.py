@@ -14,8 +14,6 @@ from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.wire import dumps
 from autotuner.export.target import Export, ExportedFile, Target
 
-__all__ = ["PLAIN_TARGET", "TARGETS_OF_TESTS"]
-
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 
 

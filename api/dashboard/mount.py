@@ -33,8 +33,6 @@ from api.dashboard.render import STATIC
 from api.dashboard.styles import style_sheet
 from api.edge.needs import CHECKS, OPEN
 
-__all__ = ["include_dashboard"]
-
 _PAGES = (
     *(home, find, sweep, sweep_actions, layers, trial),
     *(new_sweep, plan, explore, job_phases, compare),

@@ -17,8 +17,6 @@ from api.dashboard.views.sweep_points import layout_in_short
 from api.edge.caller import caller_in, csrf_in
 from autotuner.core.access import Scope
 
-__all__ = ["STATIC", "page", "wants_page"]
-
 STATIC = Path(__file__).parent / "static"
 _TEMPLATES = Path(__file__).parent / "templates"
 

@@ -6,8 +6,6 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["style_sheet", "style_version"]
-
 _SHEETS = Path(__file__).parent / "css"
 
 _ORDER = (

@@ -10,8 +10,6 @@ from starlette.types import Scope
 
 from autotuner.networks import Address, Network, is_within
 
-__all__ = ["client_address"]
-
 
 def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:
     """The address that a request comes from; empty where the server does not say (a service inside a command).

@@ -21,8 +21,6 @@ from autotuner.core.access import Scope as Allowed
 from autotuner.core.errors import AutotunerError
 from autotuner.networks import Network
 
-__all__ = ["AuditLog"]
-
 _REFUSED = (401, 403, 429)
 _LONGEST = 200
 """Characters of a path that are kept."""

@@ -19,8 +19,6 @@ from api.edge.shape import check_shape
 from api.errors import answer_error, answer_problem
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["Bodies", "BodyRefused", "answer_refused"]
-
 
 class BodyRefused(HTTPException):
     """A body that is not read on; whoever reads it lets this through."""

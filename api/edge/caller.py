@@ -6,8 +6,6 @@ from starlette.types import Scope
 
 from autotuner.core.access import Caller
 
-__all__ = ["SESSION_COOKIE", "caller_in", "csrf_in", "set_caller", "set_csrf"]
-
 SESSION_COOKIE = "autotuner_session"
 """What a browser that was let in sends."""
 

@@ -19,8 +19,6 @@ from autotuner.aside.turns import asked_by
 from autotuner.core.access import NOBODY_ASKED
 from autotuner.core.errors import AutotunerError, NotLetIn
 
-__all__ = ["Callers", "is_open"]
-
 _OPEN = ("/api/v1/health", "/api/v1/ready", "/login")
 """Paths that everybody may call: probes, and where one gets in."""
 

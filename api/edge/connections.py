@@ -18,8 +18,6 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["Bounds", "server_config"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:

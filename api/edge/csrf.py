@@ -10,8 +10,6 @@ from fastapi import Request
 from api.edge.caller import csrf_in
 from api.errors import CrossSite
 
-__all__ = ["check_csrf", "check_form", "csrf_token"]
-
 _LOOKING = ("GET", "HEAD", "OPTIONS")
 _FORM = "application/x-www-form-urlencoded"
 

@@ -11,8 +11,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import answer_problem
 
-__all__ = ["Deadlines"]
-
 
 class Deadlines:
     """Answers in the place of a route that is too slow; what began in time, such as a stream of events, goes on.

@@ -13,8 +13,6 @@ from api.edge.caller import SESSION_COOKIE
 from autotuner.access.login import Login, Shown
 from autotuner.networks import Network, is_within
 
-__all__ = ["Entrance"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:

@@ -18,8 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import answer_problem
 
-__all__ = ["Hosts", "allowed_hosts"]
-
 _OWN = ("localhost", "*.localhost")
 """Names that always mean the machine that asks."""
 

@@ -11,8 +11,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.networks import read_networks
 from autotuner.settings import Settings
 
-__all__ = ["PROXY_NETWORKS", "check_start", "entrance_of"]
-
 PROXY_NETWORKS = "AUTOTUNER_PROXY_NETWORKS"
 
 

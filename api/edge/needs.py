@@ -12,8 +12,6 @@ from api.edge.csrf import check_csrf
 from autotuner.core.access import Scope
 from autotuner.core.errors import NotAllowed
 
-__all__ = ["CHECKS", "LOOKING", "OPEN", "needed", "needs", "security_of"]
-
 OPEN: dict[str, Any] = {"security": []}
 """``openapi_extra`` of a route that everybody may call."""
 

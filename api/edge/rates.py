@@ -19,8 +19,6 @@ from api.edge.caller import caller_in
 from api.errors import answer_problem
 from autotuner.networks import Network
 
-__all__ = ["AddressRates", "CallerRates"]
-
 
 class _Window:
     """At most so many of whatever a key names, within a minute."""

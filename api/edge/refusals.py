@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from autotuner.core.access import AuditEntry
 
-__all__ = ["Refusals"]
-
 _MINUTE_S = 60.0
 
 _MOST = 600

@@ -16,8 +16,6 @@ from api.edge.caller import caller_in
 from api.errors import internal_error
 from autotuner.access.secret import without_tokens
 
-__all__ = ["RequestLog"]
-
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 

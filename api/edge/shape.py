@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["MAX_DEPTH", "MAX_FIELD_NAME", "MAX_MEMBERS", "check_shape"]
-
 MAX_DEPTH = 32
 """The deepest description of ours has 7 levels; a ``config.json`` of a model family rarely more."""
 

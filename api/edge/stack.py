@@ -15,8 +15,6 @@ from api.edge.security_headers import SecurityHeaders
 from api.edge.streams import OpenStreams
 from autotuner.settings import Settings
 
-__all__ = ["add_edge"]
-
 _SHARING = 10
 """Callers of one address, behind a translating router or a proxy that is not named, who send all they may."""
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from autotuner.core.access import Caller
 from autotuner.core.errors import QuotaExceeded
 
-__all__ = ["OpenStreams"]
-
 _WAIT_S = 10
 """What a reader who came too late is asked to wait: streams end when their sweeps do, or their pages are closed."""
 

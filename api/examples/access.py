@@ -8,8 +8,6 @@ from typing import Any
 from api.schemas import CallerView, TokenCreated, TokenList
 from autotuner.core.access import Quota, Scope, Token, Usage
 
-__all__ = ["caller", "revoked_token", "token_bodies", "token_created", "token_list"]
-
 _AT = 1_760_000_000.0
 _DAY_S = 86_400.0
 _QUOTA = Quota(unfinished_sweeps=2, accelerator_hours_per_day=64.0, requests_per_minute=600)

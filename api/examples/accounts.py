@@ -5,8 +5,6 @@ from __future__ import annotations
 from api.schemas import AuditPage
 from autotuner.core.access import AuditEntry
 
-__all__ = ["audit_page"]
-
 
 def audit_page() -> AuditPage:
     """A sweep that was cancelled, and somebody who tried to cancel another's."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from api.schemas import AttentionList, TroubleView
 from autotuner.core.announcement import Trouble, TroubleKind
 
-__all__ = ["attention_list"]
-
 
 def attention_list() -> AttentionList:
     """A layout in use that became slower."""

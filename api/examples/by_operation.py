@@ -34,8 +34,6 @@ from api.examples import (
 )
 from api.schemas import Health, Readiness
 
-__all__ = ["ANSWERS", "BODIES"]
-
 BODIES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "create_sweep": sweeps.sweep_bodies,
     "preview_sweep": sweeps.sweep_bodies,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from api.schemas import CalibrationList, CalibrationView, LearntFactor
 
-__all__ = ["calibration_list"]
-
 
 def calibration_list() -> CalibrationList:
     """A cluster whose network is slower than others of its kind."""

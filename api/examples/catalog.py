@@ -9,16 +9,6 @@ from autotuner.catalog.stack_profiles import StackProfile
 from autotuner.core.cluster import Cluster
 from autotuner.core.model import TransformerSpec
 
-__all__ = [
-    "accelerator_detail",
-    "accelerator_list",
-    "cluster",
-    "model",
-    "model_list",
-    "stack_list",
-    "stack_profile_list",
-]
-
 
 def model() -> TransformerSpec:
     """A model of the catalog."""

@@ -12,8 +12,6 @@ from autotuner.core.link import Link, LinkNorm, LinkPoint, link_health_of
 from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.launch.engines.known import EngineStanding
 
-__all__ = ["check_bodies", "check_page", "cluster_check", "engine_list", "link_list"]
-
 _AT = 1_760_000_000.0
 
 

@@ -11,8 +11,6 @@ from autotuner.core.job import Job
 from autotuner.core.workload import Workload
 from autotuner.search.results.side_by_side import Contender, side_by_side
 
-__all__ = ["comparison", "comparison_bodies"]
-
 
 def comparison_bodies() -> dict[str, Any]:
     """Bodies of ``POST /comparisons``."""

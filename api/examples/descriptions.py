@@ -8,8 +8,6 @@ from api.examples.catalog import cluster
 from api.schemas import ClusterList
 from autotuner.core.wire import to_dict
 
-__all__ = ["cluster_bodies", "cluster_list", "model_bodies", "small_model"]
-
 
 def model_bodies() -> dict[str, Any]:
     """Bodies of ``PUT /models/{name}``."""

@@ -19,8 +19,6 @@ from autotuner.search.explain.step_parts import StepPart, StepParts
 from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.explain.trial_parts import StagePeak
 
-__all__ = ["bandwidth_curve", "explanation", "explanation_bodies", "link_timelines", "parts", "timelines"]
-
 
 def explanation_bodies() -> dict[str, Any]:
     """Bodies of ``POST /explanations``."""

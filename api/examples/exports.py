@@ -12,8 +12,6 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.target import Export, Imported, Note, NoteKind
 
-__all__ = ["export_bodies", "format_list", "import_bodies", "imported_layout", "layout_export"]
-
 
 def export_bodies() -> dict[str, Any]:
     """Bodies of ``POST /exports``."""

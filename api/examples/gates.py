@@ -20,17 +20,6 @@ from autotuner.search.upkeep.gates.reports.markdown import markdown
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.reports.report import GateReport
 
-__all__ = [
-    "baseline_list",
-    "baseline_view",
-    "gate_badge",
-    "gate_bodies",
-    "gate_junit",
-    "gate_page",
-    "gate_summary",
-    "gate_view",
-]
-
 _AT = 1_760_000_000.0
 _WORKLOAD = Workload(seq_len=8192, global_batch_size=64)
 

@@ -12,8 +12,6 @@ from autotuner.core.job import SwitchCost
 from autotuner.core.layout import Layout
 from autotuner.search.job_phases.plan import Course, PhaseChoice
 
-__all__ = ["phases_bodies", "phases_plan"]
-
 
 def phases_bodies() -> dict[str, Any]:
     """Bodies of ``POST /job-phases``."""

@@ -12,8 +12,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.option import CommunicationLayer
 from autotuner.search.explain.layers import LayerGain, options_of_layer
 
-__all__ = ["layer_report", "layers_bodies", "sweep_layers"]
-
 
 def layers_bodies() -> dict[str, Any]:
     """Bodies of ``POST /layer-reports``."""

@@ -23,8 +23,6 @@ from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.core.workload import Workload
 
-__all__ = ["optimizer_study_bodies", "optimizer_study_detail", "optimizer_study_page"]
-
 _AT = 1_760_000_000.0
 
 

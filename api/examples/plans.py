@@ -18,8 +18,6 @@ from autotuner.search.planning.request import ChangePrices, PlanRequest
 from autotuner.search.planning.whole_clusters import Offer, prices_of
 from autotuner.search.ranking import PredictedLayout
 
-__all__ = ["plan_bodies", "plan_view"]
-
 _WORKLOAD = Workload(seq_len=8192, global_batch_size=512)
 
 

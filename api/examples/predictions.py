@@ -17,8 +17,6 @@ from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
 from autotuner.search.sieve import Fall
 
-__all__ = ["job_body", "layout", "prediction", "prediction_bodies", "prediction_table", "sweep_preview"]
-
 _WORKLOAD = Workload(seq_len=8192, global_batch_size=64)
 
 

@@ -22,8 +22,6 @@ from autotuner.search.results.grid import Cell, Grid
 from autotuner.search.results.reached import Reached
 from autotuner.search.results.ways_out import WayOut
 
-__all__ = ["sweep_accuracy", "sweep_answer", "sweep_choices", "sweep_failures", "sweep_front"]
-
 _SECOND_ID = f"{SWEEP_ID}-0003"
 
 

@@ -17,16 +17,6 @@ from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRu
 from autotuner.core.workload import Workload
 from autotuner.search.upkeep.retunes.trend import trend
 
-__all__ = [
-    "adoption_bodies",
-    "retune_bodies",
-    "retune_detail",
-    "retune_list",
-    "retune_run",
-    "retune_run_page",
-    "retune_trend",
-]
-
 _AT = 1_760_148_000.0
 _NIGHT_S = 86_400.0
 

@@ -17,8 +17,6 @@ from autotuner.core.wire import to_dict
 from autotuner.core.workload import Workload
 from autotuner.search.explain.pairwise import Insight
 
-__all__ = ["budget_bodies", "clone_bodies", "event_stream", "sweep_bodies", "sweep_detail", "sweep_page", "sweep_rules"]
-
 _WORKLOAD = Workload(seq_len=8192, global_batch_size=64)
 
 

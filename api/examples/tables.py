@@ -10,8 +10,6 @@ from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import TableRow, ranked_rows
 from autotuner.search.table.written import as_csv
 
-__all__ = ["table_csv", "table_page"]
-
 _QUERY = TableQuery.read("mfu>40", "-mfu", "rank,tp,mfu,predicted,memory,recompute")
 
 

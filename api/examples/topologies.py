@@ -9,8 +9,6 @@ from autotuner.catalog.load import load_cluster
 from autotuner.catalog.topology.presets import load_preset
 from autotuner.catalog.topology.read import read_topology
 
-__all__ = ["network_list", "topology_bodies", "topology_reading"]
-
 _SLURM = """\
 SwitchName=leaf1 Nodes=node[01-04]
 SwitchName=leaf2 Nodes=node[05-08]

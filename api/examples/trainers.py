@@ -5,8 +5,6 @@ from __future__ import annotations
 from api.schemas import TrainerList, TrainerView
 from autotuner.core.trial_spec import ExportFormat
 
-__all__ = ["trainer_list"]
-
 
 def trainer_list() -> TrainerList:
     """One trainer, and the options that it understands."""

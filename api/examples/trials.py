@@ -9,8 +9,6 @@ from autotuner.core.trial import EngineJob, EngineJobPhase, Trial, TrialState
 from autotuner.ports import Page
 from autotuner.search.standings import Standing
 
-__all__ = ["CREATED_AT", "SWEEP_ID", "ranking_page", "trial", "trial_detail", "trial_page"]
-
 SWEEP_ID = "sw-k3v7q2mxn5"
 CREATED_AT = 1_760_000_000.0
 

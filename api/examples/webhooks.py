@@ -9,18 +9,6 @@ from api.feeds import Feed
 from api.schemas import DeliveryPage, WebhookCreated, WebhookList, WebhookTest, WebhookView
 from autotuner.core.announcement import Announcement, AnnouncementKind, Delivery, DeliveryState, PayloadFormat
 
-__all__ = [
-    "atom_feed",
-    "delivery",
-    "delivery_page",
-    "json_feed",
-    "webhook",
-    "webhook_bodies",
-    "webhook_created",
-    "webhook_list",
-    "webhook_test",
-]
-
 _AT = 1_760_000_000.0
 _HOME = "https://tuner.example.com/"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from api.schemas import WorkerList, WorkerView
 
-__all__ = ["worker_list"]
-
 _AT = 1_760_000_000.0
 
 

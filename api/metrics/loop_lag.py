@@ -6,8 +6,6 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, Histogram
 
-__all__ = ["LoopLag"]
-
 _EVERY_S = 0.25
 
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

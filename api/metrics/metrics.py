@@ -19,8 +19,6 @@ from api.metrics.requests import Requests
 from api.metrics.stored import StoredMetrics
 from autotuner.bootstrap import App
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
-
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 

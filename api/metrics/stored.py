@@ -15,8 +15,6 @@ from autotuner.core.trial import TrialState
 from autotuner.ports import Clock, Store
 from autotuner.ports.gauges import Gauges
 
-__all__ = ["StoredMetrics"]
-
 State = TypeVar("State", bound=StrEnum)
 
 

@@ -9,8 +9,6 @@ from api.documents import Document
 from api.openapi import problems
 from api.schemas import AttentionList
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["health"])
 
 

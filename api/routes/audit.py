@@ -13,8 +13,6 @@ from api.openapi import problems
 from api.schemas import AuditPage
 from autotuner.core.access import Scope
 
-__all__ = ["CallerName", "router"]
-
 router = APIRouter(tags=["access"])
 
 CallerName = Annotated[str | None, Query(max_length=128, description="Only what that caller did.")]

@@ -11,8 +11,6 @@ from api.documents import Document
 from api.openapi import problems
 from api.schemas import CalibrationList
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/calibrations", tags=["predictions"])
 
 _Cluster = Annotated[

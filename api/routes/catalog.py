@@ -18,8 +18,6 @@ from autotuner.catalog.load import (
     stacks,
 )
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/catalog", tags=["catalog"])
 
 

@@ -11,8 +11,6 @@ from api.owned import CheckId, OwnCheckOf
 from api.schemas import CheckPage, CheckView, EngineList, LinkList
 from autotuner.core.cluster_check import CheckRequest
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["models and clusters"])
 
 

@@ -14,8 +14,6 @@ from autotuner.core.access import Scope
 from autotuner.core.errors import InvalidInput
 from autotuner.search.results.side_by_side import side_by_side
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["explanations"])
 
 

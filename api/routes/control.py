@@ -11,8 +11,6 @@ from api.owned import OwnSweepOf
 from api.routes.sweeps import CREATED_BEFORE, IdempotencyKey
 from api.schemas import BudgetChange, SweepClone, SweepDetail
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["sweeps"])
 
 

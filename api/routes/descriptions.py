@@ -19,8 +19,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["models and clusters"])
 
 

@@ -12,8 +12,6 @@ from api.dependencies import CallerOf, LiveEventsOf, SweepId
 from api.documents import MAX_INTEGER
 from api.openapi import problems
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["events"])
 
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}

@@ -30,8 +30,6 @@ from autotuner.search.explain.trial_parts import trial_parts
 from autotuner.search.explain.trial_timelines import trial_timelines
 from autotuner.search.sweeps.history import all_trials
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["explanations"])
 
 

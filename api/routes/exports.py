@@ -17,8 +17,6 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["exports"])
 
 

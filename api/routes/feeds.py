@@ -12,8 +12,6 @@ from api.openapi import problems
 from autotuner.bootstrap import App
 from autotuner.ports import Page
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["webhooks and feed"])
 
 _JSON: dict[str, Any] = {"content": {JSON_FEED: {"schema": {"type": "object"}}}}

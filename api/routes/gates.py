@@ -23,8 +23,6 @@ from autotuner.search.upkeep.gates.reports.markdown import markdown
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.reports.report import GateReport
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["gates"])
 
 _Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the job, as the list of baselines has it.")]

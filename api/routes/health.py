@@ -10,8 +10,6 @@ from api.edge.needs import OPEN
 from api.openapi import problems
 from api.schemas import Health, Readiness
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["health"])
 
 

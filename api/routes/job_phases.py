@@ -12,8 +12,6 @@ from api.schemas import PhasesPlan, PhasesRequest
 from autotuner.core.access import Scope
 from autotuner.search.job_phases.plan import plan_phases
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/job-phases", tags=["predictions"])
 
 

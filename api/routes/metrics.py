@@ -6,8 +6,6 @@ from fastapi import APIRouter, Request, Response
 
 from api.metrics.metrics import CONTENT_TYPE, Metrics
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False)
 
 

@@ -11,8 +11,6 @@ from api.owned import OptimizerStudyId, OwnOptimizerStudyOf
 from api.routes.sweeps import IdempotencyKey
 from api.schemas import OptimizerStudyCreate, OptimizerStudyDetail, OptimizerStudyPage
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/optimizer-studies", tags=["optimizer studies"])
 
 _CREATED_BEFORE = {"model": Document[OptimizerStudyDetail], "description": "This Idempotency-Key created it before."}

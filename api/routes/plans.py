@@ -13,8 +13,6 @@ from api.openapi import problems
 from api.schemas import PlanCreate, PlanView
 from autotuner.core.access import Scope
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/plans", tags=["plans"])
 
 _PlanId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", examples=["5f2b9c1d7e3a4860"])]

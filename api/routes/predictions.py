@@ -13,8 +13,6 @@ from api.schemas import PredictionRequest, PredictionTable
 from autotuner.core.access import Scope
 from autotuner.search.answers import best_of_space, prediction_of_layout
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/predictions", tags=["predictions"])
 
 

@@ -18,8 +18,6 @@ from autotuner.search.results.failures import failures
 from autotuner.search.results.front import sweep_front
 from autotuner.search.results.grid import mattered
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/sweeps/{sweep_id}", tags=["sweeps"])
 
 _Choice = Annotated[

@@ -12,8 +12,6 @@ from api.openapi import problems
 from api.owned import OwnRetuneOf
 from api.schemas import Adoption, RetuneCreate, RetuneDetail, RetuneList, RetuneRunPage, RetuneRunView, RetuneTrend
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["retunes"])
 
 _RunId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["rr-3v7q2mxn5k"])]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import APIRouter
 
 from api.documents import Document
 from api.openapi import problems
 from api.schemas import StackProfileList
-from autotuner.catalog.stack_profiles import stack_profiles
-
-__all__ = ["router"]
+from autotuner.catalog.stack_profiles import StackProfile, stack_profiles
+from autotuner.costmodel.comparison import NAMES
 
 router = APIRouter(prefix="/stacks", tags=["catalog"])
 
@@ -20,4 +21,13 @@ def list_stack_profiles() -> Document[StackProfileList]:
 
     Its constants are at `/catalog/stacks`.
     """
-    return StackProfileList(items=stack_profiles())
+    return StackProfileList(items=tuple(_with_names(profile) for profile in stack_profiles()))
+
+
+def _with_names(profile: StackProfile) -> StackProfile:
+    """Return the profile with the texts of answers in the place of the words that the catalog counts runs by."""
+    compared = tuple(
+        replace(entry, options={NAMES.get(word, word): count for word, count in entry.options.items()})
+        for entry in profile.compared
+    )
+    return replace(profile, compared=compared)

@@ -23,8 +23,6 @@ from api.owned import OwnSweepOf
 from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, SweepPreview, TrialPage
 from autotuner.core.access import Scope
 
-__all__ = ["CREATED_BEFORE", "IdempotencyKey", "router"]
-
 router = APIRouter(prefix="/sweeps", tags=["sweeps"])
 
 IdempotencyKey = Annotated[

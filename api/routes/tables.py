@@ -17,8 +17,6 @@ from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import TableRow
 from autotuner.search.table.written import as_csv
 
-__all__ = ["RowsOf", "TableQueryOf", "router", "table_rows"]
-
 router = APIRouter(tags=["sweeps"])
 
 _MOST_ROWS = 10_000

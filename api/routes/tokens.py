@@ -13,8 +13,6 @@ from api.openapi import problems
 from api.schemas import CallerView, TokenCreate, TokenCreated, TokenList
 from autotuner.core.access import Scope, Token
 
-__all__ = ["TokenId", "router"]
-
 router = APIRouter(tags=["access"])
 
 _ADMIN = needs(Scope.ADMIN)

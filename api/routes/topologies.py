@@ -12,8 +12,6 @@ from api.schemas import NetworkList, TopologyReading, TopologyRequest
 from autotuner.catalog.topology.presets import network_presets
 from autotuner.core.access import Scope
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["models and clusters"])
 
 

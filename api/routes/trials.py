@@ -9,8 +9,6 @@ from api.documents import Document
 from api.openapi import problems
 from api.schemas import RankingPage, TrialDetail
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["trials"])
 
 

@@ -15,8 +15,6 @@ from api.schemas import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList
 from autotuner.core.access import Scope
 from autotuner.core.announcement import Delivery, DeliveryState
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["webhooks and feed"])
 
 _DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["dl-4f9c2kq7xz"])]

@@ -9,8 +9,6 @@ from pydantic import Field
 
 from autotuner.core.access import MAX_NAME, Quota, Scope, Token, Usage
 
-__all__ = ["CallerView", "TokenCreate", "TokenCreated", "TokenList"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCreate:

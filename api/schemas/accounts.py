@@ -8,8 +8,6 @@ from typing import Self
 from autotuner.core.access import AuditEntry
 from autotuner.ports import AccountStore, Page
 
-__all__ = ["AuditPage"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPage:

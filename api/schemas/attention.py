@@ -10,8 +10,6 @@ from autotuner.bootstrap import App
 from autotuner.core.announcement import Trouble
 from autotuner.search.upkeep.attention import attention, place_of
 
-__all__ = ["AttentionList", "TroubleView"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroubleView(Trouble):

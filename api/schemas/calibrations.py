@@ -11,8 +11,6 @@ from autotuner.core.job import Calibration
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.learning.learnt import Lesson
 
-__all__ = ["CalibrationList", "CalibrationView", "LearntFactor"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntFactor:

@@ -14,8 +14,6 @@ from autotuner.core.trial import EngineJob
 from autotuner.launch.engines.known import EngineStanding
 from autotuner.ports import Page
 
-__all__ = ["CheckPage", "CheckView", "EngineList", "LinkList", "LinkStanding"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineList:

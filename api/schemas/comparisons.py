@@ -13,8 +13,6 @@ from autotuner.core.layout import Layout
 from autotuner.export.target import Note
 from autotuner.search.results.side_by_side import LETTERS, Beside, Contender, Figures, Part, Shift, SideBySide
 
-__all__ = ["ComparedLayout", "ComparisonRequest", "LayoutComparison"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRequest:

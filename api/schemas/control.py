@@ -18,8 +18,6 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.search.expressible import trial_space
 
-__all__ = ["BudgetChange", "SweepClone"]
-
 _Limits = Annotated[dict[str, Any], GivenFields(Budget)]
 
 

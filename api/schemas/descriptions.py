@@ -12,18 +12,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 
-__all__ = [
-    "AcceleratorDetail",
-    "AcceleratorList",
-    "ClusterList",
-    "Health",
-    "ModelList",
-    "ModelSize",
-    "Readiness",
-    "StackList",
-    "StackProfileList",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorList:

@@ -17,27 +17,13 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Memory
 from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.search.explain.bandwidth_curve import BandwidthCurve
 from autotuner.search.explain.batch_ways import BatchWay
 from autotuner.search.explain.crossed_links import CrossedLink
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
-from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.explain.nccl_ways import NcclWays
 from autotuner.search.explain.pairwise import Insight, insights
 from autotuner.search.explain.routes import Route
 from autotuner.search.explain.step_parts import StepParts
-from autotuner.search.explain.trial_parts import TrialParts
-from autotuner.search.explain.trial_timelines import TrialTimelines
-
-__all__ = [
-    "BandwidthCurve",
-    "LayoutChange",
-    "LayoutExplanation",
-    "LinkTimelines",
-    "SweepRules",
-    "TrialParts",
-    "TrialTimelines",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

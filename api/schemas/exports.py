@@ -20,8 +20,6 @@ from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 
-__all__ = ["ExportRequest", "FormatList", "FormatRule", "FormatView", "ImportRequest", "ImportedLayout", "LayoutExport"]
-
 MAX_TEXT = 1_000_000
 """Characters of a configuration; the longest that a trainer prints of itself has a twentieth."""
 

@@ -12,8 +12,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.wire import to_dict
 
-__all__ = ["MAX_FAULTS", "MAX_STEPS", "GivenFaultTrace"]
-
 MAX_STEPS = 10_000
 """Steps under faults that a trial may run; at 20 ms each these take minutes."""
 

@@ -19,8 +19,6 @@ from autotuner.search.upkeep.gates.measured import is_passed
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.reports.report import GateReport
 
-__all__ = ["BaselineList", "BaselineView", "GateCreate", "GatePage", "GateView"]
-
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 
 

@@ -11,9 +11,7 @@ from api.schemas.requests import GivenAxes, GivenLayout, PredictedJobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.load import load_stack
 from autotuner.core.job import MOST_PHASES, JobPhase, PhasedJob, SwitchCost
-from autotuner.search.job_phases.plan import PhasesPlan, PhasesQuestion
-
-__all__ = ["PhasesPlan", "PhasesRequest"]
+from autotuner.search.job_phases.plan import PhasesQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,14 +28,6 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.ports import Page
 from autotuner.search.studies.starts import starts_of
 
-__all__ = [
-    "OptimizerStudyCreate",
-    "OptimizerStudyDetail",
-    "OptimizerStudyPage",
-    "OptimizerStudyView",
-    "OptimizerTrialView",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStudyCreate(JobRequest):

@@ -23,8 +23,6 @@ from autotuner.search.planning.question import read_question
 from autotuner.search.planning.request import ChangePrices, PlanRequest
 from autotuner.search.planning.whole_clusters import Price
 
-__all__ = ["ContenderView", "MarginalView", "PlanAnswer", "PlanCreate", "PlanView", "PredictedRun", "ProofView"]
-
 _MOST_NAMED = 64
 
 

@@ -19,18 +19,6 @@ from autotuner.search.advice import shortfall as shortfalls
 from autotuner.search.advice.current import Gain
 from autotuner.search.answers import PredictedBest, PredictedOne
 
-__all__ = [
-    "Current",
-    "Gain",
-    "LargerCluster",
-    "NotSearched",
-    "Predicted",
-    "PredictedLayout",
-    "PredictionTable",
-    "Remedy",
-    "Shortfall",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted(Prediction):

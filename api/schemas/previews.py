@@ -12,8 +12,6 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.search.outlook import Outlook, StandIns
 from autotuner.search.sieve import Fall
 
-__all__ = ["NotStoodFor", "SmallTrials", "SweepPreview"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStoodFor:

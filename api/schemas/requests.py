@@ -34,24 +34,6 @@ from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.answers import Question
 from autotuner.search.expressible import trial_space
 
-__all__ = [
-    "AS_CLUSTERS_ARE_WRITTEN",
-    "ExplanationRequest",
-    "GivenAxes",
-    "GivenCluster",
-    "GivenLayout",
-    "GivenModel",
-    "JobRequest",
-    "LayersRequest",
-    "MeasuredRun",
-    "PredictedJobRequest",
-    "PredictionRequest",
-    "SweepCreate",
-    "as_described",
-    "named_cluster",
-    "named_model",
-]
-
 MAX_WORLD_SIZE = 2**20
 """Several times the largest cluster there is; a caller's slip must not keep the service counting its layouts."""
 

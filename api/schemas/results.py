@@ -10,10 +10,7 @@ from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.answer import Answer
 from autotuner.search.results.choices import Choices
 from autotuner.search.results.failures import FailureGroup
-from autotuner.search.results.front import SweepFront
 from autotuner.search.results.grid import Grid
-
-__all__ = ["LayerReport", "SweepAccuracy", "SweepAnswer", "SweepChoices", "SweepFailures", "SweepFront", "SweepLayers"]
 
 SweepAccuracy = Accuracy
 """As the search tells it."""

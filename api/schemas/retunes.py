@@ -20,17 +20,6 @@ from autotuner.ports import Page, Store
 from autotuner.search.upkeep.retunes.retuning import the_cron
 from autotuner.search.upkeep.retunes.trend import TrendPoint, trend
 
-__all__ = [
-    "Adoption",
-    "RetuneCreate",
-    "RetuneDetail",
-    "RetuneList",
-    "RetuneRunPage",
-    "RetuneRunView",
-    "RetuneTrend",
-    "RetuneView",
-]
-
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 
 _MOST_POINTS = 500

@@ -22,8 +22,6 @@ from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.caveats import approximations, calibrated_on
 from autotuner.search.text.comparisons import findings_in_words
 
-__all__ = ["Progress", "SweepDetail", "SweepPage", "SweepSummary", "TrialCounts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCounts:

@@ -12,8 +12,6 @@ from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import TableRow
 from autotuner.search.table.written import names_of, values_of
 
-__all__ = ["TableColumn", "TableItem", "TablePage"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:

@@ -17,8 +17,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.network import Network, Wiring
 from autotuner.search.text.topologies import topology_said
 
-__all__ = ["NetworkList", "TopologyReading", "TopologyRequest"]
-
 _MOST_FILES = 4
 
 _NODES_SHOWN = 64

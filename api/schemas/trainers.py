@@ -10,8 +10,6 @@ from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.export.registry import target_of
 from autotuner.search.expressible import searched_by
 
-__all__ = ["TrainerList", "TrainerView"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerView:

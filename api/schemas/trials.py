@@ -27,8 +27,6 @@ from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.standings import Standing, standings
 from autotuner.search.text.loss_gates import unranked_in_words
 
-__all__ = ["Estimated", "RankedTrial", "RankingPage", "SmallTrialView", "TrialDetail", "TrialPage", "TrialView"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTrialView:

@@ -12,8 +12,6 @@ from autotuner.announcing.posting import Answer
 from autotuner.core.announcement import AnnouncementKind, Delivery, DeliveryState, PayloadFormat, Webhook
 from autotuner.ports import AnnouncementStore, Page
 
-__all__ = ["DeliveryPage", "WebhookCreate", "WebhookCreated", "WebhookList", "WebhookTest", "WebhookView"]
-
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 
 

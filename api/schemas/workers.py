@@ -8,8 +8,6 @@ from typing import Self
 from autotuner.bootstrap import App
 from autotuner.core.run import KnownWorker
 
-__all__ = ["WorkerList", "WorkerView"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:

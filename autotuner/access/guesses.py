@@ -8,8 +8,6 @@ import time
 from autotuner.core.errors import TooOften
 from autotuner.networks import household
 
-__all__ = ["Guesses"]
-
 _PER_MINUTE = 20
 
 

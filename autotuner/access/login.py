@@ -14,8 +14,6 @@ from autotuner.core.access import Caller, Session, Token
 from autotuner.core.errors import NotFound, NotLetIn, StoreUnavailable
 from autotuner.ports import AccessStore, Clock
 
-__all__ = ["Login", "Shown"]
-
 _SESSION_S = 12 * 3600.0
 """A browser is let in for a day's work; then its token is wanted again."""
 

@@ -9,8 +9,6 @@ from autotuner.core.access import Caller, Scope, check_name
 from autotuner.core.errors import InvalidInput, NotLetIn
 from autotuner.networks import Network, is_within
 
-__all__ = ["Proxy"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:

@@ -7,8 +7,6 @@ import re
 import secrets
 import threading
 
-__all__ = ["Digests", "fingerprint", "new_secret", "new_token_id", "read_token", "token_text", "without_tokens"]
-
 _TEXT = re.compile(r"at_([a-z0-9]{1,32})_([A-Za-z0-9_-]{32,128})")
 
 _IN_TEXT = re.compile(r"at_([a-z0-9]{1,32})_[A-Za-z0-9_-]{16,}")

@@ -9,8 +9,6 @@ from pathlib import Path
 from autotuner.access.tokens import Tokens
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["check_alone", "check_lets_an_admin_in", "install_token_file"]
-
 
 def check_alone(host: str) -> None:
     """Return if only this machine reaches a service that asks nobody who they are.

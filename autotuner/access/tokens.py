@@ -11,8 +11,6 @@ from autotuner.core.access import Quota, Scope, Token, check_name
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.ports import AccessStore, Clock
 
-__all__ = ["FIRST_ADMIN", "Tokens"]
-
 FIRST_ADMIN = "admin"
 """Name of the caller whose token the operator laid beside the service."""
 

@@ -7,8 +7,6 @@ from collections import OrderedDict
 
 from autotuner.access.secret import fingerprint
 
-__all__ = ["Verified"]
-
 _MOST = 1024
 """Tokens that are remembered; the one that was seen longest ago is forgotten first."""
 

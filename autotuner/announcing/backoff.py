@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DELAYS_S", "MOST_ATTEMPTS", "delay_s"]
-
 DELAYS_S = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0, 43200.0)
 """After each attempt that failed: soon for a restart, then over a night for what somebody has to mend (20.6 hours)."""
 

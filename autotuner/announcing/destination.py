@@ -13,8 +13,6 @@ from autotuner.announcing.networks import is_allowed, is_public, refusal
 from autotuner.core.errors import InvalidInput
 from autotuner.networks import Network
 
-__all__ = ["Destination", "Refused", "Resolver", "check_url", "destination", "origin", "system_resolver"]
-
 Resolver = Callable[[str, int], Sequence[str]]
 """The addresses of a host and port; ``OSError`` where there are none."""
 

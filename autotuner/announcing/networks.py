@@ -10,8 +10,6 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 
 from autotuner.networks import Address, Network
 
-__all__ = ["WEBHOOK_ALLOW", "is_allowed", "is_public", "refusal"]
-
 WEBHOOK_ALLOW = "AUTOTUNER_WEBHOOK_ALLOW"
 """The setting by which an operator allows more."""
 

@@ -10,8 +10,6 @@ from autotuner.core.announcement import Announcement, PayloadFormat
 from autotuner.core.units import format_rate
 from autotuner.core.wire import to_dict
 
-__all__ = ["iso_time", "link", "payload"]
-
 _MOST_TEXT = 3000
 _MOST_FIELDS = 10
 _MOST_FIELD = 2000

@@ -15,8 +15,6 @@ from anyio.from_thread import start_blocking_portal
 from autotuner.announcing.destination import Destination, Refused, Resolver, destination, system_resolver
 from autotuner.networks import Network
 
-__all__ = ["LIMIT_S", "Answer", "Poster"]
-
 LIMIT_S = 10.0
 """For connection, handshake, request and answer together; receivers are told to answer first and to work later."""
 

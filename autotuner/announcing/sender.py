@@ -18,8 +18,6 @@ from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import AnnouncementStore, Clock
 from autotuner.tracing import working_on
 
-__all__ = ["Sender", "post"]
-
 _LEASE_S = 6 * LIMIT_S
 """A sender that is silent for so long counts as dead, and another posts; the look-up of a name may take half of it."""
 

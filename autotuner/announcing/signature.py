@@ -9,8 +9,6 @@ import secrets
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["check_secret", "new_secret", "signed_headers"]
-
 _PREFIX = "whsec_"
 _NUM_BYTES = 32
 _FEWEST_BYTES, _MOST_BYTES = 24, 64

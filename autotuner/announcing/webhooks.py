@@ -13,8 +13,6 @@ from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
 from autotuner.networks import Network
 from autotuner.ports import AnnouncementStore, Clock
 
-__all__ = ["Webhooks"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
-__all__ = ["Asides", "AsidesStanding", "Inline"]
-
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 

@@ -8,8 +8,6 @@ import struct
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Limits", "Outcome", "receive", "send"]
-
 _LENGTH = struct.Struct("<Q")
 _LIMITS = struct.Struct("<dq")
 

@@ -17,8 +17,6 @@ from autotuner.aside.turns import Turns
 from autotuner.core.errors import TooCostly
 from autotuner.core.units import format_bytes
 
-__all__ = ["AsidePool"]
-
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 

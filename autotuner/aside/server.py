@@ -20,8 +20,6 @@ from typing import Any, Never
 from autotuner.aside.frames import Limits, Outcome, receive, send
 from autotuner.core.errors import AutotunerError
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Fork asides until the service is gone."""

@@ -15,8 +15,6 @@ from enum import Enum
 
 from autotuner.core.errors import Busy
 
-__all__ = ["Turns", "asked_by", "asker"]
-
 _CALLER: ContextVar[str] = ContextVar("caller of asides", default="")
 
 

@@ -12,8 +12,6 @@ from autotuner.costmodel.uncertainty import Z80, time_error
 from autotuner.search.sampler.memory_prior import MemoryTrial, learn_peaks, memory_prior
 from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
 
-__all__ = ["Calibrated", "calibrated"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibrated:

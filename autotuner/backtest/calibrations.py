@@ -11,8 +11,6 @@ from autotuner.backtest.cells import Row, text
 from autotuner.core.job import Calibration
 from autotuner.core.wire import from_dict
 
-__all__ = ["calibration_of"]
-
 
 def calibration_of(row: Row, accelerator: str) -> Calibration | None:
     """How fast the row's cluster is beside a typical one; None where the fit saw no run of its source and device.

@@ -6,8 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 
-__all__ = ["Row", "UnusableRow", "count", "is_true", "maybe_count", "maybe_positive", "positive", "text"]
-
 Row = Mapping[str, str]
 
 _MAX_COUNT = 10**9  # tokens of a step, and elements of a vocabulary, are fewer; more is a slip of the hand

@@ -12,8 +12,6 @@ from autotuner.catalog.load import accelerator_facts, load_accelerator, load_clu
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import NotFound
 
-__all__ = ["cluster_of"]
-
 
 def cluster_of(row: Row, source: Source) -> Cluster:
     """The cluster, on the usual nodes and network of its accelerator where neither row nor source tells of others.

@@ -6,8 +6,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats
 
-__all__ = ["mean", "quantile", "share", "spearman"]
-
 
 def share(condition: Booleans) -> float | None:
     """Share of the rows for which it holds, 0..1; None without rows."""

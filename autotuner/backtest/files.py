@@ -10,8 +10,6 @@ from pathlib import Path
 from autotuner.backtest.cells import Row
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["columns_and_rows"]
-
 _MAX_CHARACTERS = 20_000_000
 """Some ten thousand rows with long notes."""
 

@@ -25,8 +25,6 @@ from autotuner.search.sampler.front_worths import FrontWorths
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 
-__all__ = ["FRONT_PROPOSERS", "FrontProposer", "FrontReplay"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FrontReplay:

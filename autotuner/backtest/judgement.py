@@ -15,8 +15,6 @@ from autotuner.backtest.shown import MIN_MEASURED, replays
 from autotuner.backtest.table import Sheet
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 
-__all__ = ["GIVEN", "Judgement", "Rows", "Search", "judge"]
-
 GIVEN = "given to the calibration"
 """Why a row is left out that the model was shown."""
 

@@ -27,8 +27,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 from autotuner.core.stages import V_SCHEDULES
 
-__all__ = ["global_batch_size", "layout_of", "stack_of"]
-
 
 class _Degrees(NamedTuple):
     """How many ways each axis splits; ``data`` times ``context`` times ``tensor`` times ``pipeline`` is all ranks."""

@@ -21,8 +21,6 @@ from autotuner.core.layout import LAYOUT_FIELDS
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 
-__all__ = ["PROPOSERS", "Ended", "Proposer", "moved_proposals"]
-
 Ended: TypeAlias = tuple[TrialState, Sequence[float] | None]
 """How a trial of Optuna ended."""
 

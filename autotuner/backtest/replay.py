@@ -14,8 +14,6 @@ from autotuner.core.trial import PastTrial
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 
-__all__ = ["Replay"]
-
 _NEAR_BEST = 1.02
 """A search has arrived at a layout whose step takes at most 2 % longer than the best one's."""
 

@@ -16,8 +16,6 @@ from autotuner.backtest.shown import same_cluster
 from autotuner.backtest.table import Sheet, Table
 from autotuner.costmodel.columns import Floats, Integers
 
-__all__ = ["Report", "Score", "TrialCount", "backtest"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCount:

@@ -17,8 +17,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.workload import Workload
 
-__all__ = ["REQUIRED_COLUMNS", "Run", "UnusableRow", "read_row"]
-
 REQUIRED_COLUMNS = ("model", "seq_len", "gpu", "num_gpus")
 
 _BROKEN_BY_MEASURED_RUNS = ("tensor-group-inside-node", "micro-batches-fill-pipeline")

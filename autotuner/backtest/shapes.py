@@ -11,8 +11,6 @@ from autotuner.catalog.spellings import model_called
 from autotuner.core.blocks import LatentAttention, MixtureOfExperts
 from autotuner.core.model import TransformerSpec
 
-__all__ = ["model_of", "with_capacity"]
-
 _GATED_FAMILIES = (
     *("llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "gpt oss", "gpt-oss", "kimi", "moonlight", "glm"),
     *("yi-", "grok", "phi-3", "phi-4", "olmo", "dbrx", "internlm", "baichuan", "command-r", "smollm"),

@@ -11,8 +11,6 @@ from autotuner.backtest.replay import Replay
 from autotuner.backtest.table import Sheet
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
 
-__all__ = ["MIN_MEASURED", "NUM_DRAWS", "replays", "same_cluster"]
-
 MIN_MEASURED = 8
 """Measured rows below which an order of layouts says little."""
 

@@ -13,8 +13,6 @@ from typing import Any, Literal
 from autotuner.backtest.cells import Row, text
 from autotuner.core.wire import from_dict
 
-__all__ = ["Recipe", "Source", "software", "source_of", "sources"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:

@@ -16,9 +16,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 
-__all__ = ["Sheet", "Table", "read_table"]
-
-
 _LONGEST = 500
 """Characters that are told of the columns of a file that is no table of runs."""
 

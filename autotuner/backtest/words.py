@@ -20,21 +20,6 @@ from autotuner.core.choices import (
 from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 
-__all__ = [
-    "Recomputation",
-    "Sharding",
-    "attention_kernel",
-    "context_exchange",
-    "fp8_recipe",
-    "is_interleaved",
-    "kernel_on",
-    "offloads",
-    "precision",
-    "recompute",
-    "schedule",
-    "shard_level",
-]
-
 
 def _plain(text: str) -> str:
     """Letters and digits, small."""

@@ -13,8 +13,6 @@ from itertools import pairwise
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["NUM_STRATA", "dealt", "strata"]
-
 NUM_STRATA = 4
 """Ranges of lengths from none to the longest, as wide as each other: what the submissions used."""
 

@@ -6,8 +6,6 @@ from random import Random
 
 from autotuner.core.workload import LengthDistribution
 
-__all__ = ["drawn"]
-
 
 def drawn(distribution: LengthDistribution, *, num_sequences: int, seed: int, step: int) -> tuple[int, ...]:
     """Tokens of each sequence of a step's global batch, independent of each other, as of a shuffled corpus.

@@ -6,8 +6,6 @@ from math import gcd
 
 from autotuner.core.layout import Layout
 
-__all__ = ["dealing_ranks"]
-
 
 def dealing_ranks(layout: Layout, devices_per_node: int) -> int:
     """How many of them make a group: those that the layout names, or all of a node.

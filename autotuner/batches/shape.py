@@ -14,8 +14,6 @@ from autotuner.core.choices import BatchBalance, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution, Workload
 
-__all__ = ["BatchShape", "batch_shape"]
-
 _DRAWN_SEQUENCES = 8192
 """Sequences whose dealing a prediction averages over: of the lengths in docs/batches.md, dealt by chance to 4, 16 or
 1,024 ranks, the slowest rank's tokens then vary by 0.8, 1.3 and 2.2 % from seed to seed (one standard deviation)."""

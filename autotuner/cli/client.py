@@ -14,8 +14,6 @@ import httpx
 
 from autotuner.core.errors import AutotunerError, InvalidInput, StoreUnavailable
 
-__all__ = ["Client", "ServerEvent", "ServiceError", "connect"]
-
 _TIMEOUT_S = 60.0
 """A sweep on ``local`` makes the service measure its cores before it answers."""
 

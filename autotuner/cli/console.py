@@ -17,8 +17,6 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["PlainConsole", "console", "plain_table", "print_json", "status"]
-
 _UNBOUNDED_COLUMNS = 10_000
 
 _WORDS = (

@@ -14,8 +14,6 @@ from autotuner.cli.inputs import job_body
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.wire import to_dict
 
-__all__ = ["CurrentJob", "current_job", "save"]
-
 _SHOWN = 3
 """Rows of the comparison; ``predict`` prints as many as one wants."""
 

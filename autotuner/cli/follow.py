@@ -24,8 +24,6 @@ from autotuner.search.text.jobs import job_in_words
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
 
-__all__ = ["follow"]
-
 _POLL_S = 0.5
 
 _OVER = ("complete", "cancelled", "failed", "paused")

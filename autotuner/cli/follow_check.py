@@ -10,8 +10,6 @@ from rich.console import Console
 
 from autotuner.cli.client import Client
 
-__all__ = ["follow_check"]
-
 _POLL_S = 0.5
 _FINISHED = ("complete", "failed", "cancelled")
 

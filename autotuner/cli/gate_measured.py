@@ -14,8 +14,6 @@ from autotuner.cli.patience import patiently
 from autotuner.cli.said_layout import is_configuration, ranks_of, said_layout
 from autotuner.cli.signals import terminable
 
-__all__ = ["run_gate"]
-
 _POLL_S = 0.5
 
 

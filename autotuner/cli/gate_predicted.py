@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from autotuner.core.layout import Layout
     from autotuner.search.upkeep.gates.predicted import PredictedGate
 
-__all__ = ["predicted_job", "run_predicted_gate"]
-
 
 def predicted_job(model: str, cluster: str, global_batch: int, seq_len: int, stack: str) -> Job:
     """The job that both layouts are predicted for."""

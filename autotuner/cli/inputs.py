@@ -22,27 +22,6 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.wire import from_dict, to_dict, without_defaults
 from autotuner.launch.detect import detect_cluster
 
-__all__ = [
-    "MAX_CHARACTERS",
-    "cluster_name",
-    "for_service",
-    "job_body",
-    "may_be_stored",
-    "read_cluster",
-    "read_document",
-    "read_fault_trace",
-    "read_link_health",
-    "read_model",
-    "read_open",
-    "read_optimizer_space",
-    "read_phases_of",
-    "read_sequence_lengths",
-    "read_space",
-    "read_text",
-    "read_trial_settings",
-    "the_cluster",
-]
-
 MAX_CHARACTERS = 2_000_000
 """Of a file: a service takes no longer body."""
 

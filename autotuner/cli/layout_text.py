@@ -10,8 +10,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout, fields_said
 from autotuner.core.wire import from_dict
 
-__all__ = ["read_layout"]
-
 
 def read_layout(text: str) -> dict[str, Any]:
     """The fields of a layout that the text names, as the service takes them; others take their defaults.

@@ -46,8 +46,6 @@ from autotuner.cli.commands.trainers import trainers
 from autotuner.cli.commands.webhook import webhook
 from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFound, StoreUnavailable
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="autotuner",
     help="Find the parallel layout that trains a transformer fastest.",

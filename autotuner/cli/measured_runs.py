@@ -13,8 +13,6 @@ from autotuner.cli.inputs import for_service, read_text
 from autotuner.cli.layout_text import read_layout
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["read_measured"]
-
 _SPEEDS = ("step_time_s", "tokens_per_s")
 _WORKLOAD = {"seq_len": "seq_len", "global_batch": "global_batch_size"}
 _COLUMNS = ("layout", *_SPEEDS, "model", "cluster", *_WORKLOAD)

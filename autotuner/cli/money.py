@@ -13,8 +13,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.objective import Metric, Objective, read_metrics, read_profile
 from autotuner.core.wire import from_dict, without_defaults
 
-__all__ = ["objective_body", "price_body"]
-
 
 def objective_body(metric: str, profile: str | None = None, front: str = "") -> dict[str, Any]:
     """What a sweep or a table is compared by, as the service takes it.

@@ -9,38 +9,6 @@ import typer
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = [
-    "SELDOM",
-    "ClusterArgument",
-    "GlobalBatch",
-    "Json",
-    "LayoutText",
-    "LengthsText",
-    "LinkHealthText",
-    "Measured",
-    "Model",
-    "ObjectiveName",
-    "OptionalCluster",
-    "OptionalGlobalBatch",
-    "OptionalLayoutText",
-    "OptionalModel",
-    "OptionalSeqLen",
-    "OptionalStack",
-    "OptionalTrialId",
-    "Price",
-    "ProfileText",
-    "SeqLen",
-    "Server",
-    "Space",
-    "StackName",
-    "SweepId",
-    "TariffText",
-    "TrainerName",
-    "TrialId",
-    "TrialOption",
-    "stored_id",
-]
-
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 

@@ -18,8 +18,6 @@ from autotuner.core.errors import Conflict
 from autotuner.core.objective import Objective
 from autotuner.core.wire import from_dict
 
-__all__ = ["write_study"]
-
 _STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
 _UNFINISHED = ("queued", "running", "waiting")
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from autotuner.core.errors import StoreUnavailable
 
-__all__ = ["patiently"]
-
 _POLL_S = 0.5
 _RESTART_S = 60.0
 """How long a service may be away before it is given up on."""

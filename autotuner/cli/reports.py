@@ -11,8 +11,6 @@ from autotuner.search.upkeep.gates.reports.junit import junit_xml
 from autotuner.search.upkeep.gates.reports.markdown import markdown
 from autotuner.search.upkeep.gates.reports.report import GateReport
 
-__all__ = ["exit_code_of", "write_reports"]
-
 _EXIT_CODES = {
     MfuGateOutcome.PASSED: 0,
     MfuGateOutcome.COULD_NOT_RUN: 6,

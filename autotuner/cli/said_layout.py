@@ -12,8 +12,6 @@ from autotuner.cli.layout_text import read_layout
 from autotuner.core.layout import Layout
 from autotuner.core.wire import from_dict, to_dict
 
-__all__ = ["SaidLayout", "is_configuration", "ranks_of", "said_layout"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidLayout:

@@ -11,8 +11,6 @@ from fastapi import FastAPI
 
 from api.edge.connections import server_config
 
-__all__ = ["run_server"]
-
 _GRACE_S = 3
 """What open connections get when a service stops; a dashboard's event stream would stay for ever."""
 

@@ -19,8 +19,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import DeviceProfile
 from autotuner.settings import Settings
 
-__all__ = ["migrate_if_embedded", "service_in_process"]
-
 _URL = "http://localhost"
 """What requests say they are sent to; nothing listens there."""
 

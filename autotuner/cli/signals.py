@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["interruptible", "terminable"]
-
 
 @contextmanager
 def interruptible(stop: Callable[[], None]) -> Iterator[None]:

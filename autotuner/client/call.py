@@ -11,8 +11,6 @@ import httpx
 from autotuner.core.errors import AutotunerError, quoted
 from autotuner.core.wire import from_known, to_dict
 
-__all__ = ["PREFIX", "Call", "ServiceError", "checked"]
-
 PREFIX = "/api/v1"
 
 T = TypeVar("T")

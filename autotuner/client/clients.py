@@ -15,8 +15,6 @@ from autotuner.client import operations
 from autotuner.client.call import PREFIX, Call, checked
 from autotuner.client.server_events import EventLines, ServerEvent
 
-__all__ = ["AsyncClient", "Client"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -11,8 +11,6 @@ from typing import Any
 from autotuner.client.call import ServiceError
 from autotuner.core.errors import quoted
 
-__all__ = ["EventLines", "ServerEvent"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:

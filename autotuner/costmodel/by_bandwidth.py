@@ -16,8 +16,6 @@ from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 
-__all__ = ["at_bandwidth", "steps_by_bandwidth"]
-
 
 def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float, float]) -> Callable[[float], Floats]:
     """A function from bytes per second of an accelerator's port to the step time of every row.

@@ -18,8 +18,6 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, log_variance
 
-__all__ = ["MeasuredRuns", "calibrated", "calibrated_by_both"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MeasuredRuns:

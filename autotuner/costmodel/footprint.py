@@ -26,8 +26,6 @@ from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.costmodel.traffic import TrafficColumns
 
-__all__ = ["FootprintColumns", "PowerColumns", "footprint_of", "predicted_footprints", "worth_per_step"]
-
 IDLE_SHARE = 0.22
 """Of what it draws at most, what a device draws that holds a job and waits, where its description does not say. An
 assumption: 155 W of 700 on an H100, 100 of 400 on an A100, 260 of 1,000 on a B200 (``bench/clocks.py``)."""

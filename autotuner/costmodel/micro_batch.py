@@ -8,8 +8,6 @@ from autotuner.core.job import Job
 from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.sequences import tokens_per_sequence
 
-__all__ = ["gathers_logits", "hidden_bytes", "hidden_split", "logits_split", "tokens_per_pass"]
-
 
 def tokens_per_pass(x: LayoutColumns, job: Job) -> Floats:
     """Tokens of one micro-batch on one rank: the context group splits them, the tensor group sees them all.

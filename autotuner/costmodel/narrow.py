@@ -11,22 +11,6 @@ from autotuner.core.choices import Fp8Recipe, Precision
 from autotuner.core.job import Job
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 
-__all__ = [
-    "BLOCK_RECIPES",
-    "TENSOR_RECIPES",
-    "gathered_share",
-    "gathers_parameters",
-    "is_bf16_on_cores",
-    "is_narrow",
-    "lays_out_twice",
-    "matrix_share",
-    "narrow_bytes",
-    "parameter_bytes",
-    "saved_share",
-    "sent_share",
-    "weight_bytes",
-]
-
 TENSOR_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED)
 """One scale for a whole tensor: rounded values serve both products that a tensor is part of."""
 

@@ -28,8 +28,6 @@ from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
 
-__all__ = ["PredictionColumns", "StepTimeColumns", "TotalColumns", "predict", "predict_one", "predict_totals"]
-
 Table = TypeVar("Table")
 
 

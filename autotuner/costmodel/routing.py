@@ -9,15 +9,6 @@ from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 
-__all__ = [
-    "load_factor",
-    "local_experts",
-    "own_copies",
-    "own_tokens",
-    "rows_per_expert",
-    "width_split",
-]
-
 _ROW_BLOCK = 16
 """Transformer Engine pads the rows of an expert to 16 for fp8 (``Fp8Padding``, 2.4); blocks of 16-bit products are that
 or more."""

@@ -14,8 +14,6 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.columns import Floats, LayoutColumns
 
-__all__ = ["SequenceColumns", "keys_per_token", "tokens_per_sequence", "with_dealing"]
-
 _DEALING_FIELDS = (
     "data_parallel_replicate_degree",
     "data_parallel_shard_degree",

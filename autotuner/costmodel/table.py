@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["columns_of", "mapped", "write"]
-
 Column = npt.NDArray[Any]
 
 

@@ -43,8 +43,6 @@ from autotuner.costmodel.narrow import gathered_share
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 from autotuner.costmodel.routing import own_copies
 
-__all__ = ["TrafficColumns"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficColumns:

@@ -22,26 +22,6 @@ from autotuner.costmodel.comparison import Familiarity, Where
 from autotuner.costmodel.narrow import is_bf16_on_cores
 from autotuner.costmodel.step.step_time import StepTimeColumns
 
-__all__ = [
-    "CLUSTER",
-    "COMMON",
-    "PARTS",
-    "RESIDUAL",
-    "SEARCHED",
-    "TRUST",
-    "Z80",
-    "LayoutErrors",
-    "TimeError",
-    "cluster_deviation",
-    "fit_probability",
-    "interval_error",
-    "log_variance",
-    "part_deviations",
-    "part_shares",
-    "relative_error",
-    "time_error",
-]
-
 Z80 = 1.2816
 """Standard deviations from the median to either end of an 80 % interval of a normal distribution."""
 

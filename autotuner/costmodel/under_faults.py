@@ -16,8 +16,6 @@ from autotuner.core.prediction import Prediction
 from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
 
-__all__ = ["REPLAN_STEPS", "predict_under", "predicted_under", "step_times_under", "totals_under"]
-
 REPLAN_STEPS = 2
 """Steps that still follow the old plan after a change of links: one that shows it and one in which all ranks agree
 (PipeMorph, arXiv 2504.19232, re-plans with an iteration of lag)."""

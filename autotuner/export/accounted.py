@@ -9,8 +9,6 @@ from autotuner.export.flags import Flags
 from autotuner.export.nccl import COLLECTIVES
 from autotuner.export.target import Note, NoteKind
 
-__all__ = ["of_launcher", "of_variables", "unread"]
-
 _REASONS: tuple[tuple[str, str], ...] = (
     (
         r"use_liger_kernel|liger_kernel_config",

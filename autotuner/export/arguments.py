@@ -23,8 +23,6 @@ from autotuner.export.flags import Flags
 from autotuner.export.launched import launched
 from autotuner.export.target import Export, Imported, Note, NoteKind, Target
 
-__all__ = ["ARGUMENTS"]
-
 _VERSION = str(wire.SCHEMA_VERSION)
 """Fields of a layout are named by the codec's version."""
 

@@ -10,8 +10,6 @@ import yaml
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["json_document", "split_document", "split_yaml", "yaml_document"]
-
 _STRING = r'"(?:\\.|[^"\\])*(?:"|\Z)'
 _COMMENT = re.compile(rf"({_STRING})|/\*.*?(?:\*/|\Z)|(?://|#)[^\n]*", re.DOTALL)
 _LAST_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")

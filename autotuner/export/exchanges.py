@@ -9,8 +9,6 @@ from __future__ import annotations
 from autotuner.core.layout import OPTIONS
 from autotuner.core.rules.rule import Rule
 
-__all__ = ["exchanges_and_batches"]
-
 _WHY = {
     "gradient_sync": "{} sums all gradients in every step; trials.replication wraps an optimizer of one's own loop",
     "gradient_clip": "{} clips behind the reduction; trials.clipping has hooks for one's own loop",

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["Flags", "canonical", "flags_of", "whole_number"]
-
 _FLAG = re.compile(r"--?[A-Za-z]")
 _OFF = ("false", "0", "no", "off", "none", "null", "")
 

@@ -13,8 +13,6 @@ from typing import Any
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 
-__all__ = ["Heard", "Key", "Said", "count", "flag_of", "flat", "heard", "nested", "number_of", "said", "words"]
-
 Said = Callable[[Layout], object]
 """What is written of a layout; None: the key is left out."""
 

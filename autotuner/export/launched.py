@@ -14,8 +14,6 @@ from autotuner.export.flags import Flags, flags_of
 from autotuner.export.shell.script import Command, Script, read_script
 from autotuner.export.target import Note, NoteKind
 
-__all__ = ["Launched", "launched"]
-
 _PROGRAM = re.compile(r"[^-].*\.py")
 _LAUNCHERS = (
     "torch.distributed.run",

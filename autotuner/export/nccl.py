@@ -13,8 +13,6 @@ from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.core.layout import OPTIONS
 from autotuner.export.target import Imported, Note, NoteKind
 
-__all__ = ["COLLECTIVES", "with_collectives"]
-
 COLLECTIVES = "NCCL_(?:ALGO|PROTO|M(?:IN|AX)_NCHANNELS|PXN_DISABLE|IB_QPS_PER_CONNECTION|IB_SPLIT_DATA_ON_QPS)"
 """Variables that a layout has fields for, as a pattern."""
 

@@ -23,8 +23,6 @@ from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
-__all__ = ["TARGETS", "export", "read", "recognised", "refusals", "stack_of", "target_of"]
-
 TARGETS: Mapping[ExportFormat, Target] = {
     target.format: target
     for target in (

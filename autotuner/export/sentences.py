@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from autotuner.core.layout import OPTIONS, Layout
 
-__all__ = ["decided_in_code"]
-
 
 def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
     """What is not written since code decides it, with the values of the layout."""

@@ -12,8 +12,6 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule
 
-__all__ = ["LAUNCHED", "numbers_ranks", "rotation_said", "sends_and_places"]
-
 LAUNCHED = frozenset({"stage_rotation"})
 """What a launch decides, and no configuration."""
 

@@ -13,8 +13,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.rule import Reason, Rule
 from autotuner.core.trial_spec import ExportFormat
 
-__all__ = ["Export", "ExportedFile", "Imported", "Note", "NoteKind", "Target"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:

@@ -17,8 +17,6 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.trial_spec import ExportFormat, TrialSettings, TrialSpec
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 
-__all__ = ["SBATCH", "TORCHRUN", "trial_spec"]
-
 _VERSION = str(wire.SCHEMA_VERSION)
 """What a spec is written by: the codec's version."""
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from autotuner.flows.streams import Floats, Streams
 
-__all__ = ["fair_rates"]
-
 _FULL = 1e-9
 """Share of its capacity that a full link may have left over: rounding."""
 

@@ -11,8 +11,6 @@ from autotuner.core.placement import Spread
 from autotuner.flows.streams import Floats, Integers, Streams
 from autotuner.flows.wires import Wires
 
-__all__ = ["AxisTraffic"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AxisTraffic:

@@ -14,8 +14,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.network import Network, Tier
 from autotuner.flows.streams import Floats, Integers, Streams
 
-__all__ = ["Wires"]
-
 _NO_NETWORK = Network(name="one switch")
 
 

@@ -15,8 +15,6 @@ from autotuner.launch.ranks import Ranks, Starter
 from autotuner.launch.reports import Reports, TrialFiles, TrialReports
 from autotuner.launch.verdict import verdict
 
-__all__ = ["OVERTIME_S", "Attempt", "DecoderAttempt"]
-
 _STACKS_S = 0.5
 """What ranks get to write their stacks when a trial has run out of time."""
 

@@ -18,16 +18,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.launch.torch_jobs import gemm_flop_per_s
 
-__all__ = [
-    "detect_cluster",
-    "forget_cluster",
-    "gpu_names",
-    "has_to_measure",
-    "num_usable_cores",
-    "unmeasured_cluster",
-    "visible_gpus",
-]
-
 _LOCAL = "local"
 _DRIVER_TIMEOUT_S = 10.0
 

@@ -22,8 +22,6 @@ from autotuner.launch.detect import visible_gpus
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.ports import Launcher, TrialWatcher
 
-__all__ = ["CORES", "DevicePool", "ExclusiveLauncher"]
-
 CORES = "cpu"
 """All cores together are one device: trials on different ones share caches and the memory's bandwidth."""
 

@@ -10,8 +10,6 @@ from autotuner.core.trial import Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.ports import TrialWatcher
 
-__all__ = ["FakeLauncher", "plain_measurement"]
-
 
 def plain_measurement(spec: TrialSpec, *, step_time_s: float = 1.0) -> Measurement:
     """A measurement that is consistent with the trial's model, workload and step time."""

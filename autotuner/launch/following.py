@@ -15,8 +15,6 @@ from autotuner.launch.reports import TrialReports
 from autotuner.launch.verdict import is_complete
 from autotuner.ports import TrialWatcher
 
-__all__ = ["GRACE_S", "Ending", "follow", "pass_on"]
-
 GRACE_S = 3.0
 """What a rank gets to leave after SIGTERM, or to say what it saw of a peer's death; gloo and torchrun were seen to need
 about one second."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import socket
 
-__all__ = ["free_port"]
-
 _PORTS = range(10_000, 20_000)
 """Below those that the kernel gives to connections (ip_local_port_range, from 32768): none takes it meanwhile."""
 

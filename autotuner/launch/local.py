@@ -34,8 +34,6 @@ from autotuner.launch.work_folder import work_folder
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
 
-__all__ = ["LocalLauncher"]
-
 _log = structlog.get_logger(__name__)
 
 

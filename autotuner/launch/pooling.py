@@ -9,8 +9,6 @@ from dataclasses import replace
 
 from autotuner.core.measurement import Measurement
 
-__all__ = ["pooled"]
-
 
 def pooled(runs: Sequence[Measurement]) -> Measurement:
     """The median of the runs' medians, with their relative distance as the noise floor; one run stays as it is.

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import psutil
 
-__all__ = ["ATTEMPT_ID", "ask_for_stacks", "end_all", "processes_of"]
-
 ATTEMPT_ID = "AUTOTUNER_ATTEMPT_ID"
 """Environment variable that every process of an attempt inherits, wherever in the process tree it ends up; a process
 that was forked shows it filled up with spaces."""

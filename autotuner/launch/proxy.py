@@ -17,8 +17,6 @@ from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.units import format_bytes
 
-__all__ = ["extrapolated", "proxies"]
-
 
 def proxies(spec: TrialSpec) -> tuple[TrialSpec, TrialSpec] | None:
     """The trial with two smaller models, the shallower first; None where it asks for none or they are no smaller.

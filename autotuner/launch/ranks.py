@@ -13,8 +13,6 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.processes import ATTEMPT_ID
 from autotuner.launch.reports import TrialFiles
 
-__all__ = ["CannotRun", "Death", "Ranks", "Starter", "environment", "launcher_work"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:

@@ -13,8 +13,6 @@ from autotuner.launch.pooling import pooled
 from autotuner.launch.proxy import extrapolated, proxies
 from autotuner.ports import Launcher, TrialWatcher
 
-__all__ = ["RepeatingLauncher"]
-
 _LEAST_S = 0.001
 """A time limit has to be above 0."""
 

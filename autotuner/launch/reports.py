@@ -15,8 +15,6 @@ from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import FailureKind
 from autotuner.core.wire import from_dict
 
-__all__ = ["RankFailure", "Reports", "TrialFiles", "TrialReports"]
-
 
 @dataclass(frozen=True, slots=True)
 class TrialFiles:

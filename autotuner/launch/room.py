@@ -17,8 +17,6 @@ from autotuner.launch.detect import num_usable_cores
 from autotuner.launch.ranks import launcher_work
 from autotuner.ports import TrialWatcher
 
-__all__ = ["DiskRoom", "most_core_ranks", "no_room", "says_full"]
-
 _LEAST_FREE_BYTES = 1 << 16
 """Room for the reports and the logs of a failing trial."""
 

@@ -10,8 +10,6 @@ from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
-__all__ = ["RoutedLauncher"]
-
 
 class RoutedLauncher:
     """Several launchers as one.

@@ -18,8 +18,6 @@ from autotuner.launch.simulation.scenario import SCENARIOS, Scenario
 from autotuner.launch.simulation.truth import Truth, truth_of
 from autotuner.ports import TrialWatcher
 
-__all__ = ["SimulatedLauncher"]
-
 _NAP_S = 0.1
 """How long a watcher's wish may wait while simulated time passes."""
 

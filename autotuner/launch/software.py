@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from autotuner.machine import host_hash, software_facts
 
-__all__ = ["software_of_this_machine"]
-
 
 def software_of_this_machine() -> dict[str, str]:
     """Facts under the names that trials record them by; what is not there is left out.

@@ -19,8 +19,6 @@ from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, 
 from autotuner.core.profile_fit import fit_profile
 from autotuner.core.wire import dumps, loads
 
-__all__ = ["ask_torch", "dry_run", "gemm_flop_per_s", "profile_of", "remeasured_links"]
-
 _DRY_RUN_TIMEOUT_S = 3600.0
 """An exact run of hundreds of layers and micro-batches takes minutes; nobody waits for longer than this."""
 

@@ -19,8 +19,6 @@ from autotuner.launch.processes import ATTEMPT_ID, end_all
 from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import TrialFiles
 
-__all__ = ["Torchrun", "dead_ranks"]
-
 
 class Torchrun:
     """Starts an agent per trial, which starts and watches the ranks."""

@@ -14,8 +14,6 @@ from autotuner.core.units import format_seconds
 from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import RankFailure, Reports, TrialReports
 
-__all__ = ["is_complete", "verdict"]
-
 _TAIL_LINES = 40
 
 _CPP_FRAME = re.compile(r"frame #\d+: ")

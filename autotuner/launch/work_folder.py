@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["work_folder"]
-
 _HELD = ".held"
 """A file in the folder that its launcher keeps locked; the kernel drops the lock (flock) with the launcher."""
 

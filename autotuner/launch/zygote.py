@@ -23,8 +23,6 @@ from autotuner.launch.processes import ATTEMPT_ID, end_all
 from autotuner.launch.ranks import Death, Ranks
 from autotuner.launch.reports import TrialFiles
 
-__all__ = ["ForkedRanks", "Forks", "Zygote"]
-
 _ID_WIDTH = 200
 """Characters that the process keeps free for the id of an attempt: a trial's id and a few more."""
 

@@ -16,20 +16,6 @@ from typing import NamedTuple, Self
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = [
-    "Action",
-    "Kind",
-    "Schedule",
-    "check_sizes",
-    "gpipe",
-    "interleaved_1f1b",
-    "one_f_one_b",
-    "rounds",
-    "zb_h1",
-    "zb_h2",
-    "zbv",
-]
-
 
 class Kind(StrEnum):
     """What an action computes; the letters are those of torch.distributed.pipelining."""

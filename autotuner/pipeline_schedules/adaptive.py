@@ -11,8 +11,6 @@ from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.greedy import greedy_orders, schedule_of
 from autotuner.pipeline_schedules.simulate import PassTimes
 
-__all__ = ["absorbed_delay_s", "adaptive", "even_warm_up", "warm_up", "within"]
-
 
 def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
     """Forwards each stage runs before its first backward: 1 on the last, ``2 + ceil(c / F)`` more per link before it.

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
 
-__all__ = ["Flow", "Step", "flow_of"]
-
 
 class Step(NamedTuple):
     """One action, by numbers.

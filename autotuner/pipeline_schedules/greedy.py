@@ -12,8 +12,6 @@ from heapq import heappop, heappush
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
 from autotuner.pipeline_schedules.simulate import PassTimes
 
-__all__ = ["greedy_orders", "makespan_s", "schedule_of"]
-
 _F, _I, _W = Kind.FORWARD.value, Kind.INPUT.value, Kind.WEIGHT.value
 
 

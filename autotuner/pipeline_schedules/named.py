@@ -10,8 +10,6 @@ from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes
 from autotuner.pipeline_schedules.zero_bubble import dualpipev, zb_interleaved
 
-__all__ = ["named_schedule"]
-
 _BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
     PipelineSchedule.GPIPE: lambda p, v, m: gpipe(p, m),
     PipelineSchedule.ONE_F_ONE_B: lambda p, v, m: one_f_one_b(p, m),

@@ -13,8 +13,6 @@ from autotuner.pipeline_schedules.adaptive import even_warm_up, warm_up, within
 from autotuner.pipeline_schedules.greedy import greedy_orders, makespan_s, schedule_of
 from autotuner.pipeline_schedules.simulate import PassTimes
 
-__all__ = ["Plan", "plan"]
-
 _TRIED = ((1.0, 0), (0.0, 0), (0.5, 0), (1.0, 1), (0.0, 1))
 """What an order is planned for: a share of the real delays, and more slack per link than was asked for.
 

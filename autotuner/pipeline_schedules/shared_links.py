@@ -9,8 +9,6 @@ from typing import Final
 
 from autotuner.pipeline_schedules.flow import Flow, Step
 
-__all__ = ["run_on_shared_links"]
-
 _COMPUTED: Final = 0
 _ARRIVED: Final = 1
 

@@ -13,8 +13,6 @@ from autotuner.pipeline_schedules.flow import Flow, flow_of
 from autotuner.pipeline_schedules.shared_links import run_on_shared_links
 from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, Transport
 
-__all__ = ["PassTimes", "Timeline", "simulate"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTimes:

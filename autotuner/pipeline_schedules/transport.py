@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["BESIDE_COMPUTE", "BLOCKING", "BLOCKING_IN_TURN", "Transport", "delegated"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from autotuner.core.errors import InvalidInput
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule, check_sizes, rounds
 
-__all__ = ["dualpipev", "zb_interleaved"]
-
 
 def zb_interleaved(num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
     """ZB-H1 in which a rank holds every ``num_ranks``-th stage; every rank keeps ``p v`` passes of a stage.

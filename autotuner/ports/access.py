@@ -7,8 +7,6 @@ from typing import Protocol
 
 from autotuner.core.access import Session, Token
 
-__all__ = ["AccessStore"]
-
 
 class AccessStore(Protocol):
     """Who may call; every method is one transaction, as in ``Store``."""

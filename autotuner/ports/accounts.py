@@ -8,8 +8,6 @@ from typing import Protocol
 from autotuner.core.access import AuditEntry, Usage
 from autotuner.ports.page import Page
 
-__all__ = ["AccountStore"]
-
 
 class AccountStore(Protocol):
     """What callers take and did; every method is one transaction, as in ``Store``."""

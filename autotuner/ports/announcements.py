@@ -9,8 +9,6 @@ from autotuner.core.announcement import Announcement, Delivery, DeliveryState, W
 from autotuner.core.run import HeldLease
 from autotuner.ports.page import Page
 
-__all__ = ["AnnouncementStore"]
-
 
 class AnnouncementStore(Protocol):
     """Announcements, webhooks and deliveries; every method is one transaction, as in ``Store``.

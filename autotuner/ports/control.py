@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.sweep import Sweep
 
-__all__ = ["ControlStore"]
-
 
 class ControlStore(Protocol):
     """Pauses, budgets that change, and trials that run again; every method is one transaction, as in ``Store``.

@@ -9,8 +9,6 @@ from typing import Protocol
 from autotuner.core.run import SweepState
 from autotuner.core.trial import TrialState
 
-__all__ = ["GaugeStore", "Gauges"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from autotuner.core.trial import PastTrial
 
-__all__ = ["HistoryStore"]
-
 
 class HistoryStore(Protocol):
     """Trials that ran or ran out of memory, of all sweeps; simulated ones are left out.

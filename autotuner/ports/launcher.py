@@ -9,8 +9,6 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, Step
 from autotuner.core.trial import EngineJob, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
 
-__all__ = ["Launcher", "TrialWatcher"]
-
 
 class TrialWatcher(Protocol):
     """Whoever ordered a trial, while it runs. Called from the thread that called ``Launcher.run``.

@@ -11,8 +11,6 @@ from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateRequest, MfuGateResult
 from autotuner.ports.page import Page
 
-__all__ = ["MfuGateStore"]
-
 
 class MfuGateStore(Protocol):
     """MFU gates and baselines; every method is one transaction, as in ``Store``."""

@@ -8,8 +8,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import DeviceProfile
 
-__all__ = ["Names"]
-
 
 class Names(Protocol):
     """What is stored under names; all that a prediction asks for. What is not stored raises ``NotFound``."""

@@ -10,8 +10,6 @@ from autotuner.core.run import HeldLease
 from autotuner.core.study import OptimizerStudy, OptimizerStudyRequest, OptimizerTrial, StudyState
 from autotuner.ports.page import Page
 
-__all__ = ["OptimizerStudyStore"]
-
 
 class OptimizerStudyStore(Protocol):
     """Optimizer studies; every method is one transaction, as in ``Store``.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COUNTED_BEHIND", "Page"]
-
 COUNTED_BEHIND = 10_000
 """What a list counts behind a page at most: counting what a team stores in years takes longer than reading a page."""
 

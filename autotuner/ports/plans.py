@@ -7,8 +7,6 @@ from typing import Protocol
 
 from autotuner.core.run import HeldLease, StoredPlan
 
-__all__ = ["PlanStore"]
-
 
 class PlanStore(Protocol):
     """Plans; every method is one transaction, as in ``Store``.

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from autotuner.core.trial import TrialState
 
-__all__ = ["RankedTime", "TrialFilter", "TrialsVersion"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFilter:

@@ -13,8 +13,6 @@ from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger
 from autotuner.ports.page import Page
 
-__all__ = ["RetuneStore"]
-
 
 class RetuneStore(Protocol):
     """Retunes and their runs; every method is one transaction, as in ``Store``.

@@ -35,8 +35,6 @@ from autotuner.ports.sweep_lists import ALL_SWEEPS, NEWEST_FIRST, SweepFilter, S
 from autotuner.ports.troubles import TroubleStore
 from autotuner.ports.workers import WorkerStore
 
-__all__ = ["Store"]
-
 
 class Store(Names, Protocol):
     """Sweeps, trials, their outcomes and events; models and clusters by name.

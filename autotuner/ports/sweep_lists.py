@@ -7,8 +7,6 @@ from enum import StrEnum
 
 from autotuner.core.run import SweepState
 
-__all__ = ["ALL_SWEEPS", "NEWEST_FIRST", "SweepColumn", "SweepFilter", "SweepOrder"]
-
 
 class SweepColumn(StrEnum):
     """What sweeps are ordered by."""

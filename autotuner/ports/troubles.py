@@ -7,8 +7,6 @@ from typing import Protocol
 
 from autotuner.core.announcement import Trouble
 
-__all__ = ["TroubleStore"]
-
 
 class TroubleStore(Protocol):
     """What went wrong and stands unmended; every method is one transaction, as in ``Store``."""

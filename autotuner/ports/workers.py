@@ -7,8 +7,6 @@ from typing import Protocol
 
 from autotuner.core.run import KnownWorker
 
-__all__ = ["WorkerStore"]
-
 
 class WorkerStore(Protocol):
     """Workers as they told of themselves; every method is one transaction, as in ``Store``."""

@@ -27,8 +27,6 @@ from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTabl
 from autotuner.search.runnable import empty_space
 from autotuner.search.text.caveats import caveats
 
-__all__ = ["PredictedBest", "PredictedOne", "Question", "best_of_space", "prediction_of_layout", "warm"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:

@@ -18,8 +18,6 @@ from autotuner.export.registry import target_of
 from autotuner.export.target import Target
 from autotuner.search.space import explain_empty, legal_layouts
 
-__all__ = ["sayable_space", "searched_by", "trainer_rules", "trainer_space", "trial_rules", "trial_space"]
-
 _REST = "data_parallel_replicate_degree"
 """The field without an axis: it takes the ranks that the others leave, so that only a rule can hold it."""
 

@@ -6,8 +6,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_bytes
 
-__all__ = ["require_modest"]
-
 _DAY_S = 86_400.0
 
 _MOST_OF_TRIAL: dict[str, float] = {

@@ -17,8 +17,6 @@ from autotuner.search.scaling.table import small_trials
 from autotuner.search.sieve import Sieved, sieved
 from autotuner.search.space import legal_chunks
 
-__all__ = ["Outlook", "StandIns", "outlook"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIns:

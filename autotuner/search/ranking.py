@@ -23,8 +23,6 @@ from autotuner.costmodel.under_faults import predict_under, totals_under
 from autotuner.search.space import MAX_CANDIDATES, legal_chunks
 from autotuner.search.text.caveats import caveats
 
-__all__ = ["ComparedBy", "PredictedLayout", "PredictionTable", "best_predicted"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedBy:

@@ -17,8 +17,6 @@ from autotuner.search.scaling.table import small_trials
 from autotuner.search.space import explain_empty, legal_chunks
 from autotuner.search.splits import SpaceTooLarge
 
-__all__ = ["MAX_SEARCHED", "empty_space", "require_layouts"]
-
 MAX_SEARCHED = 2_000_000
 """Legal layouts of a sweep: it holds each with its prediction, half a kilobyte, and looks at all before each trial."""
 

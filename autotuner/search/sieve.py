@@ -17,8 +17,6 @@ from autotuner.costmodel.columns import Booleans, LayoutColumns, broken_rows
 from autotuner.search.space import broken_alone, combinations_of, crossed
 from autotuner.search.splits import SPLIT_FIELDS, splits_of
 
-__all__ = ["Fall", "Sieved", "sieved"]
-
 MAX_SIEVED = 1 << 21
 """Rows of a crossing that are judged rule by rule: two seconds of a processor."""
 

@@ -25,16 +25,6 @@ from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows, j
 from autotuner.costmodel.predict import CHUNK
 from autotuner.search.splits import SPLIT_FIELDS, SpaceTooLarge, splits_of
 
-__all__ = [
-    "MAX_CANDIDATES",
-    "broken_alone",
-    "combinations_of",
-    "crossed",
-    "explain_empty",
-    "legal_chunks",
-    "legal_layouts",
-]
-
 _CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
 _DEFAULT = Layout()
 

@@ -19,8 +19,6 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.space import SearchSpace
 from autotuner.costmodel.columns import LayoutColumns
 
-__all__ = ["MAX_SPLITS", "MAX_VALUES", "SPLIT_FIELDS", "SpaceTooLarge", "splits_of"]
-
 SPLIT_FIELDS = tuple(name for name, one in OPTIONS.items() if one.is_split)
 
 MAX_SPLITS = 1 << 18

@@ -11,8 +11,6 @@ import numpy as np
 from autotuner.costmodel.columns import Floats
 from autotuner.ports import RankedTime
 
-__all__ = ["Standing", "standings"]
-
 _Z95 = 1.96
 """Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
 

@@ -17,8 +17,6 @@ from autotuner.store.identity import check_name
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import sessions, tokens
 
-__all__ = ["SqlAccess"]
-
 _TOKEN_FIELDS = [field.name for field in fields(Token)]
 _TOKENS: AnySelect = select(*(tokens.c[name] for name in _TOKEN_FIELDS)).select_from(tokens)
 _SESSIONS: AnySelect = select(*(sessions.c[field.name] for field in fields(Session))).select_from(sessions)

@@ -19,8 +19,6 @@ from autotuner.store.identity import new_audit_id
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import audit, gates, sweeps, trials
 
-__all__ = ["SqlAccounts", "allowed_hours", "lock_caller", "select_audit", "select_used"]
-
 _UNFINISHED = tuple(state for state in SweepState if not state.finished)
 _FINISHED = tuple(state for state in SweepState if state.finished)
 

@@ -21,8 +21,6 @@ from autotuner.store.identity import check_name, name_taken, new_delivery_id, no
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import announcements, deliveries, webhooks
 
-__all__ = ["SqlAnnouncements", "tell"]
-
 _ANNOUNCEMENT_FIELDS = [field.name for field in fields(Announcement)]
 _ANNOUNCEMENTS: AnySelect = select(*(announcements.c[name] for name in _ANNOUNCEMENT_FIELDS)).select_from(announcements)
 _WEBHOOKS: AnySelect = select(*(webhooks.c[field.name] for field in fields(Webhook))).select_from(webhooks)

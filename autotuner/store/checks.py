@@ -16,8 +16,6 @@ from autotuner.store.identity import new_check_id, no_such_name
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import checks, clusters, profiles
 
-__all__ = ["cancel", "claim", "create", "end", "get", "hold", "lock", "newest_first", "remove_cluster", "renew", "save"]
-
 _CHECKS: AnySelect = select(*(checks.c[field.name] for field in fields(ClusterCheck))).select_from(checks)
 
 _UNFINISHED = checks.c.state.in_((CheckState.QUEUED, CheckState.RUNNING))

@@ -17,8 +17,6 @@ from autotuner.core.trial import TrialState
 from autotuner.store import accounts, interventions, overviews, records, statements, transitions
 from autotuner.store.engine import reading, writing
 
-__all__ = ["SqlControl"]
-
 
 class SqlControl:
     """The ControlStore port: each write locks the sweep's row first (SQLite: the database)."""

@@ -19,8 +19,6 @@ from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.schema import current_revision, head_revision, is_known, migrate, why_unfit
 from autotuner.store.tables import metadata, workers
 
-__all__ = ["Copied", "backup", "restore"]
-
 Copied = dict[str, int]
 """Rows that were copied, by table."""
 

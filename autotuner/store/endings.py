@@ -9,8 +9,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.store import announcements, overviews, records
 from autotuner.store.tables import mfu_gates, retune_runs
 
-__all__ = ["announce_sweep", "fail_unreadable"]
-
 
 def announce_sweep(connection: Connection, sweep_id: str, now: float) -> None:
     """Announce a sweep that has ended, unless a retune or an MFU gate started it and tells of its own outcome."""

@@ -18,8 +18,6 @@ from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.store.reach import Reach
 from autotuner.store.sqlite_file import watch_file
 
-__all__ = ["make_engine", "make_memory_engine", "reading", "writing"]
-
 _LOCK_WAIT_S = 30.0  # SQLite has one writer; the others wait for it, far longer than any of our transactions takes
 _LOCK_POLL_S = 0.01
 

@@ -13,8 +13,6 @@ from autotuner.ports.gauges import Gauges
 from autotuner.store.engine import reading
 from autotuner.store.tables import deliveries, sweeps, trials
 
-__all__ = ["SqlGauges", "select_ended_trials", "select_open_trials", "select_sweeps"]
-
 _HOUR_S = 3600.0
 
 _UNFINISHED = [state for state in SweepState if not state.finished]

@@ -24,8 +24,6 @@ from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import failures, measurements, steps, sweeps, trials
 from autotuner.store.tables.columns import KnownFields
 
-__all__ = ["SqlHistory", "select_history"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:

@@ -8,20 +8,6 @@ from difflib import get_close_matches
 
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 
-__all__ = [
-    "check_name",
-    "name_taken",
-    "new_audit_id",
-    "new_check_id",
-    "new_delivery_id",
-    "new_mfu_gate_id",
-    "new_optimizer_study_id",
-    "new_run_id",
-    "new_sweep_id",
-    "no_such_name",
-    "trial_id",
-]
-
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"  # RFC 4648, lower case: safe in paths, file names and job names
 
 

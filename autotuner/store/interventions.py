@@ -12,8 +12,6 @@ from autotuner.core.sweep import Budget, Rerun, Sweep, SweepOverview
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.units import format_seconds
 
-__all__ = ["again", "change_budget", "pause", "paused", "rerun", "resume"]
-
 _BEYOND_BUDGETS = {
     StopReason.SPACE_EXHAUSTED: "every legal layout that is likely to fit was tried; clone it with a wider space",
     StopReason.ALL_TRIALS_FAIL: "its last trials all died of what layouts do not cause; mend that, and clone it",

@@ -13,8 +13,6 @@ from autotuner.core.run import HeldLease, SweepState
 from autotuner.core.study import StudyState
 from autotuner.store.tables import checks, deliveries, optimizer_studies, plans, sweeps
 
-__all__ = ["CHECKS", "DELIVERIES", "OPTIMIZER_STUDIES", "PLANS", "SWEEPS", "LeaseColumns"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseColumns:

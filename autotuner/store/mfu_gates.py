@@ -23,8 +23,6 @@ from autotuner.store.identity import check_name, new_mfu_gate_id
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import baselines, mfu_gates, sweeps
 
-__all__ = ["SqlMfuGates"]
-
 _GATES: AnySelect = select(*(mfu_gates.c[field.name] for field in fields(MfuGate))).select_from(mfu_gates)
 
 _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASELINE)

@@ -23,8 +23,6 @@ from autotuner.store.queueing import key_of_caller
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import optimizer_studies, optimizer_trials
 
-__all__ = ["SqlOptimizerStudies"]
-
 _STUDIES: AnySelect = select(*(optimizer_studies.c[field.name] for field in fields(OptimizerStudy))).select_from(
     optimizer_studies
 )

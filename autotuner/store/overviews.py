@@ -17,16 +17,6 @@ from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.sweep_lists import BEST
 from autotuner.store.tables import gates, measurements, sweeps, trials
 
-__all__ = [
-    "OVERVIEWS",
-    "get_overview",
-    "hours_spent",
-    "list_overviews",
-    "run_hours",
-    "select_gate_hours",
-    "select_progress",
-]
-
 
 def _first_ranked() -> ColumnElement[str | None]:
     """Id of the sweep's trial ranked first: one look into the index that ranks it."""

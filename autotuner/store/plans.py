@@ -18,8 +18,6 @@ from autotuner.store.engine import reading, writing
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import plans
 
-__all__ = ["SqlPlans"]
-
 _PLANS: AnySelect = select(*(plans.c[field.name] for field in fields(StoredPlan))).select_from(plans)
 
 

@@ -13,8 +13,6 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from autotuner.store.reach import Reach
 
-__all__ = ["make_postgresql_engine"]
-
 T = TypeVar("T")
 
 _CONNECT_WAIT_S = 5

@@ -14,8 +14,6 @@ from autotuner.store import accounts, records, statements, transitions
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.tables import sweeps
 
-__all__ = ["create_sweep", "find_created", "key_of_caller", "queue_sweep"]
-
 
 def create_sweep(
     connection: Connection,

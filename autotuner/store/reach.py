@@ -7,8 +7,6 @@ import time
 
 from autotuner.core.errors import StoreUnavailable
 
-__all__ = ["Reach"]
-
 _REST_S = 1.0
 """How long nobody asks after a question that was not answered."""
 

@@ -21,27 +21,6 @@ from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.steps import forget_steps
 from autotuner.store.tables import sweeps, trials
 
-__all__ = [
-    "check_sweep",
-    "end_trials",
-    "fail_unreadable",
-    "get_sweep",
-    "get_trial",
-    "get_trials",
-    "has_jobs",
-    "hold_sweep",
-    "hold_sweep_of",
-    "lock_sweep",
-    "objective_of",
-    "ranked_times",
-    "save_trial",
-    "select_total",
-    "window",
-    "with_sweeps",
-    "write_event",
-]
-
-
 _UNFINISHED = tuple(state for state in TrialState if not state.finished)
 
 

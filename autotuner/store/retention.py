@@ -12,8 +12,6 @@ from autotuner.ports.retention import ThinnedSweep
 from autotuner.store.engine import writing
 from autotuner.store.tables import announcements, audit, deliveries, events, measurements, plans, steps, sweeps, trials
 
-__all__ = ["SqlRetention", "select_thinnable"]
-
 _THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.waiting", "trial.resumed", "trial.job")
 """Events of what went on inside trials."""
 

@@ -27,8 +27,6 @@ from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import retune_runs, retunes, sweeps
 from autotuner.store.tables.columns import read_document
 
-__all__ = ["SqlRetunes"]
-
 _REQUEST_TEXT = type_coerce(retunes.c.request, Text).label("request")
 
 _RETUNES: AnySelect = select(

@@ -21,19 +21,6 @@ from autotuner.core.errors import StoreUnavailable
 from autotuner.store.engine import make_engine, make_memory_engine, writing
 from autotuner.store.tables import metadata
 
-__all__ = [
-    "VERSION_TABLE",
-    "alembic_config",
-    "current_revision",
-    "head_revision",
-    "is_known",
-    "memory_engine",
-    "migrate",
-    "why_unfit",
-    "write_again",
-    "write_revision",
-]
-
 VERSION_TABLE = "autotuner_alembic_version"
 """Not Alembic's default name: Optuna takes that one in any database where it keeps a study."""
 

@@ -14,8 +14,6 @@ from autotuner.core.profile import DeviceProfile
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, no_such_name
 
-__all__ = ["Shelf"]
-
 Named = TypeVar("Named", TransformerSpec, Cluster, DeviceProfile)
 
 

@@ -64,9 +64,6 @@ from autotuner.store.tables import clusters, models, profiles, trials
 from autotuner.store.troubles import SqlTroubles
 from autotuner.store.workers import SqlWorkers
 
-__all__ = ["SqlStore", "memory_store", "open_store"]
-
-
 _ANSWER_S = 15.0
 """Far longer than any statement of ours takes, and about as long as somebody waits for a page."""
 

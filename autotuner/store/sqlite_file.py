@@ -9,8 +9,6 @@ from sqlalchemy import Connection, Engine, event
 
 from autotuner.core.errors import StoreUnavailable
 
-__all__ = ["watch_file"]
-
 
 def watch_file(engine: Engine, path: str) -> None:
     """Refuse every transaction once another file, or none, lies at that path.

@@ -15,8 +15,6 @@ from autotuner.core.trial import Trial
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import events, steps
 
-__all__ = ["STEP", "forget_steps", "insert_step", "last_other_event", "read_events", "select_events", "select_reports"]
-
 STEP = "trial.step"
 """Kind of the event that a step writes."""
 

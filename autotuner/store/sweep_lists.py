@@ -12,8 +12,6 @@ from autotuner.ports import SweepColumn, SweepFilter, SweepOrder
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import gates, measurements, sweeps, trials
 
-__all__ = ["BEST", "in_order", "passing", "select_best_so_far", "select_owners"]
-
 _MOST_WORDS = 8
 """Each word of a search reads every sweep's texts once more."""
 

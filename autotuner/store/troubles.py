@@ -18,8 +18,6 @@ from autotuner.store.statements import AnySelect
 from autotuner.store.tables import checks, deliveries, mfu_gates, retune_runs, sweeps
 from autotuner.store.tables.columns import KnownFields
 
-__all__ = ["SqlTroubles", "select_checks", "select_dead", "select_gates", "select_runs", "select_sweeps"]
-
 _VERDICTS = {
     Verdict.REGRESSION: TroubleKind.REGRESSION,
     Verdict.COULD_NOT_RUN: TroubleKind.RETUNE_COULD_NOT_RUN,

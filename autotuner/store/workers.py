@@ -13,8 +13,6 @@ from autotuner.core.run import KnownWorker
 from autotuner.store.engine import reading, writing
 from autotuner.store.tables import workers
 
-__all__ = ["SqlWorkers"]
-
 _KEPT_S = 86_400.0
 
 _WORKERS = select(*(workers.c[field.name] for field in fields(KnownWorker)))

@@ -10,8 +10,6 @@ import httpx
 from autotuner.bootstrap import App
 from autotuner.core.access import Scope
 
-__all__ = ["People", "bearing"]
-
 
 def bearing(text: str) -> dict[str, str]:
     """The header that shows a token."""

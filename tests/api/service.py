@@ -31,19 +31,6 @@ from autotuner.settings import Settings
 from autotuner.store.sql import memory_store
 from tests.builders import cpu_layout, estimate, measurement, prediction, small_trial, step_report, sweep_request
 
-__all__ = [
-    "NOW",
-    "FixedClock",
-    "PlainService",
-    "StoreDriver",
-    "app_on",
-    "loss_gate_result",
-    "openapi_document",
-    "serve",
-    "serve_asgi",
-    "serve_plain",
-]
-
 NOW = 1_760_000_000.0
 
 

@@ -22,8 +22,6 @@ from autotuner.core.upkeep import (
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_layout, sweep_request
 
-__all__ = ["DAY_S", "INCUMBENT", "finished_gate", "finished_run", "queued_gate", "retune", "started_run"]
-
 DAY_S = 86400.0
 INCUMBENT = cpu_layout(tensor_parallel_degree=2)
 CHANGE = EnvironmentChange(name="OMP_NUM_THREADS", then="2", now="1")

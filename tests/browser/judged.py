@@ -22,8 +22,6 @@ from tests.browser.large import large_sweep
 from tests.builders import cpu_cluster, cpu_layout, tiny_job
 from tests.studies import candidate, study_request, study_trial
 
-__all__ = ["FRONT", "gated_trial", "sweep_with_front", "tried_study"]
-
 FRONT = Objective(
     front=(Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY),
     profile=(Weight(metric=Metric.MFU, weight=2.0), Weight(metric=Metric.TOKENS_PER_JOULE, weight=1.0)),

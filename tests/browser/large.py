@@ -28,8 +28,6 @@ from autotuner.search.ranking import PredictedLayout, best_predicted
 from tests.api.service import NOW, StoreDriver
 from tests.builders import step_report
 
-__all__ = ["LARGE_JOB", "large_sweep"]
-
 LARGE_JOB = Job(
     model=load_model("llama-3-70b"),
     cluster=load_cluster("h100:64"),

@@ -32,8 +32,6 @@ from tests.browser.slow import slow_sweep
 from tests.builders import cpu_cluster
 from tests.unit.catalog.topology import published
 
-__all__ = ["PAGES", "main", "stocked"]
-
 _LONG = "nightly-retune-of-the-incumbent-layout-of-llama-3-70b-with-a-very-long-name-2026-11-21"
 
 _LOOKS: Mapping[str, Mapping[str, Any]] = {

@@ -22,8 +22,6 @@ from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, step_report, sweep_request, tiny_job, tiny_model
 from tests.slow_links import stepped
 
-__all__ = ["TRACE", "slow_sweep"]
-
 TRACE = FaultTrace.parse("6;2_3;0.06\n16;0_1;dead\n22;2_3;0\n26;0_1;0", num_steps=32)
 
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.ZERO_BUBBLE, PipelineSchedule.ADAPTIVE)

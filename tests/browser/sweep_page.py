@@ -19,8 +19,6 @@ from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver, app_on
 from tests.browser.large import large_sweep
 
-__all__ = ["main"]
-
 _REQUESTS = {
     "the page, for the first time": ("", 1),
     "the page": ("", 5),

@@ -22,8 +22,6 @@ from tests.chaos.databases import StoreName
 from tests.chaos.faults import FAULTS
 from tests.chaos.jobs import BRIEF, Job
 
-__all__ = ["main", "survived"]
-
 _FILL_DISKS = ("fill_disk", "fill_trials_disk", "start_too_early")
 _STORES: tuple[StoreName, ...] = ("sqlite", "postgresql")
 

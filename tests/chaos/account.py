@@ -10,8 +10,6 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import Page, Store
 from autotuner.search.sweeps.history import all_trials
 
-__all__ = ["Account", "account_of", "announced", "completed", "differences", "lost_or_twice", "run_again"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:

@@ -30,8 +30,6 @@ from tests.chaos.scene import Scene
 from tests.chaos.undisturbed import undisturbed
 from tests.system.service import until
 
-__all__ = ["Arena", "Struck", "arena"]
-
 _MEMBERS: tuple[tuple[str, Kind], ...] = (("service", "service"), ("worker", "worker"))
 _END_S = 240.0
 """Far more than any sweep takes on a machine that does nothing else."""

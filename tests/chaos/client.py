@@ -10,8 +10,6 @@ import httpx
 
 from tests.chaos.members import Member
 
-__all__ = ["create_sweep", "unexpected_answer"]
-
 _TIMEOUT_S = 3.0
 _DEADLINE_S = 90.0
 _RETRY_S = 0.1

@@ -20,8 +20,6 @@ from tests.chaos.disk import Disk, small_disk
 from tests.chaos.proxy import Proxy, proxy_to
 from tests.system.service import until
 
-__all__ = ["Database", "PostgresqlServer", "SqliteFile", "StoreName", "database"]
-
 StoreName = Literal["sqlite", "postgresql"]
 
 _POSTGRESQL_DISK_BYTES = 256 << 20

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Disk", "small_disk"]
-
 _CHUNK_BYTES = 1 << 16
 
 

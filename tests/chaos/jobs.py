@@ -10,8 +10,6 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model, tiny_space
 
-__all__ = ["BRIEF", "JOBS", "RANKS", "Job"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

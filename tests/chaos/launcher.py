@@ -18,8 +18,6 @@ from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
 from tests.chaos.outcome import measured
 
-__all__ = ["deterministic_launcher", "instant_launcher"]
-
 _RANK_TASK = "tests.chaos.rank_task:perform"
 """By its name: it needs torch, as what forks it does, and nobody else here."""
 

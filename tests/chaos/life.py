@@ -16,8 +16,6 @@ from autotuner.settings import Settings
 from tests.chaos.launcher import deterministic_launcher
 from tests.chaos.members import LEASE_S, MARK, MemberSpec
 
-__all__ = ["live"]
-
 _POLL_S = 0.05
 
 

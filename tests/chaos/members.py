@@ -17,8 +17,6 @@ import httpx
 
 from tests.system.service import until
 
-__all__ = ["LEASE_S", "MARK", "Kind", "Member", "MemberSpec", "context"]
-
 Kind = Literal["service", "worker"]
 
 LEASE_S = 1.0

@@ -8,8 +8,6 @@ import psutil
 
 from tests.chaos.members import MARK, Member
 
-__all__ = ["marked", "orphans"]
-
 
 def marked(mark: str) -> Iterator[psutil.Process]:
     """Every live process that a member is or started, itself or by another."""

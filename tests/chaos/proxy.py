@@ -8,8 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Proxy", "proxy_to"]
-
 _CHUNK_BYTES = 1 << 16
 
 

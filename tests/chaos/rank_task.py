@@ -11,8 +11,6 @@ from tests.chaos.outcome import measured
 from trials.process.task import TaskContext
 from trials.runtime.report import Reporter
 
-__all__ = ["perform"]
-
 _TRIAL_S = 0.4
 """Long enough to be met by a fault."""
 

@@ -18,8 +18,6 @@ from tests.chaos.members import LEASE_S, Member
 from tests.chaos.processes import marked
 from tests.system.service import until
 
-__all__ = ["Scene"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Scene:

@@ -11,8 +11,6 @@ from autotuner.store.sql import memory_store
 from tests.chaos.account import Account, account_of
 from tests.chaos.launcher import instant_launcher
 
-__all__ = ["undisturbed"]
-
 
 def undisturbed(request: SweepRequest, *, is_ordered: bool) -> Account:
     """Run it in this process, at once: what comes of a trial follows from its layout, however long it takes."""

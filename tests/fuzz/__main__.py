@@ -21,8 +21,6 @@ from pathlib import Path
 
 from tests.fuzz.registry import names
 
-__all__ = ["Fed", "fed", "main"]
-
 _KEPT = Path("var/fuzz")
 """Where inputs that failed are kept, in the folder that it was started in."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.fuzz.target import Target
 
-__all__ = ["TARGETS"]
-
 
 def _fails(data: bytes) -> None:
     assert b"(" not in data, "brackets are not understood"

@@ -24,8 +24,6 @@ from tests import builders
 from tests.fuzz.target import Target, json_of, text_of
 from tests.unit.launch.trainers.log_readers.specs import spec
 
-__all__ = ["TARGETS"]
-
 _REQUESTS = (
     builders.sweep_request(),
     spec(),

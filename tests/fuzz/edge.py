@@ -25,8 +25,6 @@ from tests import builders
 from tests.api.service import app_on
 from tests.fuzz.target import Target, text_of
 
-__all__ = ["TARGETS"]
-
 Answer = TypeVar("Answer")
 
 _ROUTES = (

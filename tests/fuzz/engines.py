@@ -10,8 +10,6 @@ from autotuner.launch.engines.ray.job_log import JobLog
 from autotuner.launch.engines.slurm.states import read_sacct, read_squeue
 from tests.fuzz.target import Target, json_of, text_of
 
-__all__ = ["TARGETS"]
-
 
 def _slurm(data: bytes) -> None:
     text = text_of(data)

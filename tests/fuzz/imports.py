@@ -12,8 +12,6 @@ from autotuner.export.registry import read
 from tests.builders import big_job
 from tests.fuzz.target import Target, text_of
 
-__all__ = ["TARGETS"]
-
 _LAUNCHES = Path(__file__).parents[1] / "unit/export/launches"
 
 _LAYOUTS = (

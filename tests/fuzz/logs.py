@@ -13,8 +13,6 @@ from autotuner.launch.trainers.told import TrainerReports
 from tests.fuzz.target import Target, text_of
 from tests.unit.launch.trainers.log_readers.specs import spec
 
-__all__ = ["TARGETS"]
-
 _PEAK = Peak(flop_per_s=1e12, source="nobody")
 
 _PRINTED = {

@@ -15,8 +15,6 @@ from tests import builders
 from tests.fuzz.target import Target, json_of, text_of
 from tests.unit.catalog.huggingface.published import published
 
-__all__ = ["TARGETS"]
-
 _COUNTABLE = 10**100
 """Sizes of our own JSON are bounded where a request carries them."""
 

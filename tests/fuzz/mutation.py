@@ -7,8 +7,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["mutated"]
-
 _STRANGE: tuple[Any, ...] = (
     *(0, 1, -1, 2, 3, 7, 64, 255, 10**5, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 10**18, 10**30, 10**400),
     *(0.0, -0.0, 0.5, 1e-320, -1.5, 1e308, float("nan"), float("inf"), float("-inf")),

@@ -32,8 +32,6 @@ from autotuner.store.sql import memory_store
 from tests.api.access import bearing
 from tests.api.service import app_on
 
-__all__ = ["Found", "fuzz"]
-
 _UNCHECKED: list[CheckFunction] = [positive_data_acceptance, unsupported_method, ignored_auth]
 """Much that is well formed is refused for good reasons: names that are not stored, layouts that cannot run. What a path
 answers to a method that it does not have, a page may serve. And who shows wrong tokens again and again has to wait."""

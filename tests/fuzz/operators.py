@@ -12,8 +12,6 @@ from autotuner.launch.engines.registration import read_engines
 from autotuner.launch.trainers.registration import read_trainers
 from tests.fuzz.target import Target
 
-__all__ = ["TARGETS", "file_reader"]
-
 _ROOT = Path(__file__).parents[2]
 
 

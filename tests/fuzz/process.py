@@ -15,8 +15,6 @@ import atheris
 
 from tests.fuzz.mutation import mutated
 
-__all__ = ["main"]
-
 _MOST_CPU_S = 1.0
 _MOST_MORE_BYTES = 1 << 30
 _MOST_INPUT_BYTES = 10_000

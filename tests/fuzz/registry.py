@@ -6,8 +6,6 @@ from importlib import import_module
 
 from tests.fuzz.target import Target
 
-__all__ = ["GROUPS", "names", "target_of"]
-
 GROUPS = (
     "codec",
     "models",

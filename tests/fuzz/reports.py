@@ -19,8 +19,6 @@ from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, measurements, step_report, step_timeline, sweep_request
 from tests.fuzz.target import Target, text_of
 
-__all__ = ["TARGETS"]
-
 _JSON = "application/json"
 
 

@@ -13,8 +13,6 @@ from autotuner.cli.measured_runs import read_measured
 from tests.fuzz.operators import file_reader
 from tests.fuzz.target import Target
 
-__all__ = ["TARGETS"]
-
 _PUBLISHED = Path(__file__).parents[1] / "published"
 _SHEETS = ("dgxc_benchmarking", "nanotron_ultrascale_sweep", "torchtitan", "repo_reports_misc", "llm_foundry_mpt")
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from autotuner.core.errors import AutotunerError, Conflict, InvalidInput, NotFound
 
-__all__ = ["Target", "json_of", "text_of"]
-
 _LONGEST_MESSAGE = 5_000
 """Characters: rules list what is known, values are quoted with a line at most."""
 

@@ -16,8 +16,6 @@ from autotuner.core.wire import from_dict, to_dict
 from tests.fuzz.target import Target, text_of
 from tests.unit.catalog.topology import published
 
-__all__ = ["TARGETS"]
-
 
 def _reading(read: Callable[[str], Topology]) -> Callable[[bytes], None]:
     """What was read can be stored, and names only accelerators that the node has."""

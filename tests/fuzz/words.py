@@ -20,8 +20,6 @@ from autotuner.networks import household, is_within, read_networks
 from autotuner.search.upkeep.retunes.cron import Cron
 from tests.fuzz.target import Target, text_of
 
-__all__ = ["TARGETS"]
-
 _SPRING = 1_774_000_000.0
 """A week before clocks are put forward in Europe."""
 

@@ -21,8 +21,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.wire import from_dict, to_dict
 from tests.golden.normal import Normal
 
-__all__ = ["CommandStory", "leaf_commands"]
-
 _REPOSITORY = Path(__file__).parents[2]
 
 _FLEETING = frozenset({"elapsed_s", "idle_s", "idle_since"})

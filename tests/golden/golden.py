@@ -14,8 +14,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RENAMED", "Golden", "differences"]
-
 RENAMED: Mapping[str, Mapping[str, str]] = {}
 """New names of fields by their old ones, for outputs whose name fits a pattern (``rest/*``)."""
 

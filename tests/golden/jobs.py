@@ -46,21 +46,6 @@ from autotuner.store.sql import memory_store
 from tests.builders import profile
 from tests.clocks import ManualClock
 
-__all__ = [
-    "JOBS",
-    "SLOW_LINKS",
-    "EndedSweep",
-    "abbreviate",
-    "column_sums",
-    "few_digits",
-    "file_name",
-    "hash_of",
-    "job_of",
-    "layouts_of",
-    "outcome_of",
-    "run_sweep",
-]
-
 JOBS: Mapping[str, tuple[str, str, int, int, str]] = {
     "dense": ("llama-3-70b", "h100:64", 8192, 512, "torch"),
     "dense, learned positions": ("gpt-3-175b", "a100-80gb:128", 2048, 1536, "megatron"),

@@ -15,8 +15,6 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-__all__ = ["Normal"]
-
 _TOKEN = re.compile(r"\bat_([a-z0-9]{10})_([A-Za-z0-9_-]{43}|…)")
 """A token's text: its id, and its secret or what stands for it."""
 

@@ -29,8 +29,6 @@ from tests.api.service import serve_asgi
 from tests.golden.normal import Normal
 from tests.patience import PATIENCE_S
 
-__all__ = ["Story", "told_story"]
-
 _BEGINS_AT = 1_760_000_000.0
 
 _BETWEEN_QUESTIONS_S = 60.0

@@ -7,8 +7,6 @@ from pydantic import ValidationError
 
 from tests.kubernetes.objects import Document, Refused
 
-__all__ = ["check"]
-
 _MODELS = {"jobs": "V1Job", "services": "V1Service", "pods": "V1Pod"}
 _MOST_OF_A_HOSTNAME = 63
 

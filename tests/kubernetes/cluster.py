@@ -13,8 +13,6 @@ from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.objects import Document, Objects, condition
 from tests.kubernetes.server import ApiServer, Faults
 
-__all__ = ["FakeCluster"]
-
 _PASS_S = 0.05
 
 

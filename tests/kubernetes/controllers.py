@@ -7,8 +7,6 @@ from typing import Any
 
 from tests.kubernetes.objects import Document, Objects, condition, holds, now_text
 
-__all__ = ["Controllers"]
-
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _FOREGROUND = "foregroundDeletion"
 

@@ -13,8 +13,6 @@ from autotuner.launch.free_port import free_port
 from tests.kubernetes.objects import Document, Objects, Refused, condition, holds, now_text
 from tests.kubernetes.processes import Container, own_variables
 
-__all__ = ["Kubelet"]
-
 _POLL_S = 0.02
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _REFERENCE = re.compile(r"\$(\$|\((\w+)\))")

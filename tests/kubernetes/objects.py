@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["Document", "Event", "Objects", "Refused", "condition", "labelled", "now_text"]
-
 Document = dict[str, Any]
 
 

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 
 import psutil
 
-__all__ = ["Container"]
-
 _MARK = "FAKE_CONTAINER"
 """Variable of every process of a container, by which all of them are found."""
 

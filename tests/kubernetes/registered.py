@@ -9,8 +9,6 @@ from pathlib import Path
 import autotuner
 from tests.kubernetes.cluster import FakeCluster
 
-__all__ = ["table"]
-
 
 def table(cluster: FakeCluster, more: str = "", grace_s: int = 10) -> str:
     """Kind, kubeconfig and an image that is this machine's own Python.

@@ -18,8 +18,6 @@ from tests.kubernetes.checks import check
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.objects import Document, Objects, Refused, labelled
 
-__all__ = ["ApiServer", "Faults"]
-
 _APIS = {
     "/api/v1": {"pods": "Pod", "services": "Service"},
     "/apis/batch/v1": {"jobs": "Job"},

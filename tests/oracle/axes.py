@@ -31,8 +31,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.workload import LengthDistribution
 from tests.builders import tiny_model
 
-__all__ = ["AXES", "DENSE", "SPARSE", "Value"]
-
 DENSE = tiny_model(name="dense", num_layers=8, num_heads=8, num_kv_heads=4, head_dim=8)
 """Enough layers for two pipeline ranks of two stages, and for every second of a stage's layers to recompute."""
 

@@ -17,18 +17,6 @@ from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, cpu_layout, minds_nodes
 from tests.oracle.axes import AXES, DENSE, Value
 
-__all__ = [
-    "MAX_RANKS",
-    "WORKLOAD",
-    "Case",
-    "Pair",
-    "covering_set",
-    "is_legal",
-    "job_of",
-    "one_by_one",
-    "pairs_of",
-]
-
 Pair = frozenset[Value]
 
 MAX_RANKS = 8

@@ -22,8 +22,6 @@ from autotuner.launch.torch_jobs import dry_run
 from tests.builders import h100_cluster, llama_70b
 from tests.oracle.covering import covering_set
 
-__all__ = ["layouts", "relative_error"]
-
 MODEL = llama_70b(name="llama-3-8b", num_layers=8, hidden_size=4096, num_heads=32, ffn_size=14336)
 """Of full width; a dry run's time grows with the layers, and both are linear in them."""
 

@@ -11,9 +11,6 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from tests.oracle.axes import AXES
 from tests.oracle.covering import MAX_RANKS, Case, job_of
 
-__all__ = ["witness"]
-
-
 _OF_MANY_VALUES = {
     "trial-gathers-recomputed-experts-once": ("parameter shards, reshard", "cp2 ring", "ep2", "1f1b", "selective"),
     "trial-compiles-experts-with-their-layer": ("parameter shards", "cp2 ring", "ep2", "compiled"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from autotuner.core.choices import Precision
 from tests.oracle.training import Distance
 
-__all__ = ["TOLERANCES", "agrees"]
-
 TOLERANCES = {
     # Sums in another order differ in the seventh digit. AdamW divides a gradient by its own size, so an element whose
     # gradient is nearly nothing may step the other way: that much of a tensor's update is noise in any layout, and most

@@ -22,8 +22,6 @@ from tests.patience import COMPILING_PATIENCE_S
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import Run, Zygote
 
-__all__ = ["Distance", "Failed", "Oracle", "Training"]
-
 _EXCEPTION = re.compile(r"[\w.]*(Error|Unsupported): ")
 
 

@@ -14,8 +14,6 @@ from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
 from tests.published.tables import rows
 
-__all__ = ["Case", "cases"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:

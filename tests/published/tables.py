@@ -11,8 +11,6 @@ from autotuner.backtest.cells import Row
 from autotuner.backtest.judgement import Judgement, Rows, judge
 from autotuner.backtest.table import Sheet, read_table
 
-__all__ = ["judged", "rows", "sheets"]
-
 FOLDER = Path(__file__).parent
 
 

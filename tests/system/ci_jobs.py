@@ -14,8 +14,6 @@ from pathlib import Path
 
 import yaml
 
-__all__ = ["Done", "github_job", "gitlab_job"]
-
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 
 _EXPRESSION = re.compile(r"\$\{\{\s*([\w.]+)\s*\}\}")

@@ -16,8 +16,6 @@ import httpx
 from autotuner.launch.free_port import free_port
 from tests.patience import PATIENCE_S
 
-__all__ = ["Service", "until"]
-
 
 def until(what: str, ask: Callable[[], Any], deadline_s: float = PATIENCE_S) -> Any:
     """The first answer that is not false or None.

@@ -12,8 +12,6 @@ from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.trainers.reported import Reported, ReportedStep
 from tests.builders import cpu_cluster
 
-__all__ = ["LOOP", "PrintedSteps", "by_trainer", "registered"]
-
 LOOP = Path(__file__).with_name("loop.py")
 
 _COMMAND = (

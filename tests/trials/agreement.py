@@ -23,8 +23,6 @@ from tests.builders import cpu_layout
 from tests.trials.specs import THREE_STEPS, WORKLOAD, trial_spec
 from tests.trials.zygote import Zygote
 
-__all__ = ["TOLERANCES", "Tolerance", "Trainer", "Training", "assert_alike", "for_each"]
-
 Case = tuple[TransformerSpec, Layout]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 from torch.futures import Future
 
-__all__ = ["Noted"]
-
 
 class Noted:
     """A ``Pending`` whose future is complete from the beginning, as gloo's is before the collective is over."""

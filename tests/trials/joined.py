@@ -11,8 +11,6 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # exported, b
 from tests.patience import PATIENCE_S
 from trials.process.task import TaskContext
 
-__all__ = ["joined"]
-
 
 def joined(context: TaskContext, *, store: Store | None = None, timeout_s: float = PATIENCE_S) -> dist.ProcessGroup:
     """The group of all ranks, on gloo and one thread a rank."""

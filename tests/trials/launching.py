@@ -19,8 +19,6 @@ from autotuner.launch.processes import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model
 from tests.patience import PATIENCE_S
 
-__all__ = ["ENDLESS", "SHORT", "Watcher", "disturb", "left_over", "ranks_of", "spec", "too_large"]
-
 ENDLESS = TrialSettings(
     warmup_steps=0, max_warmup_steps=0, measured_steps=1_000_000, max_measured_steps=1_000_000, timeout_s=PATIENCE_S
 )

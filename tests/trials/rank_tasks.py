@@ -15,8 +15,6 @@ import torch
 
 from trials.process.task import TaskContext
 
-__all__ = ["ask_back", "confess", "die", "hire", "ignore_sigterm", "raise_error"]
-
 
 def confess(context: TaskContext) -> int:
     """Write down what this process is, and say it."""

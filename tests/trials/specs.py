@@ -15,26 +15,6 @@ from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.patience import PATIENCE_S
 
-__all__ = [
-    "CONTEXT",
-    "FIVE_STEPS",
-    "GPT_2",
-    "HEAD_NORMS",
-    "ODD_VOCABULARY",
-    "ONE_STEP",
-    "PIPELINE",
-    "SEQUENCE",
-    "TENSOR",
-    "THREE_STEPS",
-    "WORKLOAD",
-    "ZBV",
-    "ddp",
-    "fsdp",
-    "hsdp",
-    "trial_spec",
-    "zero",
-]
-
 WORKLOAD = Workload(seq_len=32, global_batch_size=8)
 
 FIVE_STEPS = TrialSettings(

@@ -37,8 +37,6 @@ from trials.training.build import build_step
 from trials.training.data import Batch, batch
 from trials.training.step import Step
 
-__all__ = ["TASKS", "perform"]
-
 
 def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """The trial itself, as ``python -m trials`` runs it."""

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-__all__ = ["WHOLE_ROWS", "Documents", "attend_by_document", "document_mask", "is_visible", "positions_in"]
-
 Documents = tuple[int, ...]
 """Tokens of each document of the row, in their order; none where every row is one sequence."""
 

@@ -15,8 +15,6 @@ from torch.nn import functional
 from autotuner.core.errors import InvalidInput
 from trials.batches.documents import WHOLE_ROWS, Documents
 
-__all__ = ["NO_LABEL", "MicroBatch", "packed", "padded"]
-
 NO_LABEL = -100
 """Label of a token that nobody is asked about; what ``torch.nn.functional.cross_entropy`` leaves out by default."""
 

@@ -12,8 +12,6 @@ from autotuner.batches.dealing import dealt, strata
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["BalancedBatchSampler", "Dealing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealing:

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from trials.batches.micro_batch import NO_LABEL
 
-__all__ = ["tokens_per_rank"]
-
 
 def tokens_per_rank(labels_BS: Tensor, group: dist.ProcessGroup | None = None) -> float:
     """Real tokens of a step over the ranks whose gradients are averaged: what each rank divides its summed losses by.

@@ -18,8 +18,6 @@ import torch
 
 from trials.measurement.cores import pin
 
-__all__ = ["flop_per_s"]
-
 _CPU_SIZES = (256, 512, 1024)  # one of them fits the caches of any server core well
 _CPU_BUDGET_S = 0.06  # per size; dozens of repetitions of the smaller ones, of which the best counts
 _CUDA_SIZE = 8192  # one product takes over a millisecond: launch, tail and synchronisation vanish

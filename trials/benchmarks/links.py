@@ -31,8 +31,6 @@ from trials.runtime.parent_death import die_with_parent
 from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
 from trials.runtime.report import Reporter
 
-__all__ = ["main", "measure"]
-
 _TIMEOUT_S = 120.0
 
 

@@ -19,19 +19,6 @@ from autotuner.core.link import CollectiveKind
 from autotuner.core.profile import AttentionPoint, CollectivePoint, GemmPoint, TrafficPoint
 from trials.model.attention import BACKENDS
 
-__all__ = [
-    "Bench",
-    "Peers",
-    "Sizes",
-    "attention_points",
-    "collective_points",
-    "gemm_points",
-    "launch_s",
-    "peers_across",
-    "peers_within",
-    "traffic_points",
-]
-
 _DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 
 _FIRST_WITH_FP8 = (8, 9)

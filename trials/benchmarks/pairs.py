@@ -17,8 +17,6 @@ import torch.distributed as dist
 from autotuner.core.link import LinkEnds, LinkPoint, link_rounds
 from trials.runtime.rank import RankInfo, barrier
 
-__all__ = ["PairSizes", "link_points"]
-
 _PASSES = 3
 """How often each pair is measured, at times apart; the best counts, since whatever disturbs a link for a while only
 adds to what it takes, and what ails it does so every time."""

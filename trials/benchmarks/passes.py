@@ -32,8 +32,6 @@ from trials.model.attention import kernel_context
 from trials.model.loss import Loss
 from trials.runtime.rank import barrier
 
-__all__ = ["pass_points"]
-
 _DEPTHS = (1, 4)
 _NUM_HEADS = 8
 """Enough for every tensor degree that is measured."""

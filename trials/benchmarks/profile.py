@@ -36,8 +36,6 @@ from trials.runtime.parent_death import die_with_parent
 from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
 from trials.runtime.stdio import serve_one
 
-__all__ = ["bench_of", "device_measurements", "environment", "measure", "no_measurements"]
-
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.05
 """Time for one point: enough for dozens of calls of what takes a millisecond."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["bucket_bound", "clip", "squared_norms"]
-
 
 def clip(gradients: Sequence[Tensor], norm: Tensor, max_norm: float | Tensor) -> None:
     """Scale the gradients down to ``max_norm`` where ``norm`` is above it, without making the device wait."""

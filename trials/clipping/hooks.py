@@ -21,8 +21,6 @@ from trials.clipping.bound import bucket_bound, clip, squared_norms
 from trials.clipping.overlap import Overlap
 from trials.runtime.pending import Pending, future_of
 
-__all__ = ["all_reduced", "average", "clip_buckets", "clip_replicas"]
-
 _PASSES_UNTIL_REBUILT = 2
 """DDP orders its buckets anew before the second forward pass (``Reducer::_rebuild_buckets``, torch 2.11 to 2.13)."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-__all__ = ["Overlap"]
-
 
 class Overlap:
     """Counts bytes by hooks: a reduction overlaps where a later gradient of the step is computed behind its start.

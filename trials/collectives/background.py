@@ -15,8 +15,6 @@ from torch.futures import Future
 from trials.measurement.recording import WAIT
 from trials.runtime.pending import Pending
 
-__all__ = ["Background", "Promised", "StreamBackground", "ThreadBackground", "background_of"]
-
 
 class Background(Protocol):
     """Runs what it is given in the order in which it is given it."""

@@ -15,8 +15,6 @@ from trials.collectives.ring import Ring
 from trials.collectives.tree import Tree
 from trials.collectives.two_level import Led, TwoLevel
 
-__all__ = ["collectives_of", "communicator_of"]
-
 
 def communicator_of(
     partition: Partition,

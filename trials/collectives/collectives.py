@@ -8,8 +8,6 @@ from typing import Protocol
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Collectives", "TorchCollectives"]
-
 # torch 2.13 warns of the older names, and 2.11 has no others
 _reduce_scatter: Callable[..., object] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 _all_gather: Callable[..., object] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)

@@ -13,8 +13,6 @@ from trials.collectives.background import Background
 from trials.collectives.collectives import Collectives
 from trials.runtime.pending import Pending
 
-__all__ = ["BackgroundCommunicator", "Communicator", "TorchCommunicator"]
-
 # torch 2.13 warns of the older names, and 2.11 has no others
 _reduce_scatter: Callable[..., dist.Work] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 _all_gather: Callable[..., dist.Work] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)

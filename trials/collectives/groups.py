@@ -10,8 +10,6 @@ import torch.distributed as dist
 
 from autotuner.core.placement import Nodes
 
-__all__ = ["Levels", "Partition", "levels_of", "new_group_of"]
-
 Partition: TypeAlias = Sequence[Sequence[int]]
 """Ranks of the job as groups, in the order of each; a rank is in one, or in none."""
 

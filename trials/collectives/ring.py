@@ -12,8 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Ring"]
-
 
 class Ring:
     """``Collectives`` by messages between neighbours, in the order of the group."""

@@ -15,8 +15,6 @@ from itertools import islice
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Stream", "segments_of"]
-
 _SEGMENT_BYTES = 2**16
 _AHEAD = 8
 """Together half a MiB under way: what 10 Gbit/s carry in the 0.4 ms until an answer. Segments of 32 to 128 KiB, four or

@@ -17,8 +17,6 @@ from trials.collectives.background import ThreadBackground
 from trials.collectives.collectives import TorchCollectives
 from trials.collectives.stream import Stream, segments_of
 
-__all__ = ["Branch", "Tree", "branches"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:

@@ -21,8 +21,6 @@ from trials.collectives.collectives import Collectives
 from trials.collectives.communicator import Communicator
 from trials.runtime.pending import Pending
 
-__all__ = ["Led", "TwoLevel"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLevel:

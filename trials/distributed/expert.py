@@ -22,8 +22,6 @@ from trials.distributed.mesh import Grid, local_part
 from trials.model.experts import Compute, Experts, LocalExperts
 from trials.model.routing import count_on_host, inverse, permuted
 
-__all__ = ["experts_of", "local_experts", "routed_plan", "spread_experts"]
-
 
 def local_experts(grid: Grid) -> LocalExperts:
     """The experts of this rank."""

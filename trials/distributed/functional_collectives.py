@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-__all__ = ["all_gather", "all_to_all", "exchange", "reduce_scatter", "start_all_to_all", "wait"]
-
 _operations = torch.ops._c10d_functional
 
 

@@ -13,8 +13,6 @@ from torch.distributed.tensor.parallel import loss_parallel
 from autotuner.core.layout import Layout
 from trials.model.loss import Loss, cross_entropy
 
-__all__ = ["logits_per_token", "loss_context", "loss_of", "splits_logits"]
-
 
 def splits_logits(layout: Layout) -> bool:
     """Each tensor rank keeps its part of the vocabulary's logits; else every rank has all of them."""

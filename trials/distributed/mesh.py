@@ -16,8 +16,6 @@ from autotuner.core.placement import Nodes, places, rank_at
 from trials.collectives.choose import communicator_of
 from trials.collectives.communicator import Communicator, TorchCommunicator
 
-__all__ = ["Grid", "local_part"]
-
 
 class Grid:
     """The ranks of a layout as a mesh, and where this rank lies on it.

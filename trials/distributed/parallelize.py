@@ -26,8 +26,6 @@ from trials.options.fp8 import use_fp8
 from trials.options.offload import offloaded
 from trials.options.recompute import recomputed
 
-__all__ = ["first_layer", "parallel_stages"]
-
 
 def parallel_stages(spec: TrialSpec, grid: Grid, device: torch.device) -> tuple[nn.Module, ...]:
     """This rank's stages of the model, ready to train, in the order of the model."""

@@ -53,8 +53,6 @@ if TYPE_CHECKING:  # private names, of which no more than the annotations need
     from torch.distributed.pipelining.schedules import _Action, _PipelineContext, _PipelineScheduleRuntime
     from torch.distributed.pipelining.stage import _PipelineStageBase
 
-__all__ = ["Schedule", "pipeline_schedule", "plain_schedule"]
-
 Schedule = PipelineScheduleSingle | PipelineScheduleMulti
 
 _ONE_STAGE = {

@@ -16,8 +16,6 @@ from trials.pipelines.delegated import Delegates
 from trials.pipelines.meeting import Meeting
 from trials.pipelines.neighbours import Neighbourhood
 
-__all__ = ["Senders", "is_planned"]
-
 
 def is_planned(spec: TrialSpec) -> bool:
     """Whether its pipeline is none of torch's own: planned, with delegates beside it, or over links made slow.

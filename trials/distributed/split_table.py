@@ -10,8 +10,6 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Shard, distrib
 from torch.distributed.tensor.parallel import ParallelStyle
 from torch.nn import functional
 
-__all__ = ["SplitTable"]
-
 
 class SplitTable(ParallelStyle):
     """Each rank looks up the tokens whose rows it holds, and the ranks sum what they found (arXiv 1909.08053, 3).

@@ -21,8 +21,6 @@ from trials.distributed.split_table import SplitTable
 from trials.model.decoder import Decoder
 from trials.model.experts import SparseFeedForward
 
-__all__ = ["split_ends", "split_layer"]
-
 _Plan = dict[str, ParallelStyle]
 
 

@@ -8,8 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["TiedTables"]
-
 
 class TiedTables:
     """The first stage's embedding and the last stage's output, as far as this rank holds them.

@@ -13,8 +13,6 @@ from torch import Tensor, UntypedStorage
 
 from autotuner.core.dry_run import HeldBytes
 
-__all__ = ["Allocations", "Kind"]
-
 Kind = str
 """A field of ``HeldBytes`` without its unit, or ``_ELSEWHERE``."""
 

@@ -43,8 +43,6 @@ from trials.training.data import Batch, batch
 from trials.training.optimizer import ShardedOptimizer
 from trials.training.step import Step
 
-__all__ = ["dry_run", "run_rank"]
-
 _DEVICE = torch.device("cpu")
 """Device of tensors without values: a torch without CUDA has no other whose operations know their results."""
 

@@ -15,8 +15,6 @@ from autotuner.core.choices import PipelineSchedule
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
 from autotuner.core.trial_spec import TrialSpec
 
-__all__ = ["Extrapolation"]
-
 _FEWEST_LAYERS = 4
 """Layers of a stage: with fewer, the peak of one that holds the vocabulary may lie in the loss (torch 2.13, seen)."""
 

@@ -25,8 +25,6 @@ from torch.utils._pytree import tree_leaves
 from trials.clipping import hooks
 from trials.collectives.background import Promised
 
-__all__ = ["answered_reducers", "fake_ranks", "without_values"]
-
 _NUMBER_READ = 1
 """What a program reads from a tensor without values. The vote of the pipeline's stages calls 1 a yes, it is a finite
 loss, and dividing by it is harmless."""

@@ -13,8 +13,6 @@ from torch.utils.flop_counter import flop_registry
 
 from autotuner.core.dry_run import CollectiveCount, OperationCounts
 
-__all__ = ["OpCounter", "bytes_staged_by_gloo"]
-
 _COLLECTIVES = {
     "allreduce_": "all_reduce",
     "allreduce_coalesced_": "all_reduce",

@@ -16,8 +16,6 @@ from torch.utils._pytree import tree_leaves
 from trials.dry_run.allocations import Allocations
 from trials.dry_run.op_counter import OpCounter, bytes_staged_by_gloo
 
-__all__ = ["Tracker", "tracked"]
-
 _LOCAL = (Tensor, nn.Parameter, FakeTensor)
 """Tensors that are what they seem; others (DTensor and its like) call operations on such as these in their turn."""
 

@@ -25,8 +25,6 @@ from torch import Tensor
 from autotuner.core.link import LinkHealth
 from trials.faults.links import Links
 
-__all__ = ["GroupCut", "LateCollectives", "ring_hold_s"]
-
 _ROUNDS = {
     "allreduce_": 2,
     "allreduce_coalesced_": 2,

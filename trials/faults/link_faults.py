@@ -16,8 +16,6 @@ from trials.faults.late_collectives import LateCollectives
 from trials.faults.links import Links, pipeline_conditions
 from trials.pipelines.pipeline import PlannedPipeline
 
-__all__ = ["LinkFaults"]
-
 
 class LinkFaults:
     """What befalls the links of one rank: of its pipeline, and of the groups that it computes one tensor with.

@@ -13,8 +13,6 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.placement import Place, rank_at
 from trials.pipelines.conditions import LinkCondition, LinkConditions
 
-__all__ = ["Links", "pipeline_conditions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:

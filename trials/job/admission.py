@@ -14,8 +14,6 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.trial_spec import OptimizerName, TrialSpec
 from trials.runtime.rank import RankInfo
 
-__all__ = ["admit"]
-
 _UNEQUAL = (LinkHealth(ends=(0, 1), delay_s=1.0),)
 """What makes it matter which stage lies beside which link."""
 

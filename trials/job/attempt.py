@@ -27,8 +27,6 @@ from trials.runtime.failure import classify, headline
 from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
 from trials.runtime.report import Reporter
 
-__all__ = ["EXIT_FAILED", "EXIT_MEASURED", "EXIT_REFUSED", "attempt"]
-
 EXIT_MEASURED = 0
 """The reports end with a measurement, or with its breakdown."""
 EXIT_FAILED = 1

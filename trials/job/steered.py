@@ -19,8 +19,6 @@ from trials.pipelines.controller import Controller
 from trials.pipelines.pipeline import PlannedPipeline
 from trials.pipelines.steering import Powers, choose, forwards_late
 
-__all__ = ["Gathered", "SteeredPipeline", "powers"]
-
 
 class Gathered(Protocol):
     """A way to hear what every rank has of something, by rank."""

@@ -40,8 +40,6 @@ from trials.training.build import build_step
 from trials.training.data import Batch, as_drawn, batch
 from trials.training.step import Step
 
-__all__ = ["run_steps"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ import torch
 
 from autotuner.core.timeline import Block, BlockKind
 
-__all__ = ["ActionLog", "RecordedStep"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:

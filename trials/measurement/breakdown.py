@@ -15,8 +15,6 @@ from trials.measurement.device_time import device_time_ns
 from trials.measurement.host_time import host_time_ns
 from trials.measurement.recording import Recording
 
-__all__ = ["breakdown_of", "longest_computing"]
-
 _PARTS = tuple(field.name for field in fields(Breakdown) if field.name != "rank")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Communication", "communication_part"]
-
 Communication = Literal["all_reduce_s", "all_gather_s", "reduce_scatter_s", "all_to_all_s", "send_receive_s"]
 
 _PARTS: tuple[tuple[str, Communication], ...] = (

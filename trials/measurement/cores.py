@@ -10,8 +10,6 @@ from pathlib import Path
 
 from trials.runtime.rank import RankInfo
 
-__all__ = ["CpuTime", "num_cores_used", "own_core", "pin"]
-
 
 def own_core(rank_info: RankInfo) -> int:
     """The core of this rank: the allowed ones in turn, by local rank."""

@@ -11,8 +11,6 @@ from trials.measurement.phases import Moments
 from trials.measurement.recording import Event
 from trials.measurement.timeline import Span, divided
 
-__all__ = ["device_time_ns"]
-
 _CALLS = ("c10d::", "_c10d_functional::", "nccl:")
 """Names of operations that start a collective begin so."""
 

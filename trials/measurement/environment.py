@@ -10,8 +10,6 @@ import torch
 from autotuner.machine import hardware_facts, settings_of_libraries, software_facts
 from trials.measurement.gpu import LOWEST, Gpu
 
-__all__ = ["environment", "of_all_ranks"]
-
 
 def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The facts of this rank's machine; its name is hashed, so that results can be shared and still told apart."""

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["LOWEST", "Gpu", "PowerMeter", "gpu_of"]
-
 LOWEST = ("sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "power_limit_mw", "pcie_width")
 """Facts of which the lowest of all ranks is the trial's: the others wait for that one."""
 

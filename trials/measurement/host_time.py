@@ -10,8 +10,6 @@ from trials.measurement.phases import Moments
 from trials.measurement.recording import FORWARD, UNNAMED_WAIT, WAIT, Event
 from trials.measurement.timeline import Span, divided, joined
 
-__all__ = ["host_time_ns"]
-
 
 def host_time_ns(events: Sequence[Event], *, pipelined: bool) -> Counter[str]:
     """Nanoseconds of the step by part of a ``Breakdown``.

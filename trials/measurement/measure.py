@@ -13,8 +13,6 @@ from autotuner.core.trial_spec import TrialSpec
 from trials.measurement.cores import CpuTime
 from trials.measurement.stopwatch import Stopwatch
 
-__all__ = ["RankRecord", "measurement", "phases_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:

@@ -15,8 +15,6 @@ from torch.autograd.profiler import profile
 
 from trials.runtime.stdio import silence_stderr
 
-__all__ = ["MemoryWatch", "lift_limit", "limit"]
-
 
 def limit(device: torch.device, budget_bytes: int) -> None:
     """Let this process allocate that much more, and then fail as it would on a full device.

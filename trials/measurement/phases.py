@@ -9,8 +9,6 @@ from trials.measurement.recording import Event
 from trials.measurement.stopwatch import MARK
 from trials.measurement.timeline import Span
 
-__all__ = ["BACKWARD", "Moments"]
-
 BACKWARD = "autograd::engine::evaluate_function: "
 """What autograd's engine calls a node of the graph that it runs; recomputation happens inside."""
 

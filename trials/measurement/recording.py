@@ -14,8 +14,6 @@ from torch.distributed import Work
 
 from trials.runtime.stdio import silence_stderr
 
-__all__ = ["FORWARD", "UNNAMED_WAIT", "WAIT", "Event", "Recording", "recorded"]
-
 FORWARD = "trial forward"
 """Name of a stage's forward pass in a recording."""
 

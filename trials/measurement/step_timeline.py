@@ -19,8 +19,6 @@ from autotuner.core.timeline import (
 )
 from trials.measurement.action_log import RecordedStep
 
-__all__ = ["RankRecording", "is_shown", "step_timeline"]
-
 _MOST_RANKS = 16
 """Ranks of one timeline."""
 

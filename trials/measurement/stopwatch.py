@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 
-__all__ = ["MARK", "Stopwatch"]
-
 MARK = "trial: "
 """What a moment's name begins with in a profile."""
 

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Span", "divided", "joined"]
-
 
 class Span(NamedTuple):
     """From one moment to another, in nanoseconds of one clock, something of the kind ``part`` happened."""

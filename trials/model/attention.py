@@ -20,8 +20,6 @@ from autotuner.core.choices import AttentionKernel
 from autotuner.core.layout import Layout
 from trials.batches.documents import WHOLE_ROWS, Documents, attend_by_document, document_mask
 
-__all__ = ["BACKENDS", "AttentionCore", "attend", "attention_core", "kernel_context"]
-
 
 class AttentionCore(Protocol):
     """Attention where each token attends to itself and to those before it in its document, or its row."""

@@ -22,8 +22,6 @@ from trials.model.experts import ALL_EXPERTS, LocalExperts, SparseFeedForward
 from trials.model.feed_forward import FeedForward
 from trials.model.norm import norm
 
-__all__ = ["Decoder", "Layer", "TokenPositions"]
-
 TokenPositions = Callable[[int, torch.device | None], Tensor]
 """From the tokens that this rank sees of each sequence, and a device, to their positions in it."""
 

@@ -21,8 +21,6 @@ from autotuner.core.model import TransformerSpec
 from trials.model.feed_forward import FeedForward, activated
 from trials.model.routing import count_on_host, histogram, inverse, permuted
 
-__all__ = ["ALL_EXPERTS", "ExpertExchange", "Experts", "LocalExperts", "SparseFeedForward"]
-
 Compute = Callable[[Tensor, Tensor], Tensor]
 """From rows in the order of some experts and the number of each one's rows to what the experts make of them."""
 

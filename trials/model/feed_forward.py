@@ -8,8 +8,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["FeedForward", "activated"]
-
 
 class FeedForward(nn.Module):
     """SwiGLU (arXiv 2002.05202) where it is gated, GELU between two matrices where not."""

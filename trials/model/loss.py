@@ -9,8 +9,6 @@ from torch.nn import functional
 
 from trials.batches.micro_batch import NO_LABEL
 
-__all__ = ["Loss", "cross_entropy"]
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From logits_BSV and labels_BS to the sum over all tokens that have a label, in fp32."""
 

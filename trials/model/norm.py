@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from autotuner.core.model import TransformerSpec
 
-__all__ = ["norm"]
-
 _EPSILON = 1e-5  # Llama 3's rms_norm_eps (model card, 2024-04)
 
 

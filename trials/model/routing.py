@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["count_on_host", "histogram", "inverse", "permuted"]
-
 
 def histogram(indices: Tensor, num_values: int) -> Tensor:
     """How often each of the values 0, 1, ... is among the indices; unlike ``bincount``, of a shape known before."""

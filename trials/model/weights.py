@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from autotuner.core.choices import Precision
 from trials.model.experts import Experts
 
-__all__ = ["materialise", "parameter_dtype"]
-
 _STANDARD_DEVIATION = 0.02  # GPT-2's initializer_range; a trial trains a few steps, so nothing finer matters
 
 

@@ -12,8 +12,6 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from autotuner.core.layout import Layout
 
-__all__ = ["compile_time_s", "compiled"]
-
 
 def compiled(layer: nn.Module, layout: Layout, tensor_axis: DeviceMesh) -> nn.Module:
     """The layer, compiled if the layout says so; the first step then takes as long as the compiler.

@@ -12,8 +12,6 @@ from torch import nn
 from autotuner.core.choices import FP8_PRECISIONS, Precision
 from autotuner.core.layout import Layout
 
-__all__ = ["use_fp8"]
-
 
 def use_fp8(layer: nn.Module, layout: Layout) -> None:
     """Replace the layer's linear modules by fp8 ones, real or emulated, where the layout says so.

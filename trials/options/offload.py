@@ -16,8 +16,6 @@ from torch.distributed.tensor import DTensor
 
 from autotuner.core.layout import Layout
 
-__all__ = ["HostMemory", "offloaded", "room_on_host"]
-
 _SMALLEST_BYTES = 2**20
 """What is smaller stays: 1 MiB takes 40 us at the 25 GB/s of PCIe 4.0 x16, no less than launching its two copies."""
 

@@ -13,8 +13,6 @@ from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, create_sel
 from autotuner.core.choices import Recompute
 from autotuner.core.layout import Layout
 
-__all__ = ["recomputed"]
-
 _aten = torch.ops.aten
 _collectives = torch.ops._c10d_functional
 

@@ -11,8 +11,6 @@ from autotuner.pipeline_schedules.actions import Kind
 from autotuner.pipeline_schedules.simulate import PassTimes
 from trials.pipelines.pipeline import PlannedPipeline
 
-__all__ = ["StageTimes", "agreed_times"]
-
 _NOTICED = 0.5
 """Share of a forward pass from which a transfer's time is a delay to plan with; less is what every link takes."""
 

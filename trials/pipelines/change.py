@@ -6,8 +6,6 @@ import math
 from collections import deque
 from statistics import median
 
-__all__ = ["LEARNED_STEPS", "ChangeTest", "Healthy", "threshold_for"]
-
 LEARNED_STEPS = 5
 """Steps of which the first healthy level is learned; a fault in these is not seen."""
 

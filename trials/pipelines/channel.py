@@ -12,8 +12,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
-__all__ = ["Channel", "GroupChannel", "PairChannel", "Work"]
-
 _NUM_ROUND_TRIPS = 8
 """From which the difference of two clocks is known to a part of the shortest; the first of them connect."""
 

@@ -10,8 +10,6 @@ from types import MappingProxyType
 from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["HEALTHY", "LinkCondition", "LinkConditions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkCondition:

@@ -10,8 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["ControlGroup", "Telling", "Told"]
-
 
 class Told(Protocol):
     """What all ranks tell, while it is on its way."""

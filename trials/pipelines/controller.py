@@ -15,8 +15,6 @@ from trials.pipelines.detector import Detector, Finding
 from trials.pipelines.observation import Observation, RecentPasses
 from trials.pipelines.steering import Choice, Powers, choose, forwards_late
 
-__all__ = ["Controller", "Measured", "Senders", "Steered"]
-
 _OF_LINKS = (LinkEventKind.LINK_SLOW, LinkEventKind.LINK_RECOVERED, LinkEventKind.LINK_DEAD)
 
 

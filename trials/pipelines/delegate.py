@@ -21,8 +21,6 @@ from trials.pipelines.meeting import Meeting
 from trials.pipelines.slots import Slot, Slots, SlotViews
 from trials.runtime.parent_death import die_with_parent
 
-__all__ = ["Arrived", "Delegate", "Failed", "Receive", "Send", "Sent"]
-
 
 @dataclass(frozen=True, slots=True)
 class Send:

@@ -27,8 +27,6 @@ from trials.pipelines.neighbours import Neighbourhood
 from trials.pipelines.slots import Slot
 from trials.pipelines.transport import Arrival
 
-__all__ = ["DelegateFailed", "DelegatedTransport", "Delegates"]
-
 
 class DelegateFailed(AutotunerError, ConnectionError):
     """A process that sends or receives for this rank cannot go on."""

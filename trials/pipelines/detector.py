@@ -10,8 +10,6 @@ from autotuner.core.measurement import LinkEventKind
 from trials.pipelines.change import ChangeTest, threshold_for
 from trials.pipelines.observation import Observation
 
-__all__ = ["FALSE_ALARMS_PER_STEP", "Detector", "Finding"]
-
 FALSE_ALARMS_PER_STEP = 1e-4
 """Alarms of all tests together while nothing is wrong, at most: one in 10,000 steps."""
 

@@ -16,8 +16,6 @@ from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.message import Message
 from trials.pipelines.transport import Arrival, LinkDead
 
-__all__ = ["InlineTransport"]
-
 _CPU = torch.device("cpu")
 
 _AT_ONCE_S = 1e-4

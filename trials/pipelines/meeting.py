@@ -8,8 +8,6 @@ from datetime import timedelta
 
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # not by name
 
-__all__ = ["Meeting"]
-
 _PREFIX = "pipelines"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Message"]
-
 _MOST_PARTS = 8
 """Tensors that a stage hands to the next, one of them being when the first was sent; a decoder hands one."""
 

@@ -12,8 +12,6 @@ from autotuner.pipeline_schedules.actions import Schedule
 from trials.pipelines.channel import Channel, GroupChannel, PairChannel
 from trials.pipelines.meeting import Meeting
 
-__all__ = ["Neighbourhood", "group_channels", "neighbours", "pair_channel", "pair_channels"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:

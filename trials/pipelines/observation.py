@@ -10,8 +10,6 @@ from statistics import median
 
 from autotuner.pipeline_schedules.actions import Kind
 
-__all__ = ["Observation", "RecentPasses"]
-
 _KEPT_PASSES = 32
 """Of which the time of a pass is the median (the ring buffer of PipeMorph, arXiv 2504.19232)."""
 

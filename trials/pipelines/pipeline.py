@@ -26,8 +26,6 @@ from trials.pipelines.stage import PlannedStage
 from trials.pipelines.timings import Timings
 from trials.pipelines.transport import Transport
 
-__all__ = ["PlannedPipeline", "torch_actions"]
-
 _KINDS = {
     Kind.FORWARD: FORWARD,
     Kind.BACKWARD: FULL_BACKWARD,

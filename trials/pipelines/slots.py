@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Slot", "SlotViews", "Slots"]
-
 _HEADER_BYTES = 64
 """The moment of sending, in front of what is sent, which so begins where any dtype may."""
 

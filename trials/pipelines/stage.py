@@ -20,8 +20,6 @@ from trials.pipelines.transport import Arrival, Transport
 if TYPE_CHECKING:  # a private name that only an annotation needs
     from torch.distributed.pipelining.stage import _RecvInfo
 
-__all__ = ["Passing", "PlannedStage"]
-
 
 class Passing(Protocol):
     """Somebody who hears of every pass while it runs."""

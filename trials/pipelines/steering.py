@@ -11,8 +11,6 @@ from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.transport import BLOCKING, delegated
 
-__all__ = ["Choice", "Powers", "choose", "forwards_late"]
-
 _UNSURE = 0.15
 """Share of a forward pass by which a measured delay may be off: within that, a plan stays."""
 

@@ -21,8 +21,6 @@ from trials.pipelines.inline import InlineTransport
 from trials.pipelines.message import Message
 from trials.pipelines.transport import Arrival, LinkDead
 
-__all__ = ["SwitchedTransport"]
-
 Reconnect = Callable[[int, int], Channel]
 """Makes a new channel to a pipeline rank; the second number counts how often that was done."""
 

@@ -14,8 +14,6 @@ import torch
 from autotuner.pipeline_schedules.actions import Kind
 from trials.pipelines.message import Message
 
-__all__ = ["PassClock", "PassTime", "Timings"]
-
 
 class PassTime(NamedTuple):
     """One pass of one micro-batch through one stage of this rank."""

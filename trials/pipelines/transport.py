@@ -11,8 +11,6 @@ from autotuner.core.errors import AutotunerError
 from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.message import Message
 
-__all__ = ["Arrival", "LinkDead", "Transport"]
-
 
 class LinkDead(AutotunerError, ConnectionError):
     """Nothing passes between this pipeline rank and another any more."""

@@ -16,8 +16,6 @@ from trials.process.task import Task, TaskContext
 from trials.runtime.parent_death import die_with_parent
 from trials.runtime.rank import RankInfo
 
-__all__ = ["fork_rank", "shown_in_proc"]
-
 _EXIT_BROKEN = 70
 """The task raised, which it must not (EX_SOFTWARE of sysexits.h)."""
 

@@ -15,8 +15,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-__all__ = ["gather", "main"]
-
 _RETRY_S = 0.5
 _GO = b"go"
 

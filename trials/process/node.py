@@ -31,8 +31,6 @@ from autotuner.core.trial_spec import NodeTask
 from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
 from trials.process.telling import Teller
 
-__all__ = ["TASK", "NodePlace", "main", "run_node"]
-
 TASK = "AUTOTUNER_TASK"
 """Variable that holds the task where no file does."""
 

@@ -33,8 +33,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trials.process import ray_node
 
-__all__ = ["ORDER", "main"]
-
 ORDER = "AUTOTUNER_RAY_ORDER"
 """Variable with the order: JSON, deflated and in base64, since Ray writes it into other JSON again and again."""
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NodeActor"]
-
 _NOT_FOR_RANKS = ("OMP_NUM_THREADS", "AUTOTUNER_RAY_ORDER")
 """Variables that Ray sets for its workers, and ranks would take for their operator's; what only the driver reads."""
 

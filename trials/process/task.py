@@ -13,8 +13,6 @@ from trials.job.attempt import attempt
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 
-__all__ = ["Task", "TaskContext", "find_task", "run_trial"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:

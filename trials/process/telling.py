@@ -18,8 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["PREFIX", "Teller"]
-
 PREFIX = "#autotuner "
 
 _TAIL_BYTES = 1 << 14

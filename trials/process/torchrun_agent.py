@@ -14,8 +14,6 @@ from pathlib import Path
 
 from trials.runtime.parent_death import die_with_parent
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run torchrun with this process's arguments.

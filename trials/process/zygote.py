@@ -32,8 +32,6 @@ from trials.process.fork import fork_rank, shown_in_proc
 from trials.process.task import find_task
 from trials.runtime.rank import RankInfo
 
-__all__ = ["main"]
-
 _REQUESTS, _ANSWERS = 0, 1
 """Standard input and output as descriptors: a buffered file would hide lines from the selector."""
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from autotuner.core.errors import InvalidInput
 from trials.replication.rows import Rows
 
-__all__ = ["AveragerState", "ParameterAverager"]
-
 
 class AveragerState(TypedDict):
     """What a rank must keep to go on where it stopped.

@@ -7,8 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["cosine_basis"]
-
 
 def cosine_basis(width: int, device: torch.device) -> Tensor:
     """The orthonormal discrete cosine transform (type II) as a matrix ``[component, element]``, its inverse transposed.

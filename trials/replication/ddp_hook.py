@@ -11,8 +11,6 @@ from trials.replication.full import FullReplicator
 from trials.replication.replicator import BuildReplicator, Replicator, ReplicatorState
 from trials.runtime.pending import future_of
 
-__all__ = ["BucketExchange", "exchange_hook"]
-
 
 class BucketExchange:
     """The state of ``exchange_hook``: a replicator per bucket.

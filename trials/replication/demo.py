@@ -18,8 +18,6 @@ from trials.replication.momentum import Momentum
 from trials.replication.replicator import ReplicatorState
 from trials.replication.sending import Sending, gather
 
-__all__ = ["DemoReplicator"]
-
 _LARGEST_CHUNK = 2**15
 """Components whose numbers fit into two bytes with a sign."""
 

@@ -16,8 +16,6 @@ from trials.replication.offsets import ChosenOffsets, random_offsets
 from trials.replication.replicator import ReplicatorState
 from trials.replication.sending import Sending, sum_up
 
-__all__ = ["ElementReplicator"]
-
 
 class ElementReplicator:
     """One all-reduce per step of one momentum element of each ``sparsity``; a ``Replicator``.

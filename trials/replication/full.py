@@ -12,8 +12,6 @@ from trials.replication.replicator import ReplicatorState
 from trials.replication.rows import Rows
 from trials.replication.sending import Sending, sum_up
 
-__all__ = ["FullReplicator"]
-
 
 class FullReplicator:
     """One all-reduce per step of all gradients; a ``Replicator``, and what the others are compared with."""

@@ -11,8 +11,6 @@ from autotuner.core.errors import InvalidInput
 from trials.replication.replicator import ReplicatorState
 from trials.replication.rows import Rows
 
-__all__ = ["Momentum"]
-
 
 class Momentum:
     """``m = decay * m + gradient`` in rows; whoever sends a part subtracts it.

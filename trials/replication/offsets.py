@@ -15,8 +15,6 @@ from torch import Tensor
 
 from trials.replication.rows import Rows
 
-__all__ = ["ChosenOffsets", "random_offsets", "striding_offsets"]
-
 ChosenOffsets = Callable[[Rows, int], Tensor]
 """Offsets within rows, ``[num_rows, 1]``, in the step of that number."""
 

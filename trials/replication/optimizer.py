@@ -12,8 +12,6 @@ from torch.optim import Optimizer
 from trials.replication.parts import local_gradients, local_parts
 from trials.replication.replicator import BuildReplicator, exchanged
 
-__all__ = ["ReplicatedOptimizer"]
-
 
 class ReplicatedOptimizer(Optimizer):
     """Exchanges each replica's own gradients as a replicator does, then steps the base optimizer by what comes of it.

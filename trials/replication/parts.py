@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-__all__ = ["local_gradients", "local_part", "local_parts"]
-
 
 def local_part(tensor: Tensor) -> Tensor:
     """The tensor, or this rank's shard of it, in the same memory."""

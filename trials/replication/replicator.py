@@ -9,8 +9,6 @@ from torch import Tensor
 
 from trials.replication.sending import Sending
 
-__all__ = ["BuildReplicator", "Replicator", "ReplicatorState", "exchanged"]
-
 
 class ReplicatorState(TypedDict):
     """What a rank must keep to go on where it stopped; each replica has its own.

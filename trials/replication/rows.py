@@ -14,8 +14,6 @@ from torch import Tensor
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["Rows"]
-
 
 class Rows:
     """Where the elements of some tensors lie in a matrix of rows of ``width``; the last row of each is filled up.

@@ -6,8 +6,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Sending", "gather", "sum_up"]
-
 Sending = dist.Work | None
 """Over when everybody's payload is there; None where nobody else is."""
 

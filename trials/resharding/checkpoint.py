@@ -26,8 +26,6 @@ from trials.distributed.mesh import Grid, local_part
 from trials.resharding.whole_state import WholeState
 from trials.training.optimizer import ShardedOptimizer
 
-__all__ = ["Checkpoints", "Transfer"]
-
 _PROGRESS = "num_steps"
 
 

@@ -13,8 +13,6 @@ from torch.distributed.tensor import DTensor
 
 from trials.training.optimizer import ShardedOptimizer
 
-__all__ = ["MASTERS", "MOMENTS", "WholeState"]
-
 MASTERS = "masters"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """What AdamW keeps of each element, as torch calls it; sign descent keeps nothing."""

@@ -7,8 +7,6 @@ import torch.distributed as dist
 
 from autotuner.core.trial import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY, FailureKind
 
-__all__ = ["NonFiniteLoss", "classify", "headline"]
-
 
 class NonFiniteLoss(ArithmeticError):
     """The loss is no number, so the steps after it mean nothing."""

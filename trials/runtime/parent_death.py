@@ -6,8 +6,6 @@ import ctypes
 import signal
 import sys
 
-__all__ = ["die_with_parent"]
-
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 

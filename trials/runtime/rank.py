@@ -16,8 +16,6 @@ from autotuner.core.choices import RankPlacement
 from autotuner.core.cluster import Cluster
 from autotuner.core.placement import Nodes
 
-__all__ = ["RankInfo", "barrier", "device_of", "host_name", "join_process_group"]
-
 _LONGEST_SILENCE_S = 120.0
 """No collective of a short trial waits this long for a peer that is alive and does not compile; NCCL's first one takes
 tens of seconds at most."""

@@ -14,8 +14,6 @@ from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import FailureKind
 from autotuner.core.trial_spec import TrialSpec
 
-__all__ = ["Reporter"]
-
 
 class Reporter:
     """Appends lines of a trial, from ``started`` to a ``measurement`` or a ``failure``.

@@ -11,8 +11,6 @@ from typing import TypeVar
 from autotuner.core import wire
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["serve_one", "silence_stderr"]
-
 R = TypeVar("R")
 
 

@@ -31,8 +31,6 @@ from trials.training.reductions import Reductions
 from trials.training.step import Step
 from trials.training.token_mean import TokenMean
 
-__all__ = ["build_step"]
-
 
 def build_step(
     spec: TrialSpec,

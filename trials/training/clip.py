@@ -20,8 +20,6 @@ from trials.distributed.data.optimizer_shard import OptimizerShard
 from trials.distributed.mesh import Grid
 from trials.distributed.tied import TiedTables
 
-__all__ = ["ReplicaClip", "clip_before_reduction", "total_norm"]
-
 _TIED_COPIES = 4
 """Buckets that the two copies of a tied table count for: their sum may have twice the norm of either."""
 

@@ -22,8 +22,6 @@ from trials.batches.micro_batch import MicroBatch, packed, padded
 from trials.distributed.context.zigzag import WHOLE, ContextPart
 from trials.training.languages import Languages
 
-__all__ = ["Batch", "as_drawn", "batch", "sequence_lengths"]
-
 _FP8_BLOCK = 16
 """Tokens that a weight's gradient is summed over together: ``torch._scaled_mm`` (torch 2.13) takes multiples of it."""
 

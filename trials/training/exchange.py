@@ -17,8 +17,6 @@ from trials.replication.elements import ElementReplicator
 from trials.replication.offsets import random_offsets, striding_offsets
 from trials.replication.replicator import Replicator, ReplicatorState, exchanged
 
-__all__ = ["Exchange", "GradientExchange", "ParameterExchange", "exchange_of"]
-
 _DTYPES = {PayloadPrecision.FP32: torch.float32, PayloadPrecision.BF16: torch.bfloat16}
 
 

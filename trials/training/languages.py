@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["Languages"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Languages:

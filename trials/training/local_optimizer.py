@@ -10,8 +10,6 @@ from torch import Tensor
 from autotuner.core.choices import OptimizerKernel
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 
-__all__ = ["local_optimizer"]
-
 
 def local_optimizer(
     masters: Sequence[Tensor], settings: OptimizerSettings, kernel: OptimizerKernel

@@ -20,8 +20,6 @@ from trials.training.exchange import Exchange
 from trials.training.local_optimizer import local_optimizer
 from trials.training.sign_descent import SignDescent
 
-__all__ = ["Peers", "ShardedOptimizer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:

@@ -17,8 +17,6 @@ from trials.measurement.action_log import ActionLog
 from trials.training.data import Batch
 from trials.training.token_mean import TokenMean
 
-__all__ = ["AccumulatedPasses", "Passes", "PipelinePasses"]
-
 Passes = Callable[[Batch], Tensor]
 """Accumulates the gradients of one step and returns this replica's mean loss, 0 where this rank computes none."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from trials.clipping.overlap import Overlap
 from trials.distributed.data.optimizer_shard import OptimizerShard
 
-__all__ = ["Reductions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reductions:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["SignDescent"]
-
 
 class SignDescent(torch.optim.Optimizer):
     """``parameter -= learning_rate * sign(gradient)``: no state, no decay of weights.

@@ -19,8 +19,6 @@ from trials.training.data import Batch
 from trials.training.optimizer import ShardedOptimizer
 from trials.training.passes import Passes, PipelinePasses
 
-__all__ = ["Step"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

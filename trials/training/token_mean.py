@@ -6,8 +6,6 @@ from torch import Tensor
 
 from trials.model.loss import Loss
 
-__all__ = ["TokenMean"]
-
 
 class TokenMean:
     """Summed losses over the tokens of a step, which differ from step to step where sequences do.

@@ -8,8 +8,6 @@ from itertools import pairwise
 
 from autotuner.core.units import GIGA, KILO, MEGA, TERA
 
-__all__ = ["byte_unit", "decimals", "in_percent", "round_step", "signed_percent", "whole_marks"]
-
 
 def round_step(least: float) -> float:
     """The smallest of 1, 2, 2.5, 5 times a power of ten that is no less."""

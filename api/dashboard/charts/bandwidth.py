@@ -15,8 +15,6 @@ from api.dashboard.charts.svg import for_both, line, path, picture, rect, text
 from autotuner.core.units import format_rate, format_seconds
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve, BandwidthWay
 
-__all__ = ["bandwidth_picture"]
-
 _ROW = 14.0
 """Pixels between the base lines of two names."""
 

@@ -12,8 +12,6 @@ from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, tex
 from autotuner.core.workload import LengthDistribution
 from autotuner.search.explain.batch_ways import BatchWay
 
-__all__ = ["batch_ways_picture", "length_histogram"]
-
 _HEIGHT = 170.0
 _MOST_BARS = 32
 _ROW, _THICK, _TOP, _FOOT = 26.0, 15.0, 6.0, 40.0

@@ -13,8 +13,6 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.svg import cell, circle, line, rect, text
 
-__all__ = ["MemoryAxis", "RangeAxis", "is_tight", "memory_cell", "range_cell", "range_head"]
-
 ROW = 36
 """Pixels of a row's height (``--row``); rules reach beyond, to join in rows of several lines, which cut them off."""
 

@@ -12,8 +12,6 @@ from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, tex
 from autotuner.core.units import format_long_duration
 from autotuner.search.job_phases.plan import Course
 
-__all__ = ["course_bars"]
-
 _LETTER = 6.6
 """Pixels of a letter, about: what fits into a block."""
 

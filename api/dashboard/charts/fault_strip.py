@@ -12,8 +12,6 @@ from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkEnds, LinkHealth
 from autotuner.core.units import format_rate, format_seconds
 
-__all__ = ["fault_strip", "state_of_link"]
-
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 10.0, 4.0, 34.0
 _LANE, _GAP = 18.0, 6.0
 _MOST_LANES = 12

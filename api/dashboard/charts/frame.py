@@ -11,8 +11,6 @@ from api.dashboard.charts.axis import in_percent
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import line, text
 
-__all__ = ["Frame"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:

@@ -8,8 +8,6 @@ from markupsafe import Markup
 
 from api.dashboard.charts.svg import circle, cross, element, line, path, rect
 
-__all__ = ["Glyph", "key"]
-
 Glyph = Literal[
     "band", "best", "cloud", "cross", "diamond", "front", "limit", "measured", "peak", "predicted", "soft", "triangle"
 ]

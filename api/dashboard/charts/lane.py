@@ -14,8 +14,6 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import element, strokes, text
 from autotuner.core.timeline import Block, BlockKind
 
-__all__ = ["KIND_CLASSES", "KIND_WORDS", "LEFT", "Placed", "Stretch", "idle", "numbers", "paths", "placed"]
-
 LEFT = 104.0
 """Pixels beside lanes, for what each is."""
 

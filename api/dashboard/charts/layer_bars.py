@@ -11,8 +11,6 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import for_both, line, picture, rect, text
 from autotuner.search.explain.layers import LayerGain, LayerReport
 
-__all__ = ["layer_bars"]
-
 _ROW, _THICK, _TOP, _FOOT = 30.0, 17.0, 6.0, 40.0
 _LEFT, _RIGHT = 118.0, 64.0
 _FULL = 100

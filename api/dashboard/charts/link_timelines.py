@@ -24,8 +24,6 @@ from autotuner.core.timeline import RankTimeline, StepTimeline
 from autotuner.core.units import format_seconds
 from autotuner.search.explain.link_timelines import LinkTimelines, Message, SlowHop
 
-__all__ = ["link_timeline_picture"]
-
 _RIGHT, _TOP, _BOTTOM = 12.0, 6.0, 26.0
 _HEAD = 24.0
 """Pixels above the lanes of a step, for its name."""

@@ -11,8 +11,6 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import for_both, line, path, picture, text
 from autotuner.core.convergence_gate import GateResult
 
-__all__ = ["loss_curves"]
-
 _HEIGHT = 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 12.0, 30.0, 36.0
 

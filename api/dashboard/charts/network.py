@@ -20,8 +20,6 @@ from autotuner.core.network import Network
 from autotuner.core.units import format_rate
 from autotuner.search.text.sentences import listed
 
-__all__ = ["Limits", "network_picture"]
-
 Limits = Mapping[str, Sequence[str]]
 """Axes of a layout by the name of the link that limits them."""
 

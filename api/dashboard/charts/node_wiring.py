@@ -15,8 +15,6 @@ from autotuner.core.network import Groups, PathKind, Wiring
 from autotuner.core.units import format_rate
 from autotuner.search.text.sentences import listed
 
-__all__ = ["node_wiring_picture"]
-
 _WIDEST = 56.0
 _GAP = 6.0
 _BOX, _LABEL, _MARKS, _PORT_STEP = 26.0, 18.0, 14.0, 14.0

@@ -17,8 +17,6 @@ from api.schemas import ContenderView
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.words import days, money, within
 
-__all__ = ["plan_front"]
-
 _S_PER_DAY = 86_400.0
 _LETTER = 6.8
 """Pixels of a letter at 12 px, about, with room beside the word."""

@@ -11,8 +11,6 @@ from markupsafe import Markup
 from api.dashboard.charts.svg import element, picture, rect, text
 from autotuner.search.explain.rank_groups import RankGroups
 
-__all__ = ["GROUP_CLASSES", "MOST_NODES", "rank_grid", "shown_nodes"]
-
 GROUP_CLASSES = {"tensor": "tp", "context": "cp", "pipeline": "pp", "data": "dp", "expert": "ep"}
 """Classes of lit ranks; expert ranks lie among those of the other groups and are told in the table alone."""
 

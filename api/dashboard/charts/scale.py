@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from api.dashboard.charts.axis import decimals, round_step
 
-__all__ = ["Scale"]
-
 
 @dataclass(frozen=True, slots=True)
 class Scale:

@@ -11,8 +11,6 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.stairs import best_so_far, staircase
 from api.dashboard.charts.svg import cell, circle, path
 
-__all__ = ["sparkline"]
-
 _WIDTH, _HEIGHT = 96, 24
 _MOST_STEPS = 48
 """More than that no eye tells apart at this width."""

@@ -13,8 +13,6 @@ from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, tex
 from autotuner.core.prediction import Memory
 from autotuner.core.units import GIGA, KILO, MEGA, TERA, format_bytes
 
-__all__ = ["MEMORY_PARTS", "StageBar", "stage_memory"]
-
 MEMORY_PARTS = tuple(f.name.removesuffix("_bytes") for f in fields(Memory) if f.name.endswith("_bytes"))
 """Parts from left to right; each is a class of the style sheet, too."""
 

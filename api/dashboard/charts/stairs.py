@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-__all__ = ["best_so_far", "staircase", "turns"]
-
 
 def best_so_far(values: Iterable[float | None]) -> list[float | None]:
     """The highest value up to each; None until there is one."""

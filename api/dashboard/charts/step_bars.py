@@ -16,8 +16,6 @@ from api.dashboard.charts.units import SecondsUnit
 from autotuner.core.units import format_seconds
 from autotuner.search.explain.step_parts import PartKind, StepParts
 
-__all__ = ["StepBar", "step_bars", "step_rows"]
-
 _LETTER = 6.6
 """Pixels of a letter, about: what fits into a block."""
 

@@ -17,8 +17,6 @@ from autotuner.core.measurement import LinkEvent, RobustMeasurement, StepReport
 from autotuner.core.units import format_seconds
 from autotuner.search.text.links import event_in_words
 
-__all__ = ["step_series"]
-
 _HEIGHT = 180.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 22.0, 36.0
 _MOST = 400

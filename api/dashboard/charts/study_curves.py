@@ -11,8 +11,6 @@ from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
 from api.schemas import OptimizerTrialView
 from autotuner.core.units import format_seconds
 
-__all__ = ["study_curves"]
-
 _HEIGHT = 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 16.0, 30.0, 36.0
 

@@ -13,8 +13,6 @@ from api.schemas import OptimizerTrialView
 from autotuner.core.study import TargetReached
 from autotuner.core.units import format_seconds
 
-__all__ = ["study_front"]
-
 _HEIGHT = 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 16.0, 30.0, 36.0
 

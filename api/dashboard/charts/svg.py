@@ -10,21 +10,6 @@ from collections.abc import Callable, Iterable
 
 from markupsafe import Markup, escape
 
-__all__ = [
-    "cell",
-    "circle",
-    "cross",
-    "element",
-    "for_both",
-    "hatched",
-    "line",
-    "path",
-    "picture",
-    "rect",
-    "text",
-    "written",
-]
-
 WIDE = 700
 NARROW = 350
 """Pixels that a picture is drawn for on a desk, beside another, and on a phone, where its text keeps its size."""

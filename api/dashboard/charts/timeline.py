@@ -20,8 +20,6 @@ from api.dashboard.charts.window import WHOLE, Window
 from autotuner.core.timeline import Fold, RankTimeline, StepTimeline
 from autotuner.core.units import format_seconds
 
-__all__ = ["WIDE", "timeline_picture"]
-
 WIDE = 1296
 """Pixels of a whole page."""
 

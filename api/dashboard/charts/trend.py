@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from api.dashboard.charts.axis import decimals, round_step
 from autotuner.search.upkeep.retunes.trend import TrendPoint
 
-__all__ = ["RateMark", "TrendChart", "TrendSlot", "trend_chart"]
-
 _FEWEST_SLOTS = 6
 """A few runs stand beside each other as those of many nights would, not far apart."""
 

@@ -13,8 +13,6 @@ from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import circle, for_both, line, picture, rect, text
 from autotuner.core.units import format_seconds
 
-__all__ = ["Fall", "signed_seconds", "waterfall"]
-
 _ROW = 26
 _THICK = 15
 _TOP = 10

@@ -8,8 +8,6 @@ from typing import Self
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["WHOLE", "Window"]
-
 _NARROWEST = 0.002
 """Share of an axis below which looking closer shows single lines."""
 

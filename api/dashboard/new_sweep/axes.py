@@ -11,8 +11,6 @@ from autotuner.core.layout import OPTIONS
 from autotuner.core.option import Kind, Option
 from autotuner.core.space import SearchSpace
 
-__all__ = ["AXES", "CHOSEN", "EVERY", "SUITS", "Axis", "axis_values"]
-
 SUITS, EVERY, CHOSEN = "suits", "all", "chosen"
 """How an axis is set: nothing is said, every value is named, or those that were chosen."""
 

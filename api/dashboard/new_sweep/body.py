@@ -13,8 +13,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.wire import to_dict
 
-__all__ = ["body_of"]
-
 
 def body_of(given: Given) -> dict[str, Any]:
     """The body, as JSON; what is no legal value stays in it, to be refused with its name.

@@ -20,8 +20,6 @@ from autotuner.bootstrap import App
 from autotuner.core.errors import AutotunerError, Busy, InvalidInput, NotFound, TooCostly, quoted
 from autotuner.core.sweep import SweepRequest
 
-__all__ = ["Checked", "Complaint", "checked", "complaint_of", "read"]
-
 _SWEEP: TypeAdapter[SweepCreate] = TypeAdapter(Document[SweepCreate])
 
 _PART_OF = {"accelerator": "cluster", "link": "cluster", "profile": "cluster"}

@@ -23,8 +23,6 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.wire import to_dict, without_defaults
 from autotuner.search.expressible import trial_space
 
-__all__ = ["BY_NAME", "CATALOG", "DESCRIBED", "STORED", "Given"]
-
 BY_NAME, DESCRIBED = "name", "described"
 CATALOG, STORED = "catalog", "stored"
 """Where a cluster comes from, beside ``local`` and a description."""

@@ -16,8 +16,6 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.wire import from_dict, to_dict, without_defaults
 from autotuner.core.workload import LengthDistribution, Workload
 
-__all__ = ["BUDGET", "GENERAL", "INPUTS", "LOSS_GATE", "TRIAL", "WORKLOAD", "Input", "id_of"]
-
 _Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "links", "lengths", "profile", "metrics"]
 
 

@@ -21,8 +21,6 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.wire import from_dict, to_dict
 from autotuner.core.workload import LengthDistribution, Workload
 
-__all__ = ["Said", "said"]
-
 _TOKEN = "AUTOTUNER_TOKEN"
 
 _GROUPS: Mapping[str, type[Any]] = {

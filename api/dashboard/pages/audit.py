@@ -15,8 +15,6 @@ from api.schemas import AuditPage
 from autotuner.core.access import Scope
 from autotuner.ports import Page
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _ENTRIES_PER_PAGE = 50

@@ -14,8 +14,6 @@ from api.schemas import CheckPage, CheckView, LinkList
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.ports import Page
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _CHECKS_SHOWN = 10

@@ -19,8 +19,6 @@ from autotuner.core.sweep import SweepOverview
 from autotuner.ports import Page
 from autotuner.search.results.side_by_side import LETTERS, side_by_side
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _NUM_OFFERED = 8

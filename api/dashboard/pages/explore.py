@@ -38,8 +38,6 @@ from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.what_if import WhatIf, what_if
 from autotuner.search.text.faults import link_in_words
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _Part = Annotated[Literal["explore", "timeline", "bandwidth"] | None, Query()]

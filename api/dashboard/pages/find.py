@@ -13,8 +13,6 @@ from api.dashboard.views.finding import Finding, exact_place, find
 from api.dashboard.views.layouts import shared_chips
 from api.dependencies import AppOf
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 

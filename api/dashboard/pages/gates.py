@@ -14,8 +14,6 @@ from autotuner.core.errors import NotFound
 from autotuner.core.upkeep import Baseline
 from autotuner.ports import MfuGateStore, Page
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _GATES_PER_PAGE = 50

@@ -17,8 +17,6 @@ from autotuner.core.run import SweepState
 from autotuner.ports import Page, SweepFilter
 from autotuner.search.upkeep.attention import attention
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _SWEEPS_PER_PAGE = 50

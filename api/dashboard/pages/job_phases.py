@@ -12,8 +12,6 @@ from autotuner.bootstrap import App
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.search.job_phases.plan import PhasesPlan, plan_phases
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 

@@ -10,8 +10,6 @@ from api.dependencies import AppOf, SweepOf
 from autotuner.core.errors import InvalidInput
 from autotuner.search.explain.layers import layer_report, measured_layers
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 

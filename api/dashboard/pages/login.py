@@ -20,8 +20,6 @@ from api.errors import CrossSite
 from autotuner.core.access import Scope
 from autotuner.core.errors import NotLetIn, TooOften
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _FORM_COOKIE = "autotuner_login"

@@ -33,8 +33,6 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation.scenario import SCENARIOS
 from autotuner.search.expressible import trial_rules
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _Part = Annotated[Literal["answer", "remedies"] | None, Query()]

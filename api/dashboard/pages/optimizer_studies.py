@@ -15,8 +15,6 @@ from api.owned import OptimizerStudyId
 from api.schemas import OptimizerStudyDetail, OptimizerStudyPage
 from autotuner.ports import Page
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _STUDIES_PER_PAGE = 50

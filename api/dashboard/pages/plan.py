@@ -18,8 +18,6 @@ from autotuner.catalog.load import models, stacks
 from autotuner.core.errors import AutotunerError
 from autotuner.search.planning.whole_clusters import rentable
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _Part = Annotated[Literal["live"] | None, Query()]

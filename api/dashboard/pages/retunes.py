@@ -15,8 +15,6 @@ from api.schemas import RetuneDetail, RetuneList
 from autotuner.ports import Page
 from autotuner.search.upkeep.retunes.trend import trend
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _RUNS_SHOWN = 50

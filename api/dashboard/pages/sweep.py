@@ -15,8 +15,6 @@ from autotuner.bootstrap import App
 from autotuner.core.access import Caller
 from autotuner.core.sweep import Sweep
 
-__all__ = ["router", "show_sweep"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 Part = Literal["live", "ranking", "heat", "metric_front"]

@@ -18,8 +18,6 @@ from autotuner.core.access import Caller
 from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.sweep import Sweep
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _SECONDS = 3600.0

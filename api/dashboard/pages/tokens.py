@@ -15,8 +15,6 @@ from autotuner.bootstrap import App
 from autotuner.core.access import Quota, Scope
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _ADMIN = needs(Scope.ADMIN)

@@ -8,8 +8,6 @@ from api.dashboard.render import page
 from api.dependencies import AppOf
 from api.schemas import TrainerList
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 

@@ -15,8 +15,6 @@ from api.dependencies import AppOf, TrialId
 from api.documents import MAX_INTEGER
 from autotuner.core.trial_spec import ExportFormat
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _Part = Annotated[Literal["live", "timeline", "links", "ranks"] | None, Query()]

@@ -13,8 +13,6 @@ from api.schemas import DeliveryPage, WebhookList
 from autotuner.core.announcement import DeliveryState
 from autotuner.ports import Page
 
-__all__ = ["router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
 _DELIVERIES_PER_PAGE = 25

@@ -9,8 +9,6 @@ from urllib.parse import urlencode
 
 from fastapi import Request
 
-__all__ = ["Address"]
-
 _OF_PARTS = ("part",)
 """What asks for a part of a page, and is in no link."""
 

@@ -9,8 +9,6 @@ from api.dashboard.views.sweep_list import moment
 from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.search.upkeep.attention import place_of
 
-__all__ = ["AttentionLine", "attention_lines"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionLine:

@@ -10,8 +10,6 @@ from markupsafe import Markup
 from api.dashboard.charts.bandwidth import bandwidth_picture
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve
 
-__all__ = ["BandwidthView"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthView:

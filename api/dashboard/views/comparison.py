@@ -24,8 +24,6 @@ from autotuner.core.units import format_bytes, format_seconds
 from autotuner.search.results.side_by_side import LETTERS, Beside, Figures, SideBySide
 from autotuner.search.text.sentences import value_in_words
 
-__all__ = ["Cell", "Column", "Comparison", "Row", "address_of"]
-
 _DEGREES: Mapping[str, str] = {
     "tensor_parallel_degree": "tp",
     "pipeline_parallel_degree": "pp",

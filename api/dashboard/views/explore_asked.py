@@ -15,8 +15,6 @@ from autotuner.core.layout import OPTIONS, Layout, layout_of
 from autotuner.core.option import Kind
 from autotuner.search.explain.arranging import with_choice
 
-__all__ = ["ALL_RANKS", "Asked"]
-
 ALL_RANKS = "all"
 """Value of the shard degree that stands for as many as there are, however many that will be."""
 

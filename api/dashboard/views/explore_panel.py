@@ -15,8 +15,6 @@ from autotuner.core.option import Kind
 from autotuner.search.explain.choosable import Choosable
 from autotuner.search.explain.what_if import WhatIf
 
-__all__ = ["Control", "Panel", "Value"]
-
 _ROOM = 30
 """Letters that stand side by side beside a label; more are a menu."""
 

@@ -20,8 +20,6 @@ from autotuner.search.explain.explanation import Change, Explanation
 from autotuner.search.explain.memory_sources import source_of_memory
 from autotuner.search.text.sentences import is_wide, likely, value_in_words
 
-__all__ = ["Broken", "Help", "MemoryRow", "MemoryTable", "Verdict"]
-
 _MOST_STAGES = 8
 """Stages that stand side by side; of more, the fullest and some on the way are shown."""
 

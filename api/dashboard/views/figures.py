@@ -10,8 +10,6 @@ from typing import Self
 from autotuner.search.table.column import Unit
 from autotuner.search.text.sentences import is_wide
 
-__all__ = ["POINTS", "Scaled"]
-
 _DIGITS = 3
 
 _SCALES: dict[Unit, tuple[tuple[float, str], ...]] = {

@@ -15,8 +15,6 @@ from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store, SweepFilter, TrialFilter
 
-__all__ = ["Finding", "FoundTrial", "Words", "exact_place", "find"]
-
 _NUM_SWEEPS = 10
 _NUM_TRIALS = 20
 _LOOKED_AT = 200

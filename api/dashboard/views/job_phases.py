@@ -17,8 +17,6 @@ from autotuner.core.workload import Workload
 from autotuner.search.job_phases.plan import Course, PhasesPlan
 from autotuner.search.planning.amounts import read_amount
 
-__all__ = ["PhasesAsked", "shown_courses"]
-
 _EXAMPLE = (
     "warm-up: 5 %; batch 128\nmain: 75 %\nthin network: 15 %; bandwidth 10gbit\nlong: 5 %; seq_len 131072; batch 32"
 )

@@ -13,8 +13,6 @@ from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export
 
-__all__ = ["FlagsView"]
-
 _FIRST = ExportFormat.TORCHTITAN
 """What is shown to who asked for no trainer's words."""
 

@@ -12,8 +12,6 @@ from autotuner.core.option import Topic
 from autotuner.search.results.axis import SHARDING_WORDS
 from autotuner.search.text.sentences import value_in_words
 
-__all__ = ["Degree", "chips", "degrees", "option_value", "shared_chips"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degree:

@@ -10,8 +10,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.link import MOST_ENDS_OF_ALL_PAIRS, LinkEnds, LinkHealth, LinkPoint, health_said, links_compared
 from autotuner.core.units import format_rate, format_seconds
 
-__all__ = ["LinkCell", "LinkMatrix", "link_matrix"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkCell:

@@ -16,8 +16,6 @@ from autotuner.core.units import format_seconds
 from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.text.faults import link_in_words
 
-__all__ = ["LinkTimelinesView", "SecondsRow", "link_timelines_view"]
-
 _LEAST = 5e-4
 """Share of a step below which a difference is none."""
 

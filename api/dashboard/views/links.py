@@ -17,8 +17,6 @@ from autotuner.core.units import format_rate, format_seconds
 from autotuner.search.text.faults import trace_in_words
 from autotuner.search.text.links import event_in_words
 
-__all__ = ["EventRow", "LinkRow", "TraceView", "trace_view"]
-
 _CLASSES = {"intra_node": "within nodes", "inter_node": "between nodes"}
 
 

@@ -9,8 +9,6 @@ from api.dashboard.charts.window import WHOLE, Window
 from api.dashboard.views.timelines import Shown
 from autotuner.core.trial_spec import ExportFormat
 
-__all__ = ["LookedAt"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookedAt:

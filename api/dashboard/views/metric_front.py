@@ -24,8 +24,6 @@ from autotuner.core.trial import Trial
 from autotuner.search.results.front import Behind, FrontPoint, SweepFront, sweep_front
 from autotuner.search.text.sentences import listed
 
-__all__ = ["FrontRow", "MetricChoice", "MetricFrontView"]
-
 _WEIGHTS = (0.5, 1.0, 2.0, 4.0)
 """What a form offers; an address may say any other."""
 

@@ -16,8 +16,6 @@ from autotuner.core.layout import OPTIONS
 from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation.scenario import SCENARIOS
 
-__all__ = ["Choices", "Outfall", "job_facts", "outfalls", "summary"]
-
 _NUM_SHOWN = 6
 """Rules that are told one by one; the others rarely matter, and are counted together."""
 

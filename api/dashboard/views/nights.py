@@ -8,8 +8,6 @@ from datetime import UTC, date, datetime, timedelta
 
 from autotuner.core.upkeep import RetuneRun
 
-__all__ = ["Night", "Week", "weeks"]
-
 _MOST_WEEKS = 12
 
 

@@ -22,8 +22,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.sweep import Sweep
 from autotuner.core.workload import LengthDistribution, Workload
 
-__all__ = ["DEFAULT", "Permalink", "whole_number"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 
 _OF_SWEEP = "sweep:"

@@ -22,8 +22,6 @@ from autotuner.search.planning.words import (
     worth_in_words,
 )
 
-__all__ = ["ChangeRow", "ClusterRow", "PlanPage", "StageRow"]
-
 _S_PER_DAY, _S_PER_HOUR = 86_400.0, 3600.0
 _BESIDE_FORM = 896
 """Pixels of a picture beside the form."""

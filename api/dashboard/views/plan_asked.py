@@ -15,8 +15,6 @@ from autotuner.core.workload import Workload
 from autotuner.search.planning.amounts import read_amount, read_duration_s, read_listed, read_numbers, read_prices
 from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, Goal
 
-__all__ = ["USUAL", "PlanAsked"]
-
 USUAL: Mapping[str, str] = {
     "model": "llama-3-70b",
     "tokens": "2T",

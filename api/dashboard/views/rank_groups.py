@@ -12,8 +12,6 @@ from autotuner.core.units import format_bytes, format_seconds
 from autotuner.search.explain.rank_groups import RankGroup, RankGroups
 from autotuner.search.text.faults import link_in_words
 
-__all__ = ["GroupRow", "RankGroupsView", "rank_groups_view"]
-
 _MANY = 8
 """Ranks of a group that are told one by one; of more, the first and the last."""
 

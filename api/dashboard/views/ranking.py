@@ -23,8 +23,6 @@ from autotuner.search.table.row import TableRow
 from autotuner.search.text.measured import has_own_peak
 from autotuner.search.text.sentences import gate_in_words
 
-__all__ = ["PAGE", "Choice", "Note", "RankedRow", "Ranking", "ranking", "read_query"]
-
 PAGE = 50
 """Rows on a page."""
 

@@ -14,8 +14,6 @@ from api.dashboard.views.figures import Scaled
 from autotuner.search.table.column import Column
 from autotuner.search.table.row import TableRow
 
-__all__ = ["DEGREES", "Axes", "Cell", "Field", "Head", "fields_of"]
-
 DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
 
 _MFU = ("mfu", "predicted_mfu")

@@ -33,8 +33,6 @@ from autotuner.search.sweeps.kept_trials import SweepTrials
 from autotuner.search.table.row import TableRow
 from autotuner.search.text.sentences import EMULATED
 
-__all__ = ["SweepLook"]
-
 _MOST_FAILURES = 20
 """Trials of a cause that are listed with their logs."""
 

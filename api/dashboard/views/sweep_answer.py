@@ -14,8 +14,6 @@ from autotuner.search.results.reached import Reached
 from autotuner.search.table.column import Unit
 from autotuner.search.table.row import TableRow
 
-__all__ = ["Figure", "chances", "figures_of_answer", "figures_of_prediction"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:

@@ -19,8 +19,6 @@ from autotuner.search.results.axis import varied
 from autotuner.search.results.choices import Choices
 from autotuner.search.results.grid import Cell, Grid
 
-__all__ = ["EffectsView", "HeatCell", "HeatView", "ParallelView"]
-
 _MOST_EFFECTS = 10
 _MOST_CHOICES = 8
 _MOST_AXES = 8

@@ -17,8 +17,6 @@ from api.schemas import SweepPage, SweepSummary
 from autotuner.core.run import SweepState
 from autotuner.ports import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
 
-__all__ = ["Asked", "Head", "SweepList", "SweepRow", "moment"]
-
 Sorted = Literal["ascending", "descending"]
 
 

@@ -22,8 +22,6 @@ from autotuner.search.results.accuracy import accuracy as how_right
 from autotuner.search.results.choices import Choices
 from autotuner.search.results.choices import choices as what_mattered
 
-__all__ = ["AgreementView", "FrontView", "HistoryView", "Pictures"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryView:

@@ -13,9 +13,6 @@ from autotuner.core.objective import Figures, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.trial import FailureKind, Trial
 
-__all__ = ["half_of", "layout_in_short", "peak_of", "trial_points"]
-
-
 _HEALTHY = Objective()
 
 

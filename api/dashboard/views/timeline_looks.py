@@ -9,8 +9,6 @@ from api.dashboard.charts.lane import KIND_CLASSES, KIND_WORDS
 from api.dashboard.charts.window import Window
 from autotuner.core.timeline import BlockKind, RankTimeline
 
-__all__ = ["PARTS", "TimelineLink", "colours", "moves"]
-
 PARTS = (
     *(("forward_s", "forward"), ("backward_s", "backward"), ("weight_s", "weight gradient"), ("send_s", "send")),
     *(("sync_s", "gradient sync"), ("optimizer_s", "optimizer"), ("idle_s", "idle")),

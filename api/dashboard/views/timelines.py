@@ -16,8 +16,6 @@ from autotuner.core.units import format_seconds
 from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.text.sentences import percent
 
-__all__ = ["SHOWN", "Shown", "TimelineRow", "TimelineView", "timeline_view"]
-
 Shown = Literal["both", "measured", "predicted"]
 SHOWN: tuple[Shown, ...] = ("both", "measured", "predicted")
 

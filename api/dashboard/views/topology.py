@@ -17,8 +17,6 @@ from autotuner.core.layout import Layout
 from autotuner.search.explain.routes import routes
 from autotuner.search.text.topologies import described_said
 
-__all__ = ["TopologyShown"]
-
 _HALF = 560
 """Pixels of each picture on a desk, where both stand side by side."""
 

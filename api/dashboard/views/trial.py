@@ -37,8 +37,6 @@ from autotuner.search.text.loss_gates import time_to_loss_in_words
 from autotuner.search.text.measured import overlap_sentence
 from autotuner.search.text.sentences import EMULATED
 
-__all__ = ["TrialPage", "bandwidth_of", "links_of", "ranks_of", "timeline_of"]
-
 _HALF, _WHOLE = 632, 1296
 """Pixels of a picture that has half of a desk's page, and all of it."""
 

@@ -19,8 +19,6 @@ from autotuner.ports import RankedTime
 from autotuner.search.standings import standings
 from autotuner.search.text.sentences import fit_in_words, percent
 
-__all__ = ["ChangeRow", "Figure", "Place", "change_rows", "figures", "place_of"]
-
 Kind = Literal["measured", "simulated", "estimated", "predicted"]
 
 

@@ -18,8 +18,6 @@ from autotuner.search.explain.step_parts import PartKind, StepPart, StepParts
 from autotuner.search.explain.trial_parts import StagePeak, TrialParts
 from autotuner.search.text.sentences import percent
 
-__all__ = ["MemoryView", "PartRow", "StageRow", "StepView"]
-
 _UNKNOWN = "–"
 _BAR, _BAR_HEIGHT = 120.0, 28.0
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, maybe_positive, positive, text
 
-__all__ = ["REQUIRED_COLUMNS", "Iteration", "Method", "Pipeline", "read_iteration"]
-
 REQUIRED_COLUMNS = ("model", "pp", "microbatches", "method", "slow_links", "delay_ms", "last5_mean_ms")
 
 _MOST_PASSES = 20_000

@@ -18,8 +18,6 @@ from autotuner.pipeline_schedules.adaptive import adaptive, warm_up
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.transport import BLOCKING, BLOCKING_IN_TURN, Transport, delegated
 
-__all__ = ["BYTES_PER_WIDTH", "pass_seconds", "predicted_s"]
-
 BYTES_PER_WIDTH = 1024 * 2
 """Of what a rank sends: 1,024 tokens of a micro-batch in fp16, as in all runs of arXiv 2504.19232."""
 

@@ -14,8 +14,6 @@ from autotuner.backtest.slow_links.iteration import Iteration, Method, Pipeline
 from autotuner.backtest.slow_links.predicted import pass_seconds, predicted_s
 from autotuner.backtest.slow_links.table import IterationTable
 
-__all__ = ["Judged", "Score", "SlowLinkReport", "judge_iterations"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:

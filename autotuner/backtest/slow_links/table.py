@@ -11,8 +11,6 @@ from autotuner.backtest.cells import UnusableRow
 from autotuner.backtest.files import columns_and_rows
 from autotuner.backtest.slow_links.iteration import REQUIRED_COLUMNS, Iteration, read_iteration
 
-__all__ = ["IterationTable", "read_iteration_table"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationTable:

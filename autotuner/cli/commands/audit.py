@@ -8,8 +8,6 @@ import typer
 
 from autotuner.cli.options import Json, Server
 
-__all__ = ["audit"]
-
 
 def audit(
     caller: Annotated[str | None, typer.Option("--caller", help="List only the requests of this caller.")] = None,

@@ -10,8 +10,6 @@ import typer
 from autotuner.backtest.slow_links.table import IterationTable
 from autotuner.cli.options import Json
 
-__all__ = ["backtest"]
-
 
 def backtest(
     table: Annotated[Path, typer.Argument(help="CSV file of measured runs. docs/backtest.md lists the columns.")],

@@ -8,8 +8,6 @@ import typer
 
 from autotuner.cli.options import Json, Server
 
-__all__ = ["calibrate"]
-
 
 def calibrate(
     on: Annotated[

@@ -6,8 +6,6 @@ from typing import Any
 
 from autotuner.cli.options import Json, Server
 
-__all__ = ["catalog"]
-
 
 def catalog(server: Server = None, as_json: Json = False) -> None:
     """List the accelerators, models and training software that commands accept by name.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from autotuner.cli.client import Client
 
-__all__ = ["cluster"]
-
 cluster = typer.Typer(no_args_is_help=True, help="Store clusters by name, and check that trials can run on them.")
 
 _NOTHING_MEASURED = 6

@@ -12,8 +12,6 @@ from autotuner.core.errors import InvalidInput
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["clone", "extend", "pause", "rerun", "resume"]
-
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the sweep to its end.")]
 _Trials = Annotated[int | None, typer.Option("--trials", min=1, help="Largest number of trials in total.")]
 _Minutes = Annotated[float | None, typer.Option("--minutes", help="Wall-clock minutes in total.")]

@@ -9,8 +9,6 @@ import typer
 
 from autotuner.cli.options import Json
 
-__all__ = ["backup", "restore", "thin"]
-
 
 def thin(
     days: Annotated[

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
 
-__all__ = ["as_request", "dry_run"]
-
 
 def dry_run(
     model: Model,

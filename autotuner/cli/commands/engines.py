@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from autotuner.cli.options import Json, Server
 
-__all__ = ["engines"]
-
 
 def engines(server: Server = None, as_json: Json = False) -> None:
     """List the engines that can run trials, and ask each one whether it is ready.

@@ -22,8 +22,6 @@ from autotuner.cli.options import (
 )
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["explain", "rules"]
-
 
 def explain(
     trial: OptionalTrialId = None,

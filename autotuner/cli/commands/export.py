@@ -19,8 +19,6 @@ from autotuner.cli.options import (
 )
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["export"]
-
 _TRIAL = re.compile(r"sw-[A-Za-z0-9]+-\d+")
 """The id of a trial, which no words of a layout look like."""
 

@@ -8,8 +8,6 @@ import typer
 
 from autotuner.cli.options import Json, Server, SweepId
 
-__all__ = ["front"]
-
 
 def front(
     sweep_id: SweepId,

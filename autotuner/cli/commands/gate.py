@@ -25,8 +25,6 @@ from autotuner.core.errors import InvalidInput
 if TYPE_CHECKING:
     from autotuner.search.upkeep.gates.reports.report import GateReport
 
-__all__ = ["baselines", "gate"]
-
 _PREDICT = "Without a cluster"
 _TEST = "Statistical test"
 _STOP = "When to stop"

@@ -22,8 +22,6 @@ from autotuner.cli.options import (
     Server,
 )
 
-__all__ = ["import_"]
-
 
 def import_(
     config: Annotated[

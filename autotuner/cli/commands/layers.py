@@ -20,8 +20,6 @@ from autotuner.cli.options import (
 )
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["layers"]
-
 
 def layers(
     sweep: Annotated[

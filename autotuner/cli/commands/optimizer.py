@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from autotuner.cli.client import Client
 
-__all__ = ["optimizer"]
-
 optimizer = typer.Typer(
     no_args_is_help=True,
     help="Find the optimizer, its settings and the batch size that reach a target loss fastest.",

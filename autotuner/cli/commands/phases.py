@@ -21,8 +21,6 @@ from autotuner.cli.options import (
 )
 from autotuner.core.units import GIGA
 
-__all__ = ["phases"]
-
 
 def phases(
     model: Model,

@@ -12,8 +12,6 @@ from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
 if TYPE_CHECKING:
     from autotuner.cli.client import Client
 
-__all__ = ["plan"]
-
 _CLUSTERS, _MONEY = "Clusters to compare", "Prices"
 
 _WAIT_S = 0.5

@@ -25,8 +25,6 @@ from autotuner.cli.options import (
     TariffText,
 )
 
-__all__ = ["NOTHING_FITS", "predict"]
-
 NOTHING_FITS = 7
 """Exit code where no layout fits in memory."""
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from autotuner.core.profile import DeviceProfile
     from autotuner.ports import Store
 
-__all__ = ["profile"]
-
 
 def profile(
     name: Annotated[

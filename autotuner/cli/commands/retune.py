@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from autotuner.cli.client import Client
 
-__all__ = ["retune"]
-
 retune = typer.Typer(
     no_args_is_help=True,
     help="Measure the layout in use on a schedule, and search for a better one.",

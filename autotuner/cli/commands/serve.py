@@ -8,8 +8,6 @@ import typer
 
 from autotuner.cli.options import Json
 
-__all__ = ["migrate", "serve", "worker"]
-
 
 def serve(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: AUTOTUNER_HOST.")] = None,

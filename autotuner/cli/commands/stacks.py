@@ -7,8 +7,6 @@ from typing import Any
 
 from autotuner.cli.options import Json, Server
 
-__all__ = ["stacks"]
-
 
 def stacks(server: Server = None, as_json: Json = False) -> None:
     """List the training software that --stack accepts, with the measured runs behind each one.

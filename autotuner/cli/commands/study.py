@@ -9,8 +9,6 @@ import typer
 
 from autotuner.cli.options import Server, SweepId
 
-__all__ = ["study"]
-
 
 def study(
     sweep_id: SweepId,

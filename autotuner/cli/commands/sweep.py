@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from autotuner.cli.client import Client
 
-__all__ = ["cancel", "see_through", "show", "sweep"]
-
 _STOP = "When to stop"
 _SMALLER = "Trials on a smaller cluster"
 _MEASURE = "Measuring a trial"

@@ -12,8 +12,6 @@ from autotuner.cli.options import Json, Server
 from autotuner.core.access import Scope
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["token"]
-
 token = typer.Typer(no_args_is_help=True, help="Manage the access tokens of a service with a login.")
 
 _LIMITS = "Limits"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from autotuner.cli.options import Json, Server
 
-__all__ = ["trainers"]
-
 
 def trainers(server: Server = None, as_json: Json = False) -> None:
     """List the registered trainers, and the layout options that a sweep can search with each one.

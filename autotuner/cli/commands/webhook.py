@@ -9,8 +9,6 @@ import typer
 from autotuner.cli.options import Json, Server, stored_id
 from autotuner.core.announcement import AnnouncementKind, DeliveryState, PayloadFormat
 
-__all__ = ["webhook"]
-
 webhook = typer.Typer(no_args_is_help=True, help="Post the outcomes of sweeps, gates and retunes to URLs.")
 
 _NOT_ACCEPTED = 6

@@ -9,8 +9,6 @@ from autotuner.core.layout import OPTIONS
 from autotuner.core.units import format_bytes
 from autotuner.search.text.sentences import expected_rate, fit_in_words, likely
 
-__all__ = ["MATHEMATICS", "beside_today", "beyond_the_table", "shortfall_in_words"]
-
 _MOST_NAMED = 5
 """Options that one line names; ``explain`` has them all."""
 

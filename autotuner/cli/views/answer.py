@@ -10,8 +10,6 @@ from rich.text import Text
 
 from autotuner.search.text.sentences import in_sentences, signed
 
-__all__ = ["answer_view"]
-
 _NUM_BEATEN = 3
 
 

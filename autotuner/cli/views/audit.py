@@ -11,8 +11,6 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 
-__all__ = ["audit_table"]
-
 
 def audit_table(entries: Sequence[Mapping[str, Any]], total: int) -> RenderableType:
     """A line for each; the newest first."""

@@ -14,8 +14,6 @@ from rich.text import Text
 from autotuner.backtest.proposers import PROPOSERS
 from autotuner.backtest.report import Report, Score, TrialCount
 
-__all__ = ["backtest_view"]
-
 _NUM_REASONS = 12
 """Reasons to leave rows out that are printed; the others are in the JSON."""
 

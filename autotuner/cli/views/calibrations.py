@@ -13,8 +13,6 @@ from rich.text import Text
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.sentences import with_interval
 
-__all__ = ["calibration_table"]
-
 _NOTHING = "no trial was measured yet: predictions are those for typical hardware (autotuner sweep measures)"
 
 

@@ -18,8 +18,6 @@ from autotuner.core.units import format_rate, format_seconds
 from autotuner.core.wire import from_dict
 from autotuner.search.text.topologies import described_said
 
-__all__ = ["cluster_table", "cluster_view"]
-
 
 def cluster_table(
     clusters: Sequence[Mapping[str, Any]], checks: Mapping[str, Mapping[str, Any] | None]

@@ -10,8 +10,6 @@ from autotuner.core.dry_run import DryRun, RankDryRun
 from autotuner.core.units import format_bytes, format_rate
 from autotuner.search.text.sentences import in_sentences
 
-__all__ = ["dry_run_view"]
-
 _PARTS = ("parameters", "gathered", "gradients", "optimizer", "activations")
 
 

@@ -20,8 +20,6 @@ from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent
 
-__all__ = ["explanation_view", "measurement_view", "rules_view"]
-
 
 def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
     """Where time and memory go, and the changes that would help, would not fit, or cannot run."""

@@ -8,8 +8,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-__all__ = ["export_notes"]
-
 
 def export_notes(answer: Mapping[str, Any]) -> RenderableType:
     """How to use what was exported, what it cannot say, and what was left as the trainer has it."""

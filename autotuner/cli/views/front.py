@@ -12,8 +12,6 @@ from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.core.objective import Metric
 from autotuner.search.text.sentences import percent, signed
 
-__all__ = ["front_view"]
-
 _NUM_BEHIND = 5
 """Trials behind the front that are told of; the JSON has all."""
 

@@ -15,8 +15,6 @@ from autotuner.core.units import format_rate
 from autotuner.search.text.sentences import in_sentences
 from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
 
-__all__ = ["baselines_view", "gate_view"]
-
 
 def gate_view(report: GateReport) -> RenderableType:
     """The outcome first."""

@@ -15,8 +15,6 @@ from autotuner.cli.inputs import cluster_name
 from autotuner.cli.views.jobs import job_in_words, model_in_words
 from autotuner.cli.views.rankings import prediction_table
 
-__all__ = ["compared_view", "imported_view", "next_view"]
-
 _KINDS = ("changed", "unknown", "assumed", "ignored")
 """Of notes, in the order in which they matter."""
 

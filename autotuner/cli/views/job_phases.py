@@ -14,8 +14,6 @@ from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.core.units import format_duration, format_long_duration
 from autotuner.search.text.sentences import expected_seconds, in_sentences, percent
 
-__all__ = ["phases_view"]
-
 
 def phases_view(answer: Mapping[str, Any], *, title: str) -> RenderableType:
     """The layout of each phase, whole ways through all of them, and why."""

@@ -10,8 +10,6 @@ from autotuner.search.text.sentences import size_in_words
 if TYPE_CHECKING:
     from autotuner.core.model import TransformerSpec
 
-__all__ = ["job_in_words", "model_in_words", "size_of"]
-
 
 def size_of(model: TransformerSpec) -> dict[str, Any]:
     """The size of a model as the service answers it."""

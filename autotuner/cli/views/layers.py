@@ -12,8 +12,6 @@ from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.core.units import format_seconds
 from autotuner.search.text.sentences import in_sentences, percent, signed
 
-__all__ = ["layers_view"]
-
 
 def layers_view(answer: Mapping[str, Any]) -> RenderableType:
     """What each layer gives, one table for predictions and one for trials."""

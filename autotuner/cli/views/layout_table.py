@@ -13,8 +13,6 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 
-__all__ = ["LayoutRow", "LayoutTable"]
-
 _UNBOUNDED_COLUMNS = 10_000
 
 

@@ -13,8 +13,6 @@ from autotuner.core.link import LinkHealth, LinkPoint, links_compared, links_jud
 from autotuner.core.profile import DeviceProfile
 from autotuner.core.units import format_rate, format_seconds
 
-__all__ = ["links_view", "pairs_view"]
-
 
 def links_view(profiles: Sequence[tuple[DeviceProfile, Cluster]]) -> RenderableType:
     """The links of this machine by each of its profiles, beside what predictions then take it for."""

@@ -11,8 +11,6 @@ from rich.text import Text
 from autotuner.cli.console import plain_table
 from autotuner.core.units import format_seconds
 
-__all__ = ["study_table", "study_view", "trial_said"]
-
 Document = Mapping[str, Any]
 
 

@@ -17,8 +17,6 @@ from autotuner.search.planning.whole_clusters import RECALLED
 from autotuner.search.planning.words import advice_in_words, amount, money, workload_in_words, worth_in_words
 from autotuner.search.text.sentences import in_sentences, percent
 
-__all__ = ["plan_view"]
-
 Document = Mapping[str, Any]
 
 _S_PER_HOUR, _S_PER_DAY = 3600.0, 86_400.0

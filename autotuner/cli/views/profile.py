@@ -14,8 +14,6 @@ from autotuner.core.profile import DeviceProfile
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.search.text.sentences import percent
 
-__all__ = ["profile_view"]
-
 
 def profile_view(profiles: list[DeviceProfile], *, details: bool = True) -> RenderableType:
     """The constants of each, and below them, where details are wanted, what the last one found part by part."""

@@ -36,15 +36,6 @@ from autotuner.search.text.sentences import (
     value_in_words,
 )
 
-__all__ = [
-    "predicted_mfu",
-    "prediction_table",
-    "ranking_table",
-    "reached_beside_predicted",
-    "reached_value",
-    "trial_number",
-]
-
 _PARTS = {
     "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
     "recompute": ("recompute_s",),

@@ -17,8 +17,6 @@ from autotuner.core.units import format_rate
 from autotuner.core.upkeep import RetuneOutcome, Trigger
 from autotuner.core.wire import from_dict
 
-__all__ = ["due_in_words", "history_view", "layout_in_words", "outcome_view", "retune_table", "retune_view"]
-
 Retune = Mapping[str, Any]
 
 

@@ -12,8 +12,6 @@ from rich.text import Text
 
 from autotuner.backtest.slow_links.report import Score, SlowLinkReport
 
-__all__ = ["slow_links_view"]
-
 _WIDTH = 120
 
 _NOTES = (

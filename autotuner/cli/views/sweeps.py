@@ -22,8 +22,6 @@ from autotuner.core.wire import from_dict
 from autotuner.search.text.jobs import engine_in_words, job_in_words, latest, waiting_in_words
 from autotuner.search.text.sentences import in_sentences
 
-__all__ = ["sweep_view", "why"]
-
 
 def sweep_view(
     sweep: dict[str, Any],

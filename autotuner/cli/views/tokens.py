@@ -11,8 +11,6 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 
-__all__ = ["token_table"]
-
 _QUOTAS = {
     "unfinished_sweeps": "sweeps at once",
     "accelerator_hours_per_day": "accelerator-hours a day",

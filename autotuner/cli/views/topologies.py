@@ -9,8 +9,6 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-__all__ = ["network_lines", "topology_view"]
-
 
 def topology_view(found: Mapping[str, Any]) -> RenderableType:
     """What was read, what it means, and what was assumed."""

@@ -11,8 +11,6 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 
-__all__ = ["delivery_table", "webhook_table"]
-
 
 def webhook_table(webhooks: Sequence[Mapping[str, Any]]) -> RenderableType:
     """A line for each."""

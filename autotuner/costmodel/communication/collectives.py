@@ -25,16 +25,6 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumn
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import measured_s
 
-__all__ = [
-    "all_gather_s",
-    "all_reduce_s",
-    "all_to_all_s",
-    "reduce_scatter_s",
-    "ring_all_reduce_s",
-    "send_s",
-    "two_trees_all_reduce_s",
-]
-
 CHANNEL_BYTES_PER_S = 16.7e9
 """What one channel moves at most: NCCL's cap of an LL128 all-reduce, taken for all protocols."""
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["unevenness"]
-
 
 def unevenness(num_balls: Floats, num_bins: float) -> Floats:
     """Balls in the fullest bin over those in the average one, as expected; 1 for no balls or a single bin.

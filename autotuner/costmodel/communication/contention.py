@@ -15,8 +15,6 @@ import numpy as np
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.communication.group import LinkTime
 
-__all__ = ["Slowdowns", "fair_slowdowns"]
-
 _PORT = 1
 """Place of the port among the links that a group lists, behind the link inside a node; the network's follow."""
 

@@ -15,8 +15,6 @@ from autotuner.costmodel.communication.overlap import overlap_share
 from autotuner.costmodel.communication.process_groups import context_group
 from autotuner.costmodel.micro_batch import tokens_per_pass
 
-__all__ = ["ExchangeTimes", "exchange_times"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeTimes:

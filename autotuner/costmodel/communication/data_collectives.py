@@ -26,8 +26,6 @@ from autotuner.costmodel.communication.collectives import (
 )
 from autotuner.costmodel.communication.group import Group
 
-__all__ = ["data_all_gather_s", "data_all_reduce_s", "data_reduce_scatter_s"]
-
 
 def data_all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
     """Seconds until every rank of a data-parallel group holds the sum of ``full_bytes`` of each."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from autotuner.core.job import Job
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["DelegatedTransfer", "delegated_transfer"]
-
 HOST_BYTES_PER_S = 1.5e9
 """What one delegate sends between hosts by gloo. The iteration times that the authors of arXiv 2504.19232 logged on
 H800, always delegated and not: of 7B, 30B and 60B the difference, over the 2 (p - 1) sends that stand one after the

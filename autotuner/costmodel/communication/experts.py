@@ -12,8 +12,6 @@ from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import expert_group, tensor_group
 from autotuner.costmodel.routing import own_copies, own_tokens, width_split
 
-__all__ = ["dispatch_s", "exposed_dispatch_s"]
-
 
 def dispatch_s(x: LayoutColumns, job: Job) -> Floats:
     """One pass through a sparse layer: tokens to the ranks of their experts, and answers back."""

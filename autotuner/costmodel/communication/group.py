@@ -21,8 +21,6 @@ from autotuner.costmodel.communication.network_loads import NetworkLoad
 from autotuner.costmodel.communication.slow_links import SlowLinks
 from autotuner.costmodel.communication.wired_node import WiredNode
 
-__all__ = ["FlatRing", "Group", "LinkTime"]
-
 OWN_SHARD_COST = 0.25
 """Cost of a rank's own shard, which it reads and writes but does not send, relative to one that it sends.
 

@@ -12,8 +12,6 @@ from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.slow_links import SlowLinks
 
-__all__ = ["measured_s", "without_starts"]
-
 
 def without_starts(group: Group) -> Group:
     """The group whose collectives take no more than their bytes do, since what they start is counted elsewhere."""

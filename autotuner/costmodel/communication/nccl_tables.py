@@ -10,26 +10,6 @@ from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from typing import TypeAlias
 
-__all__ = [
-    "BASE_US",
-    "CHANNEL_GB_PER_S",
-    "INSIDE_US",
-    "LL_GB_PER_S",
-    "MOST_CHANNELS",
-    "NETWORK_US",
-    "NVLS_EFFICIENCY",
-    "PCIE_US",
-    "RING_LL128_GB_PER_S",
-    "SUSTAINED_SHARE",
-    "TREE_GB_PER_S",
-    "TREE_LL128_GB_PER_S",
-    "TREE_SHARES",
-    "TREE_SWITCHED_GB_PER_S",
-    "Generation",
-    "NcclAlgorithm",
-    "NcclProtocol",
-]
-
 Triple: TypeAlias = tuple[float, float, float]
 """LL, LL128, Simple; or one node, two, and more."""
 

@@ -31,8 +31,6 @@ from autotuner.costmodel.communication.nccl_tables import (
     NcclProtocol,
 )
 
-__all__ = ["Band", "Channels", "Collective", "Way", "Wires", "bands", "chosen", "ways"]
-
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
 _NETWORK_OVERHEAD_US = 1.0

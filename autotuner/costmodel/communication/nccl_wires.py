@@ -20,8 +20,6 @@ from autotuner.costmodel.communication.nccl_tables import (
 )
 from autotuner.costmodel.communication.nccl_tuning import Channels, Wires
 
-__all__ = ["generation_of", "wires_of"]
-
 _PORT_SHARE = 0.96
 """What NCCL takes of a port: 24 of 25 GB/s, 48 of 50 (``speedArrayInter``)."""
 

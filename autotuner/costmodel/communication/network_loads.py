@@ -16,8 +16,6 @@ from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumn
 from autotuner.costmodel.communication.collisions import unevenness
 from autotuner.costmodel.communication.places import Places
 
-__all__ = ["NetworkLoad", "network_loads", "relayed_share"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NetworkLoad:

@@ -7,8 +7,6 @@ import numpy as np
 from autotuner.core.accelerator import Accelerator
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["exposed_s", "overlap_share"]
-
 
 def overlap_share(accelerator: Accelerator) -> float:
     """Share of a computation's time under which a collective makes progress.

@@ -14,8 +14,6 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.communication.windows import Windows
 
-__all__ = ["Places"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Places:

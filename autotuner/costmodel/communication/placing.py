@@ -18,8 +18,6 @@ from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.network_loads import network_loads, relayed_share
 from autotuner.costmodel.communication.places import Places
 
-__all__ = ["placed"]
-
 
 def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:
     """The group with its ranks on the nodes that they are dealt to, routed over the cluster's network.

@@ -19,18 +19,6 @@ from autotuner.costmodel.communication.placing import placed
 from autotuner.costmodel.communication.slow_links import slow_of
 from autotuner.costmodel.communication.wired_node import wired_node
 
-__all__ = [
-    "context_group",
-    "exchange_group",
-    "expert_group",
-    "expert_shard_group",
-    "group_of",
-    "pipeline_group",
-    "replicate_group",
-    "shard_group",
-    "tensor_group",
-]
-
 
 def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None = None) -> Group:
     """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so.

@@ -14,8 +14,6 @@ from autotuner.core.link import LinkHealth, latest
 from autotuner.core.placement import Spread, dealt_crosses
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 
-__all__ = ["DEAD_S", "Crosses", "SlowLinks", "classes_first", "slow_of", "slowdown"]
-
 DEAD_S = 1e6
 """What a message takes over a dead link: never, but finite, so that sums and differences of times stay numbers."""
 

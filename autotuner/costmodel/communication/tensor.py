@@ -15,8 +15,6 @@ from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, tokens
 from autotuner.costmodel.narrow import sent_share
 from autotuner.costmodel.routing import width_split
 
-__all__ = ["end_of_model_s", "exposed_tensor_s", "layer_tensor_s", "logits_gather_s"]
-
 
 def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
     """One pass through a layer: an all-reduce after attention and one after the feed-forward block.

@@ -14,8 +14,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 
-__all__ = ["Windows"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows:

@@ -20,8 +20,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.network import PathKind, Wiring
 from autotuner.costmodel.columns import Floats, Integers
 
-__all__ = ["WiredNode", "wired_node"]
-
 PCIE_EFFICIENCY = 0.8
 """Share of its rate that long messages over PCIe reach: the default of links that nobody published collectives of."""
 

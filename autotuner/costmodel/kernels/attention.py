@@ -19,8 +19,6 @@ from autotuner.core.kernels import AttentionLaw, FusedPass, UnfusedAttention
 from autotuner.costmodel.columns import Choices, Floats, Integers
 from autotuner.costmodel.kernels.gemm import gemm_s
 
-__all__ = ["AttentionShape", "attention_s"]
-
 Sizes = Floats | Integers | float
 
 _BLOCK = 128  # queries of one thread block: 64 to 128 forward and backward, arXiv 2307.08691 section 3.3

@@ -25,8 +25,6 @@ from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.narrow import gathers_parameters, lays_out_twice, matrix_share
 from autotuner.costmodel.routing import local_experts, width_split
 
-__all__ = ["CastTimes", "cast_kernels", "casts_s", "weight_casts_s"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastTimes:

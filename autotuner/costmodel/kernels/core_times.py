@@ -10,8 +10,6 @@ from autotuner.core.accelerator import CoreTimes, SplitTimes
 from autotuner.core.choices import Recompute
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 
-__all__ = ["ends_host_s", "layer_host_s", "recompute_host_s", "shard_host_s"]
-
 
 def layer_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
     """Forward and backward of one layer, without what recomputing adds."""

@@ -18,8 +18,6 @@ import numpy as np
 from autotuner.core.kernels import GemmLaw
 from autotuner.costmodel.columns import Floats, Integers
 
-__all__ = ["gemm_s", "whole_vectors"]
-
 _PARTIAL_SUM_BYTES = 4  # of fp32, which products accumulate in
 _VECTOR_BYTES = 16  # what one load instruction of a thread can fetch, if its address is a multiple
 _HALF_VECTOR_BYTES = 4  # the least that an asynchronous copy to shared memory fetches (CUDA's cp.async: 4, 8 or 16)

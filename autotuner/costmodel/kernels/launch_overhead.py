@@ -9,8 +9,6 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.kernels.casts import cast_kernels
 from autotuner.costmodel.routing import local_experts
 
-__all__ = ["dispatch_wait_s", "host_wait_s", "launches_s"]
-
 KERNELS_PER_LAYER = 16
 """Forward kernels of a dense layer: 7 products, 2 norms, 2 rotations, attention, 2 for the gate, 2 residual sums."""
 

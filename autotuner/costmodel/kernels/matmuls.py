@@ -25,8 +25,6 @@ from autotuner.costmodel.kernels.products import Product, layer_products, router
 from autotuner.costmodel.micro_batch import tokens_per_pass
 from autotuner.costmodel.sequences import with_dealing
 
-__all__ = ["ProductTimes", "by_precision", "layer_matrix_s", "layer_products_s", "projection_s"]
-
 Law = TypeVar("Law", GemmLaw, AttentionLaw)
 
 

@@ -18,8 +18,6 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.routing import load_factor, local_experts, own_copies, own_tokens, width_split
 
-__all__ = ["lookup_s", "loss_s", "optimizer_s", "pointwise_s", "pointwise_shares", "stream_rate"]
-
 BANDWIDTH_EFFICIENCY = 0.85
 """Share of the stated memory bandwidth of streaming kernels: 1.74 of 2.04 TB/s for BabelStream's triad on an A100."""
 

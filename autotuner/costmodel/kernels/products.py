@@ -13,8 +13,6 @@ from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.routing import local_experts, own_tokens, rows_per_expert, width_split
 
-__all__ = ["Product", "layer_products", "router_product"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:

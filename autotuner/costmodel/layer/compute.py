@@ -35,9 +35,6 @@ from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.activations import has_scores
 from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, with_dealing
 
-__all__ = ["input_work", "layer_work", "output_work"]
-
-
 ATTENTION_FIELDS = (
     "tensor_parallel_degree",
     "context_parallel_degree",

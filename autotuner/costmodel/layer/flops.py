@@ -14,8 +14,6 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.recompute import product_share, repeats_core
 from autotuner.costmodel.pipeline.stage_layers import model_layers_not_recomputed
 
-__all__ = ["model_flop_per_step", "recomputed_flop_per_step"]
-
 
 def model_flop_per_step(job: Job) -> float:
     """Forward and backward of the whole batch on the whole job."""

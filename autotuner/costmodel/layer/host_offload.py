@@ -9,8 +9,6 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.overlap import overlap_share
 from autotuner.costmodel.memory.activations import LayerBytes
 
-__all__ = ["copies_s"]
-
 HOST_LINK_EFFICIENCY = 0.8
 """Share of the stated bandwidth that copies from pinned memory reach: 25 of 31.5 GB/s on PCI Express 4.0 x16, from
 memory."""

@@ -23,8 +23,6 @@ from autotuner.costmodel.pipeline.rank_load import RankLoad
 from autotuner.costmodel.pipeline.stage_layers import LayerCounts, model_layers_not_recomputed
 from autotuner.costmodel.sequences import with_dealing
 
-__all__ = ["WORK_FIELDS", "ModelWork", "PartWorks"]
-
 WORK_FIELDS = fields_entering(CostPart.LAYER)
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
 

@@ -16,8 +16,6 @@ from autotuner.costmodel.kernels.memory_bound import pointwise_shares
 from autotuner.costmodel.memory.activations import has_scores
 from autotuner.costmodel.narrow import is_narrow
 
-__all__ = ["collectives_again", "product_share", "recompute_s", "repeats_core", "repeats_routing"]
-
 _P = LayerPart
 
 

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.pipeline.passes import Passes
 
-__all__ = ["Work"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:

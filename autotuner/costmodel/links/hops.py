@@ -20,8 +20,6 @@ from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.communication.slow_links import DEAD_S, SlowLinks, classes_first, slowdown
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 
-__all__ = ["Hops", "sent_bytes"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hops:

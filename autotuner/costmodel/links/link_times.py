@@ -24,8 +24,6 @@ from autotuner.costmodel.links.stage_passes import StagePasses, rank_of_stages
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 
-__all__ = ["LinkTimes", "link_times"]
-
 _AT_ONCE = 1 << 15
 """Stages whose passes are looked at side by side, so that they stay in a core's cache."""
 

@@ -15,8 +15,6 @@ from autotuner.costmodel.columns import Floats, Integers
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.stage_passes import StagePasses
 
-__all__ = ["Planned"]
-
 NOTICED = 0.5
 """Share of a forward pass from which on a send is a delay to plan for, as the trial job has it; less is what every link
 takes."""

@@ -23,8 +23,6 @@ from autotuner.pipeline_schedules.actions import Kind
 from autotuner.pipeline_schedules.flow import flow_of
 from autotuner.pipeline_schedules.named import named_schedule
 
-__all__ = ["simulated_numbers", "simulated_s"]
-
 _MOST_STEPS = 1_600
 """Of a schedule that is run whole."""
 

@@ -14,8 +14,6 @@ from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import stage_load
 
-__all__ = ["StagePasses", "rank_of_stages"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePasses:

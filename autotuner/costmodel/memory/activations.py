@@ -22,8 +22,6 @@ from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 from autotuner.costmodel.routing import load_factor, own_tokens, width_split
 
-__all__ = ["KeptBytes", "LayerBytes", "LogitsBytes", "has_scores", "kept_bytes", "logits_bytes"]
-
 GATHERED_COPIES = 2.0
 """Further fp32 copies of the logits where tensor ranks gather them: the parts, and the whole that they are joined to.
 

@@ -17,8 +17,6 @@ from autotuner.core.recompute import LayerPart
 from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, tokens_per_pass
 
-__all__ = ["core_bytes", "with_fp32_attention"]
-
 _SCORES_ALIVE = 2.0
 """Gradients of one layer's scores, behind the softmax and before it; what the softmax gave is kept."""
 

@@ -30,8 +30,6 @@ from autotuner.costmodel.memory.weights import Weights, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
 
-__all__ = ["MemoryColumns", "RankMemory", "fullest_rank", "memory", "peak_bytes", "rank_memories"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryColumns:

@@ -13,8 +13,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import follows_signs, payload_bytes
 from autotuner.costmodel.columns import Floats, LayoutColumns
 
-__all__ = ["exchanging_bytes", "state_bytes"]
-
 _WORKING_BYTES: Mapping[GradientSync, float] = {
     GradientSync.FULL: 0.0,
     GradientSync.DEMO: 4 + 4 + 4,  # components, those sent, and what they are of the momentum; or sums and senders

@@ -13,8 +13,6 @@ from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.narrow import saved_share
 from autotuner.costmodel.routing import load_factor
 
-__all__ = ["with_rounded_inputs"]
-
 
 def with_rounded_inputs(
     parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job, *, sparse: bool

@@ -14,8 +14,6 @@ from autotuner.costmodel.memory.weights import Weights, expert_split
 from autotuner.costmodel.narrow import parameter_bytes
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches
 
-__all__ = ["Sharding", "communicates_once", "gradient_bytes", "owned_elements"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:

@@ -12,8 +12,6 @@ from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.rank_load import RankLoad
 from autotuner.costmodel.routing import width_split
 
-__all__ = ["Weights", "expert_split", "weights"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:

@@ -16,8 +16,6 @@ from autotuner.core.choices import PipelineSchedule
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.passes import Passes
 
-__all__ = ["rank_bubble_s"]
-
 
 def rank_bubble_s(
     x: LayoutColumns, num_micro_batches: Integers, rank: Integers, own: Passes, others: Passes, send_s: Floats

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["Passes"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:

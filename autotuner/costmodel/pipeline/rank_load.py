@@ -19,17 +19,6 @@ from autotuner.costmodel.pipeline.stage_layers import (
     stage_counts,
 )
 
-__all__ = [
-    "LookedAt",
-    "RankLoad",
-    "critical_ranks",
-    "fullest_ranks",
-    "load_of_rank",
-    "num_micro_batches",
-    "ranks_looked_at",
-    "stage_load",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:

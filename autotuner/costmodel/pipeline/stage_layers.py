@@ -11,16 +11,6 @@ from autotuner.core.job import Job
 from autotuner.core.stages import V_SCHEDULES
 from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, is_one_of
 
-__all__ = [
-    "LayerCounts",
-    "first_layer",
-    "held_layers",
-    "is_folded",
-    "layers_not_recomputed",
-    "model_layers_not_recomputed",
-    "stage_counts",
-]
-
 
 class LayerCounts(NamedTuple):
     """Layers with an ordinary feed-forward block, and layers with experts."""

@@ -18,8 +18,6 @@ from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
 
-__all__ = ["RankTime", "send_between_stages_s", "slowest_rank"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:

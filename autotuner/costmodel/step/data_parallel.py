@@ -31,8 +31,6 @@ from autotuner.costmodel.step.lossy_exchange import lossy_exchange_s
 from autotuner.costmodel.step.met_traffic import MetTraffic
 from autotuner.costmodel.step.rank_step import RankWindow
 
-__all__ = ["data_communication_s", "early_share"]
-
 _MATRICES_PER_LAYER = 7
 """Four of attention and three of a gated feed-forward block; of a layer's experts each is one tensor for all."""
 

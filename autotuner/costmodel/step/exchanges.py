@@ -22,8 +22,6 @@ from autotuner.costmodel.pipeline.rank_load import critical_ranks, load_of_rank,
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep
 
-__all__ = ["Exchange", "Exchanges", "exchanges"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:

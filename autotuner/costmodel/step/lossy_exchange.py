@@ -23,8 +23,6 @@ from autotuner.costmodel.communication.process_groups import exchange_group
 from autotuner.costmodel.kernels.gemm import gemm_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
 
-__all__ = ["exchange_kernels_s", "exchange_wire_s", "lossy_exchange_s"]
-
 _NUM_TRANSFORMS = 3
 """Products of chunks with the cosine basis: of the momentum, of what is sent, and of what came back."""
 

@@ -25,8 +25,6 @@ from autotuner.costmodel.communication.process_groups import (
     tensor_group,
 )
 
-__all__ = ["MetTraffic", "PassTraffic"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTraffic:

@@ -10,8 +10,6 @@ from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.step.data_parallel import early_share
 from autotuner.costmodel.step.rank_step import RankStep
 
-__all__ = ["overlapped_share"]
-
 
 def overlapped_share(layout: Layout, job: Job) -> float | None:
     """Share of a rank's bytes of gradients whose reduction starts before the last backward pass ends, 0..1.

@@ -13,8 +13,6 @@ from autotuner.costmodel.pipeline.rank_load import critical_ranks, num_micro_bat
 from autotuner.costmodel.step.critical_rank import slowest_rank
 from autotuner.costmodel.step.rank_step import RankStep
 
-__all__ = ["PassShares", "pass_shares"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassShares:

@@ -22,8 +22,6 @@ from autotuner.costmodel.step.critical_rank import send_between_stages_s, slowes
 from autotuner.costmodel.step.met_traffic import PassTraffic
 from autotuner.costmodel.step.step_time import StepTimeColumns
 
-__all__ = ["STEP_FIELDS", "RankStep", "RankWindow"]
-
 STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *fields_entering(CostPart.RANK_STEP))
 """All that it depends on; a whole space has three to six layouts for each combination of them."""
 

@@ -17,8 +17,6 @@ from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_me
 from autotuner.costmodel.pipeline.rank_load import RankLoad, critical_ranks, load_of_rank
 from autotuner.costmodel.step.rank_step import RankStep
 
-__all__ = ["stage_memory"]
-
 
 def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
     """Peak bytes by part of each pipeline rank, in their order; the highest is that of the layout's prediction.

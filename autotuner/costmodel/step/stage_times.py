@@ -21,8 +21,6 @@ from autotuner.costmodel.pipeline.rank_load import load_of_rank, num_micro_batch
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep
 
-__all__ = ["StageTimes", "stage_times"]
-
 _FACTORED = tuple(
     name for f in fields(Work) if (name := f.name) not in ("forward_s", "weight_gradient_s", "backward_s")
 )

@@ -9,8 +9,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["StepTimeColumns", "total_s"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeColumns:

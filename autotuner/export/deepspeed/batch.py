@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from autotuner.core.errors import InvalidInput
 from autotuner.export.keys import number_of
 
-__all__ = ["Batch", "batch_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:

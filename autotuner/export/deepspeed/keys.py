@@ -11,17 +11,6 @@ from autotuner.core.choices import Precision, Recompute, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.export.keys import Key, count, number_of, words
 
-__all__ = [
-    "BATCH_KEYS",
-    "CHANGED",
-    "DEFAULT_BUCKET_ELEMENTS",
-    "KEYS",
-    "KNOWN_SECTIONS",
-    "NEVER_REUSED",
-    "STAGE_0_ELEMENTS",
-    "gradient_element_bytes",
-]
-
 DEFAULT_BUCKET_ELEMENTS = 500_000_000
 """``zero_optimization.reduce_bucket_size`` (runtime/zero/config.py, 0.19.8)."""
 

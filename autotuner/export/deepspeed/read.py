@@ -16,8 +16,6 @@ from autotuner.export.documents import json_document, split_document
 from autotuner.export.keys import flat
 from autotuner.export.target import Imported, Note, NoteKind
 
-__all__ = ["read", "recognises"]
-
 _TELLING = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size")
 _STARTED = re.compile(r"(^|\s)(deepspeed(\.launcher\.runner)?\s|--deepspeed|--zero[_-]stage)")
 

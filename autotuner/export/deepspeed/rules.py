@@ -12,8 +12,6 @@ from autotuner.export.deepspeed.keys import STAGE_0_ELEMENTS, gradient_element_b
 from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.slow_links import numbers_ranks, sends_and_places
 
-__all__ = ["ELSEWHERE", "RULES", "ZERO_RULES"]
-
 ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "compiled", "optimizer_kernel"})
 """What the script decides: the model's attention and norms, ``engine.compile()``, the optimizer that it is handed."""
 

@@ -15,8 +15,6 @@ from autotuner.export.flags import Flags
 from autotuner.export.launched import Launched, launched
 from autotuner.export.target import Note, NoteKind
 
-__all__ = ["Script", "as_trainer_says", "script_of", "script_of_command"]
-
 _PATHS: dict[str, tuple[str, ...]] = {
     "zero_optimization.stage": ("zero_stage",),
     "train_batch_size": ("train_batch_size", "global_batch_size"),

@@ -9,8 +9,6 @@ from autotuner.export.deepspeed.write import VERSION, write
 from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Target
 
-__all__ = ["DEEPSPEED"]
-
 DEEPSPEED = Target(
     format=ExportFormat.DEEPSPEED,
     version=VERSION,

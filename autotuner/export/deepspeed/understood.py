@@ -23,8 +23,6 @@ from autotuner.export.deepspeed.keys import (
 from autotuner.export.keys import flag_of, heard
 from autotuner.export.target import Note, NoteKind
 
-__all__ = ["Understood", "understood"]
-
 _READ = {*BATCH_KEYS, *(key.path for key in KEYS)} | {
     *("data_parallel_size", "expert_parallel.enabled", "fp16.enabled", "zero_optimization.stage3_max_live_parameters"),
 }

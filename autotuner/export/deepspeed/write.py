@@ -16,8 +16,6 @@ from autotuner.export.keys import nested, said
 from autotuner.export.sentences import decided_in_code
 from autotuner.export.target import Export, ExportedFile
 
-__all__ = ["FILE_NAME", "RECOMPUTE_FLAG", "VERSION", "ds_config", "write", "zero_defaults"]
-
 VERSION = "0.19.8"
 FILE_NAME = "ds_config.json"
 

@@ -13,8 +13,6 @@ from autotuner.core.layout import Layout
 from autotuner.export.huggingface.backend import SIZES, Backend, backend_of, says_sizes
 from autotuner.export.keys import Key, count, words
 
-__all__ = ["COMPILED", "KEYS", "MEGATRON_KEYS", "PARALLELISM"]
-
 PARALLELISM = "parallelism_config.parallelism_config_"
 """What stands before the names of ``ParallelismConfig``."""
 

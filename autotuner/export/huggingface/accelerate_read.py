@@ -20,8 +20,6 @@ from autotuner.export.keys import flag_of, flat, heard, number_of
 from autotuner.export.launched import Launched, launched
 from autotuner.export.target import Imported, Note, NoteKind
 
-__all__ = ["read", "recognises"]
-
 _TELLING = re.compile(r"""(^|\s|")(distributed_type|fsdp_config|deepspeed_config|parallelism_config)"?\s*:""")
 _STARTED = re.compile(r"\baccelerate(\.commands\.launch|\s+launch)\b")
 

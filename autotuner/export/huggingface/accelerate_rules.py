@@ -7,8 +7,6 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES
 from autotuner.core.rules.rule import Rule
 from autotuner.export.huggingface.backend import RULES, exchanges_heads
 
-__all__ = ["ACCELERATE_RULES", "ELSEWHERE"]
-
 ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "fp32_gradient_reduce", "loss_parallel"})
 """What the script decides: the model that it loads, with its plan for tensor ranks and the format of its weights, which
 is that of the gradients; and the optimizer."""

@@ -21,8 +21,6 @@ from autotuner.export.keys import nested, said
 from autotuner.export.sentences import decided_in_code
 from autotuner.export.target import Export, ExportedFile
 
-__all__ = ["VERSION", "ds_config_of_accelerate", "write"]
-
 VERSION = "1.15.0"
 _FILE_NAME = "accelerate.yaml"
 

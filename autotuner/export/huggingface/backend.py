@@ -16,8 +16,6 @@ from autotuner.export.deepspeed.rules import ZERO_RULES
 from autotuner.export.exchanges import exchanges_and_batches
 from autotuner.export.keys import Key, count, words
 
-__all__ = ["EXCHANGES", "RULES", "SIZES", "Backend", "backend_of", "exchanges_heads", "says_sizes"]
-
 
 class Backend(Enum):
     """What accelerate starts."""

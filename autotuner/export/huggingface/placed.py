@@ -9,8 +9,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.export.target import Note, NoteKind
 
-__all__ = ["fp16_note", "on_ranks", "plain"]
-
 
 def fp16_note(setting: str) -> Note:
     """A layout's nearest to fp16."""

@@ -8,8 +8,6 @@ from autotuner.export.huggingface.accelerate_rules import ACCELERATE_RULES, ELSE
 from autotuner.export.huggingface.accelerate_write import VERSION, write
 from autotuner.export.target import Target
 
-__all__ = ["ACCELERATE", "TRANSFORMERS"]
-
 ACCELERATE = Target(
     format=ExportFormat.ACCELERATE,
     version=VERSION,

@@ -14,8 +14,6 @@ from autotuner.core.units import MIB
 from autotuner.export.huggingface.backend import Backend, backend_of
 from autotuner.export.keys import Key, count, number_of, words
 
-__all__ = ["FSDP_KEYS", "KEYS", "checkpointing_kwargs", "recomputes_by_fsdp"]
-
 
 def recomputes_by_fsdp(layout: Layout) -> bool:
     """Whether FSDP's own recomputation says it, which gathers parameters once less."""

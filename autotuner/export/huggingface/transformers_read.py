@@ -24,8 +24,6 @@ from autotuner.export.keys import flag_of, flat, heard, number_of
 from autotuner.export.launched import Launched, launched
 from autotuner.export.target import Imported, Note, NoteKind
 
-__all__ = ["read", "recognises"]
-
 _TELLING = re.compile(r"per_device_train_batch_size|--fsdp\b|--torch_compile\b|--ddp_bucket_cap_mb\b")
 _DEFAULT_MICRO_BATCH = 8
 """``per_device_train_batch_size`` (transformers 5.23.0, training_args.py)."""

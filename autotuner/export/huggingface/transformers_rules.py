@@ -8,8 +8,6 @@ from autotuner.core.rules.rule import Rule
 from autotuner.core.units import MIB
 from autotuner.export.huggingface.backend import RULES, exchanges_heads
 
-__all__ = ["ELSEWHERE", "TRANSFORMERS_RULES"]
-
 ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"})
 """What the script decides where it loads its model: attention, norms, and the format of weights and gradients."""
 

@@ -20,8 +20,6 @@ from autotuner.export.keys import said
 from autotuner.export.sentences import decided_in_code
 from autotuner.export.target import Export, ExportedFile
 
-__all__ = ["ENVIRONMENT_PREFIX", "VERSION", "write"]
-
 VERSION = "5.23.0"
 _FSDP_FILE_NAME = "fsdp_config.json"
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from autotuner.core.errors import InvalidInput
 from autotuner.export.shell.script import read_script
 
-__all__ = ["Assigned", "assignments"]
-
 _LARGEST = 200_000
 """Characters that are read: the longest file of recipes of Megatron-Bridge 0.6 has 60,000."""
 

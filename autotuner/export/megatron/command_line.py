@@ -25,8 +25,6 @@ from autotuner.export.megatron.shapes import unsaid_shapes, write_shapes
 from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, Imported, Target
 
-__all__ = ["MEGATRON_LM"]
-
 _VERSION = "0.16.1"
 """0.19.0 reads what is written too."""
 

@@ -21,8 +21,6 @@ from autotuner.export.megatron.recompute import read_recompute, write_recompute
 from autotuner.export.megatron.shapes import read_shapes
 from autotuner.export.megatron.sharding import read_sharding, write_sharding
 
-__all__ = ["Found", "environment", "layout_settings", "left_at_default", "read_layout"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:

@@ -15,8 +15,6 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.export.megatron.reading import Reading, Settings
 
-__all__ = ["Degrees", "read_degrees", "write_degrees"]
-
 _DEGREES = {
     "tensor_model_parallel_size": "tensor_parallel_degree",
     "pipeline_model_parallel_size": "pipeline_parallel_degree",

@@ -11,8 +11,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.export.megatron.reading import Reading, Settings
 
-__all__ = ["BACKENDS", "RECIPES", "read_numerics", "write_numerics"]
-
 RECIPES = {
     "delayed": Fp8Recipe.DELAYED,  # the default
     "tensorwise": Fp8Recipe.TENSORWISE,

@@ -28,8 +28,6 @@ from autotuner.export.megatron.rules import MEGATRON_RULES, keeps_parameters
 from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, Imported, Target
 
-__all__ = ["CORE_FIELDS", "MEGATRON_BRIDGE", "NEMO"]
-
 CORE_FIELDS = {
     "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
     "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",

@@ -11,8 +11,6 @@ from itertools import groupby
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["MOST_LAYERS", "layer_pattern", "pattern_text"]
-
 _TOKEN = re.compile(r"\s*(\[[01,\s]*\]|\*\s*\d{1,5}|[()+])")
 _LONGEST = 400
 """Characters that are read; nothing nests deeper than a few parentheses."""

@@ -17,8 +17,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
 from autotuner.export.megatron.reading import Reading, Settings
 
-__all__ = ["read_pipeline", "write_pipeline"]
-
 _MOST_STAGES = 4096
 _MOST_LAYERS = 10_000
 """What a layout's letters may stand for: ``t*999999999`` would fill the memory."""

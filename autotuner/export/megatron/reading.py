@@ -8,8 +8,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.export.flags import Flags
 from autotuner.export.target import Note, NoteKind
 
-__all__ = ["Reading", "Settings", "Value"]
-
 Value = bool | int | float | str | tuple[str, ...]
 
 Settings = dict[str, Value]

@@ -13,8 +13,6 @@ from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stages import layers_per_stage
 from autotuner.export.megatron.reading import Reading, Settings
 
-__all__ = ["MODULES", "read_recompute", "write_recompute"]
-
 MODULES = tuple(
     policy.value
     for policy in (

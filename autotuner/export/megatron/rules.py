@@ -23,8 +23,6 @@ from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 from autotuner.export.megatron.sharding import gradient_element_bytes
 from autotuner.export.slow_links import sends_and_places
 
-__all__ = ["MEGATRON_RULES", "keeps_parameters"]
-
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 
 

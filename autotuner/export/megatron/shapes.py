@@ -16,8 +16,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.export.megatron.patterns import MOST_LAYERS, layer_pattern, pattern_text
 from autotuner.export.megatron.reading import Reading, Settings
 
-__all__ = ["read_shapes", "unsaid_shapes", "write_shapes"]
-
 _VOCABULARIES = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000}
 """Words that a tokenizer is known to have; others say it in a file."""
 

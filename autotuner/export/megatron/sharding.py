@@ -17,8 +17,6 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.export.megatron.degrees import Degrees
 from autotuner.export.megatron.reading import Reading, Settings
 
-__all__ = ["gradient_element_bytes", "read_sharding", "write_sharding"]
-
 _STRATEGIES = {
     "no_shard": ShardLevel.NONE,
     "optim": ShardLevel.OPTIMIZER,

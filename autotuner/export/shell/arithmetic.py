@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-__all__ = ["binary", "whole_number"]
-
 _LARGEST = 2**63
 
 

@@ -11,8 +11,6 @@ from autotuner.export.shell.arithmetic import whole_number
 from autotuner.export.shell.expand import Scope, is_known
 from autotuner.export.shell.syntax import Node
 
-__all__ = ["both", "either", "holds", "holds_in_brackets", "negated"]
-
 _ARGUMENT = re.compile(r"\0\$(?:[1-9]\d?|\{[1-9]\d?(?::?-)?\})\0")
 """An argument of the script. A condition that asks whether it was given reads it as missing."""
 

@@ -17,8 +17,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.export.shell.arithmetic import binary, whole_number
 from autotuner.export.shell.syntax import Node
 
-__all__ = ["Elements", "Scope", "assigned_names", "is_known", "merged", "nodes", "plain", "unknown"]
-
 _DEEPEST = 20
 """Defaults inside defaults (``${A:-${B:-1}}``)."""
 

@@ -16,8 +16,6 @@ from autotuner.export.shell.conditions import holds, holds_in_brackets, negated
 from autotuner.export.shell.expand import Elements, Scope, assigned_names, is_known, merged, nodes, plain, unknown
 from autotuner.export.shell.syntax import Node, parse_script
 
-__all__ = ["Command", "Script", "read_script"]
-
 _DEEPEST = 3
 """Scripts inside scripts (``bash -c "..."``, ``sbatch <<EOF``)."""
 

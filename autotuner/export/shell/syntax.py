@@ -17,8 +17,6 @@ from typing import Any
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["Node", "parse_script"]
-
 Node = dict[str, Any]
 """A node of the tree: the fields of mvdan/sh's Go types (syntax/nodes.go), with the type's name as ``Type``."""
 

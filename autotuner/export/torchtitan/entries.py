@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from autotuner.core.choices import ContextExchange, OptimizerKernel, PipelineSchedule
 from autotuner.core.layout import OPTIONS, Layout
 
-__all__ = ["ENTRIES_0_2", "ENTRIES_0_3", "SCHEDULES", "Entry", "Value"]
-
 Value = bool | int | float | str | tuple["Value", ...]
 
 SCHEDULES: Mapping[int, str] = {

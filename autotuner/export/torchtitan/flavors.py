@@ -10,8 +10,6 @@ from autotuner.catalog.load import load_model
 from autotuner.core.choices import AttentionKernel
 from autotuner.core.model import TransformerSpec
 
-__all__ = ["DEBUG_MODEL", "PIPELINED_0_2", "Flavor", "flavor_of", "flavors", "shapes", "spec_of"]
-
 DEBUG_MODEL = ("llama3", "debugmodel")
 """What torchtitan 0.2.2 trains where no model is named (``config/job_config.py``)."""
 

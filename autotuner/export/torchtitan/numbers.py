@@ -11,8 +11,6 @@ from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.rules import shards
 from autotuner.export.torchtitan.settings import Settings
 
-__all__ = ["precision_0_2", "precision_0_3"]
-
 _PARAM = "training.mixed_precision_param"
 _DTYPE = "training.dtype"
 _FLOAT8 = "quantize.linear.float8"

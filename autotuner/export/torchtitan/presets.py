@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["base_of", "preset", "presets"]
-
 _NEAREST: Mapping[tuple[str, str], str] = {
     ("llama3", "1B"): "llama3_8b",
     ("llama3", "3B"): "llama3_8b",

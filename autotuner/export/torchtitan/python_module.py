@@ -21,8 +21,6 @@ from autotuner.export.torchtitan.release import RELEASE_0_3
 from autotuner.export.torchtitan.rules import RULES_0_3, SEARCHED_0_3
 from autotuner.export.torchtitan.understood import imported
 
-__all__ = ["TORCHTITAN_CONFIG"]
-
 _MODULE, _FUNCTION = "torchtitan_layout", "layout_config"
 
 Converters = Mapping[str, Mapping[str, object]]

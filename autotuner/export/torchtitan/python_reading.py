@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["UNKNOWN", "Made", "Module", "read_module"]
-
 _LONGEST = 200_000
 """Characters of a module that is read; a registry of all of torchtitan's has a tenth."""
 

@@ -14,8 +14,6 @@ from autotuner.export.torchtitan.python_reading import UNKNOWN, Made, Module, re
 from autotuner.export.torchtitan.settings import Settings
 from autotuner.export.torchtitan.texts import overrides
 
-__all__ = ["is_configuration", "settings_of"]
-
 _PYTHON = re.compile(r"^(def \w+\(|from torchtitan\b|import torchtitan\b)", re.MULTILINE)
 _CALLS = re.compile(r"\b(Trainer\.Config\(|model_registry\(|ParallelismConfig\(|config_registry import\b)")
 _MODULE_FLAG = re.compile(r"--module[= ]\S")

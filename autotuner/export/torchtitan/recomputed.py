@@ -11,8 +11,6 @@ from autotuner.export.flags import whole_number
 from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.settings import Settings
 
-__all__ = ["recompute_0_2", "recompute_0_3"]
-
 _MODE = "activation_checkpoint.mode"
 _OPTION = "activation_checkpoint.selective_ac_option"
 _BUDGET = "the compiler decides what is computed again; what keeps matrix products comes nearest"

@@ -9,8 +9,6 @@ from autotuner.core.choices import Fp8Recipe
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.torchtitan.entries import ENTRIES_0_2, ENTRIES_0_3, Entry
 
-__all__ = ["RELEASE_0_2", "RELEASE_0_3", "Release"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:

@@ -26,8 +26,6 @@ from autotuner.export.slow_links import numbers_ranks, sends_and_places
 from autotuner.export.torchtitan.flavors import PIPELINED_0_2, flavor_of
 from autotuner.export.torchtitan.release import RELEASE_0_2
 
-__all__ = ["DDP_BUCKET_BYTES", "RULES_0_2", "RULES_0_3", "SEARCHED_0_2", "SEARCHED_0_3", "shards"]
-
 DDP_BUCKET_BYTES = 100 * MIB
 """``bucket_cap_mb`` of its DDP (torchtitan 0.2.2, ``apply_ddp`` of models/llama3/infra/parallelize.py)."""
 

@@ -12,8 +12,6 @@ from autotuner.export.torchtitan.entries import Value
 from autotuner.export.torchtitan.release import Release
 from autotuner.export.torchtitan.rules import shards
 
-__all__ = ["batch", "entries", "experts", "left_out", "precision", "recompute_0_2", "stages"]
-
 
 def entries(release: Release, layout: Layout) -> Iterator[tuple[str, Value]]:
     """Settings that say one field each; those that mean nothing beside the degrees are left out."""

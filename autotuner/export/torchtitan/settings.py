@@ -11,8 +11,6 @@ from autotuner.export.flags import whole_number
 from autotuner.export.target import Note, NoteKind
 from autotuner.export.torchtitan.entries import Value
 
-__all__ = ["Settings"]
-
 _MOST = 10**9
 """No degree, batch or number of layers comes near it."""
 

@@ -10,8 +10,6 @@ from autotuner.core.stages import ONE_STAGE_SCHEDULES, stage_sizes
 from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.settings import Settings
 
-__all__ = ["virtual_stages"]
-
 _PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
 _PARTS = "parallelism.module_fqns_per_model_part"
 _MOST_LESS = 8

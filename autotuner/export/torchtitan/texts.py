@@ -13,8 +13,6 @@ from autotuner.export.launched import launched
 from autotuner.export.target import Note, NoteKind
 from autotuner.export.torchtitan.settings import Settings
 
-__all__ = ["flattened", "is_job_file", "overrides", "settings_of"]
-
 _SECTIONS = "parallelism|training|activation_checkpoint|compile"
 _RENAMED = {
     "training.batch_size": "training.local_batch_size",

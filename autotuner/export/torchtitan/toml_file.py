@@ -21,8 +21,6 @@ from autotuner.export.torchtitan.rules import RULES_0_2, SEARCHED_0_2
 from autotuner.export.torchtitan.texts import is_job_file, settings_of
 from autotuner.export.torchtitan.understood import imported
 
-__all__ = ["TORCHTITAN"]
-
 _ORDER = ("model", "training", "parallelism", "activation_checkpoint", "compile", "optimizer")
 """Sections in the order in which torchtitan's own files have them; tables of quantization come last."""
 

@@ -20,8 +20,6 @@ from autotuner.export.torchtitan.rules import DDP_BUCKET_BYTES, shards
 from autotuner.export.torchtitan.settings import Settings
 from autotuner.export.torchtitan.staged import virtual_stages
 
-__all__ = ["imported"]
-
 _SECTIONS = ("parallelism", "training", "activation_checkpoint", "compile", "quantize")
 """Sections whose every setting is told about."""
 

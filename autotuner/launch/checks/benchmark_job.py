@@ -14,8 +14,6 @@ from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.reports import Reports, TrialFiles
 from autotuner.launch.verdict import verdict
 
-__all__ = ["BenchmarkJob"]
-
 _MODULE = "trials.benchmarks.links"
 
 

@@ -13,8 +13,6 @@ from autotuner.core.errors import LeaseLost, StoreUnavailable
 from autotuner.core.trial import EngineJob
 from autotuner.ports import Clock, Store
 
-__all__ = ["Hold"]
-
 _LEASES = 4.0
 """Leases of sweeps that one of a check lasts: nothing renews it while an engine takes its time to end a job."""
 

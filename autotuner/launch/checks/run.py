@@ -24,8 +24,6 @@ from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.reports import TrialFiles
 from autotuner.ports import Store
 
-__all__ = ["CheckRun"]
-
 R = TypeVar("R")
 
 

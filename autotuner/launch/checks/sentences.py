@@ -11,17 +11,6 @@ from autotuner.core.profile import CollectivePoint, DeviceProfile, knows_links, 
 from autotuner.core.trial import EngineJob, EngineJobPhase, TrialFailure
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 
-__all__ = [
-    "collective_said",
-    "each_link_said",
-    "failure_said",
-    "job_said",
-    "links_said",
-    "queue_said",
-    "stored_said",
-    "trial_said",
-]
-
 _ERROR = re.compile(r"[\w.]*(Error|Exception|error)\b.*: ")
 
 _NOT_INSTALLED = ("No module named 'torch'", "No module named 'trials'", "No module named trials")

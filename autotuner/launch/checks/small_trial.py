@@ -9,8 +9,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 
-__all__ = ["benchmark_spec", "small_trial"]
-
 _MODEL = "llama-demo"
 _SEQ_LEN = 256
 

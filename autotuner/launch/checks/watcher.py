@@ -12,8 +12,6 @@ from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped
 from autotuner.launch.checks.hold import Hold
 from autotuner.launch.checks.sentences import collective_said, job_said, queue_said
 
-__all__ = ["CheckWatcher"]
-
 
 class CheckWatcher:
     """A ``TrialWatcher`` of a check.

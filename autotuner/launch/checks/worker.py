@@ -17,8 +17,6 @@ from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock, Store
 from autotuner.tracing import working_on
 
-__all__ = ["CheckWorker"]
-
 _log = structlog.get_logger(__name__)
 
 

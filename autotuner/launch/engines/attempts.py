@@ -22,8 +22,6 @@ from autotuner.launch.trainers.told import TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
 from autotuner.launch.verdict import verdict
 
-__all__ = ["DecoderJob", "TrainerJob", "TrialJob"]
-
 _FOLDER = Path("{folder}")
 """Of the task's files, which only the node can name."""
 

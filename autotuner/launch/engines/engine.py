@@ -12,8 +12,6 @@ from autotuner.core.errors import AutotunerError
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
 
-__all__ = ["Engine", "EngineRefused", "EngineUnavailable", "JobOrder", "JobStatus", "check_exist"]
-
 
 class EngineUnavailable(AutotunerError):
     """The engine does not answer now; it may later, and jobs that it runs go on."""

@@ -15,8 +15,6 @@ from autotuner.launch.engines.ray.settings import RaySettings
 from autotuner.launch.engines.slurm.engine import SlurmEngine
 from autotuner.launch.engines.slurm.settings import SlurmSettings
 
-__all__ = ["KINDS", "Kind"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:

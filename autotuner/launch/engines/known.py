@@ -13,8 +13,6 @@ from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavail
 from autotuner.launch.engines.registration import EngineRegistration
 from autotuner.launch.simulation.scenario import SCENARIOS
 
-__all__ = ["EngineStanding", "ask_engines", "check_engine_named"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStanding:

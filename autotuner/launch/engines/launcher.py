@@ -32,8 +32,6 @@ from autotuner.launch.trainers.registration import Registration, refuses_trainer
 from autotuner.launch.work_folder import work_folder
 from autotuner.ports import TrialWatcher
 
-__all__ = ["EngineLauncher", "job_name"]
-
 _ENGINE_SLACK_S = 120.0
 """By which an engine's own limit lies above the trial's, which its nodes hold: Slurm ends jobs to the minute."""
 

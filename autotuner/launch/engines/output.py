@@ -16,8 +16,6 @@ from autotuner.core.wire import from_dict
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import TrialFiles
 
-__all__ = ["PREFIX", "JobOutput", "NodeEnd"]
-
 PREFIX = b"#autotuner "
 """How lines begin that a node's process tells (``trials.process.telling``); others are whatever the node prints."""
 

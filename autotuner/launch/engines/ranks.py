@@ -13,8 +13,6 @@ from autotuner.launch.engines.engine import Engine, EngineUnavailable, JobStatus
 from autotuner.launch.engines.output import JobOutput
 from autotuner.launch.ranks import Death
 
-__all__ = ["PEERS_S", "EngineRanks"]
-
 _READ_S = 0.1
 """Looks at the output that follow each other faster are one."""
 

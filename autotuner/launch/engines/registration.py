@@ -17,8 +17,6 @@ from autotuner.core.wire import from_dict
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.kinds import KINDS, Kind
 
-__all__ = ["EngineRegistration", "EngineSettings", "read_engines"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 

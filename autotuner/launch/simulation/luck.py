@@ -10,8 +10,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 
-__all__ = ["Luck", "run_of"]
-
 _STANDARD = NormalDist()
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from autotuner.core import check
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, RESIDUAL
 
-__all__ = ["SCENARIOS", "Scenario"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:

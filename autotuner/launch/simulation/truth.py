@@ -18,8 +18,6 @@ from autotuner.costmodel.under_faults import step_times_under
 from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import Scenario
 
-__all__ = ["Truth", "truth_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:

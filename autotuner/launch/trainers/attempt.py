@@ -30,16 +30,6 @@ from autotuner.launch.trainers.told import TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
 from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
 
-__all__ = [
-    "REPORT_DIR",
-    "SPEC",
-    "TrainerAttempt",
-    "described",
-    "exported_for",
-    "placed",
-    "trainer_environment",
-]
-
 REPORT_DIR = "AUTOTUNER_REPORT_DIR"
 """Variable that names the folder of a reporter's files."""
 

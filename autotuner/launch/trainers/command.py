@@ -13,19 +13,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.free_port import free_port
 
-__all__ = [
-    "ARGUMENTS",
-    "ON_A_NODE",
-    "PLACEHOLDERS",
-    "TORCHRUN",
-    "Places",
-    "check_command",
-    "knows_nodes",
-    "num_steps",
-    "on_this_machine",
-    "rendered",
-]
-
 ARGUMENTS = "arguments"
 """The placeholder that stands alone and becomes as many arguments as the exported layout has."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import psutil
 
-__all__ = ["CoreWatch", "CpuTime"]
-
 _APART_S = 0.2
 """Looks that follow each other faster tell no more: the kernel's clock ticks every 10 ms, and a look takes some."""
 

@@ -11,8 +11,6 @@ from typing import IO
 
 import structlog
 
-__all__ = ["Output"]
-
 _KEPT_LINES = 400
 _LONGEST_LINE = 2000
 """Characters of a line that are kept: a progress bar that never ends a line must not fill the memory."""

@@ -16,8 +16,6 @@ from autotuner.launch.processes import ATTEMPT_ID, end_all, processes_of
 from autotuner.launch.ranks import Death
 from autotuner.launch.trainers.output import Output
 
-__all__ = ["TrainerProcesses"]
-
 _KEEPER_S = 1.0
 """What the keeper gets to see that nothing is left below it."""
 

@@ -19,8 +19,6 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.reports import RankFailure
 from autotuner.launch.trainers.reported import Reported, ReportedMemory, ReportedStep
 
-__all__ = ["Progress"]
-
 _TOKENS_OFF = 0.1
 """How far the tokens that a trainer reports may lie from the workload's, as a share: a batch whose last sequence is
 short. Further off it reports those of one rank, or trains another batch than it was told."""

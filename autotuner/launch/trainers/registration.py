@@ -20,8 +20,6 @@ from autotuner.launch.trainers.command import check_command
 from autotuner.launch.trainers.log_readers.registry import READERS, NewReader
 from autotuner.launch.trainers.reported import LogReader
 
-__all__ = ["REPORTER", "Registration", "read_trainers", "refuses_trainer"]
-
 REPORTER = "reporter"
 """The trainer itself says what its steps took, by ``autotuner_report``."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["LogReader", "Reported", "ReportedMemory", "ReportedStep"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStep:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from autotuner.core.trial import COMMUNICATION, OUT_OF_LIMITED_MEMORY, OUT_OF_MEMORY
 from autotuner.launch.ranks import Death
 
-__all__ = ["Complaint", "Symptoms"]
-
 _RANK = re.compile(r"^\s*\[rank(\d+)\]:\s?")
 """What torch puts before each line of the traceback of a rank."""
 

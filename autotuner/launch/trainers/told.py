@@ -23,8 +23,6 @@ from autotuner.launch.trainers.progress import Progress
 from autotuner.launch.trainers.reported import LogReader, Reported, ReportedStep
 from autotuner.launch.trainers.symptoms import Symptoms
 
-__all__ = ["TrainerReports"]
-
 _FIELDS = tuple(field.name for field in fields(ReportedStep))
 
 _MOST_BYTES = 1 << 22

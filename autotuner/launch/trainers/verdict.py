@@ -15,8 +15,6 @@ from autotuner.launch.ranks import Death
 from autotuner.launch.trainers.symptoms import Complaint
 from autotuner.launch.trainers.told import TrainerReports
 
-__all__ = ["TrainerRanks", "trainer_verdict"]
-
 _TAIL_LINES = 40
 
 _AGENT_FOUND_DEAD = "failed (exitcode:"

@@ -13,8 +13,6 @@ from autotuner.search.advice.shortfall import Shortfall, shortfall
 from autotuner.search.advice.unsearched import Unsearched, unsearched
 from autotuner.search.ranking import PredictionTable
 
-__all__ = ["Advice", "advice"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:

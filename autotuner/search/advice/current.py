@@ -13,8 +13,6 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.text.sentences import change_in_words
 
-__all__ = ["Current", "Gain", "current_beside"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:

@@ -13,8 +13,6 @@ from autotuner.core.space import SearchSpace
 from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
 from autotuner.search.splits import SpaceTooLarge
 
-__all__ = ["LargerCluster", "Remedy", "Shortfall", "shortfall"]
-
 _FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """How many times the nodes are tried: sizes that divide batches and layers."""
 

@@ -17,8 +17,6 @@ from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.text.sentences import change_in_words
 
-__all__ = ["Unsearched", "unsearched"]
-
 _WORTHWHILE = 0.005
 """Share of the step below which an option is not worth naming: half of what ``explain`` calls worthwhile, since several
 are named together."""

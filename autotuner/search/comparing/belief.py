@@ -19,8 +19,6 @@ import numpy as np
 from autotuner.costmodel.columns import Floats
 from autotuner.search.comparing.sitting import Sitting
 
-__all__ = ["Belief", "believe", "believe_pairs"]
-
 _WITHIN: Floats = np.geomspace(0.0005, 0.5, 40)
 """Standard deviations from run to run in a sitting that are considered. No machine repeats a run closer than the first
 (docs/comparisons.md), and runs that are all equal, as a fake's are, count as apart so far."""

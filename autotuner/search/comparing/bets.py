@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from autotuner.core.comparison import Decision, SequentialTest
 from autotuner.search.comparing.belief import Belief
 
-__all__ = ["Bets", "decide", "place"]
-
 _ON_THE_POINT = 0.8
 """Share of a stake on just the loss that must be found, or on none at all. What is left is spread over other changes:
 runs that lie far from both points tell them apart badly."""

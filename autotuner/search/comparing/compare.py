@@ -20,8 +20,6 @@ from autotuner.search.comparing.belief import Belief, believe, believe_pairs
 from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.sitting import sittings
 
-__all__ = ["compare", "weigh"]
-
 _INTERVAL = (0.025, 0.975)
 
 

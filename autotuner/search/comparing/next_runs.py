@@ -14,8 +14,6 @@ from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.compare import compare
 from autotuner.search.comparing.sitting import Sitting, sittings
 
-__all__ = ["next_baseline_runs", "next_runs"]
-
 _TRIED = (1, 2, 3, 5, 8, 13, 21, 34)
 """Numbers of further runs that are tried, for an answer in milliseconds."""
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["Sitting", "sittings"]
-
 _FAR = 4.0
 """Deviations from the median of its sitting beyond which a run counts as lying there: of normal runs 1 in 16,000."""
 

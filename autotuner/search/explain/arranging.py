@@ -15,8 +15,6 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 from autotuner.search.explain.neighbours import neighbours
 
-__all__ = ["arranged", "nearest_legal", "with_choice"]
-
 _MOST_STEPS = 8
 """Changes after which a search for a legal layout gives up: what is further off resembles it in nothing."""
 

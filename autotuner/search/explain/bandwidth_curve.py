@@ -22,8 +22,6 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.peak import memory
 from autotuner.search.explain.exchange_ways import exchange_ways
 
-__all__ = ["BandwidthCurve", "BandwidthSpan", "BandwidthWay", "bandwidth_curve", "trial_bandwidth_curve"]
-
 _LOWEST_BYTES_PER_S, _HIGHEST_BYTES_PER_S = 1.25e6, 125e9
 """10 Mbit/s, a shaped link in the tests of arXiv 2502.06728, and 1 Tbit/s: ports of 2026 have 800 Gbit/s."""
 

@@ -15,8 +15,6 @@ from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.text.sentences import percent
 
-__all__ = ["BatchWay", "batch_ways"]
-
 _IN_WORDS: Mapping[BatchBalance, str] = {
     BatchBalance.NONE: "as they come",
     BatchBalance.STRATIFIED: "stratified",

@@ -24,8 +24,6 @@ from autotuner.core.units import format_rate
 from autotuner.search.explain.routes import routes
 from autotuner.search.text.faults import link_in_words
 
-__all__ = ["PART_WORDS", "limit_of"]
-
 PART_WORDS: Mapping[str, str] = {
     "matrix_s": "matrix products",
     "attention_s": "attention",

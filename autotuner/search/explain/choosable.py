@@ -13,8 +13,6 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.rules.rule import Reason
 from autotuner.search.explain.arranging import arranged, with_choice
 
-__all__ = ["Choosable", "choices_of"]
-
 _MOST_VALUES = 7
 """Numbers that stand side by side: more do not fit beside their label, and no finger hits them."""
 

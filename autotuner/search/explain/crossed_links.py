@@ -23,8 +23,6 @@ from autotuner.core.placement import (
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import listed
 
-__all__ = ["CrossedLink", "crossed_links"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossedLink:

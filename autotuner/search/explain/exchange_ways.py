@@ -12,8 +12,6 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.search.explain.arranging import arranged
 
-__all__ = ["exchange_ways"]
-
 _LEVELS: Mapping[ShardLevel, str] = {
     ShardLevel.NONE: "replicas",
     ShardLevel.OPTIMIZER: "ZeRO-1",

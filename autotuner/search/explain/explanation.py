@@ -24,8 +24,6 @@ from autotuner.search.explain.step_parts import StepParts, step_parts
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
 
-__all__ = ["Change", "Explanation", "MemoryPart", "Refusal", "TimePart", "explain", "moved_in_words"]
-
 _NUM_CHANGES = 5
 """Changes of one kind that are told; more are a table, and ``predict`` makes better tables."""
 

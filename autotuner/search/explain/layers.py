@@ -29,8 +29,6 @@ from autotuner.search.space import legal_layouts
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, percent
 
-__all__ = ["LayerGain", "LayerReport", "layer_report", "measured_layers", "options_of_layer"]
-
 _MOST_ROWS = 1_000_000
 """Layouts that the last layer's table has at most, those counted in that rules take out: seconds of one processor."""
 

@@ -23,16 +23,6 @@ from autotuner.search.explain.timeline import PredictedTimeline, predicted_timel
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import percent
 
-__all__ = [
-    "LinkTimelines",
-    "Message",
-    "SlowHop",
-    "cost_in_words",
-    "link_timelines",
-    "messages_over",
-    "trial_link_timelines",
-]
-
 _MOST_UNFOLDED = 1_500
 """Passes of a step that is told whole, so that two of them lie on one axis without gaps."""
 

@@ -16,8 +16,6 @@ from autotuner.costmodel.memory.replicas import state_bytes
 from autotuner.costmodel.memory.sharding import Sharding
 from autotuner.costmodel.pipeline.rank_load import load_of_rank
 
-__all__ = ["source_of_memory"]
-
 
 def source_of_memory(part: str, layout: Layout, job: Job) -> str:
     """Why that part of a rank's memory is as large as it is; ``part`` is a field of ``Memory``."""

@@ -16,8 +16,6 @@ from autotuner.costmodel.communication.nccl_tuning import Band, bands
 from autotuner.costmodel.communication.nccl_wires import wires_of
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group, tensor_group
 
-__all__ = ["NcclWays", "nccl_ways"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclWays:

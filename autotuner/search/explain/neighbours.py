@@ -15,8 +15,6 @@ from autotuner.core.option import Option
 from autotuner.core.rules.legality import HARDWARE_RULES, IDLE_RULES
 from autotuner.core.stages import V_SCHEDULES
 
-__all__ = ["neighbours"]
-
 _STEPPED = tuple(
     name
     for name, one in OPTIONS.items()

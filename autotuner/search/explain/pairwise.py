@@ -18,8 +18,6 @@ from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.search.text.sentences import signed, value_in_words
 
-__all__ = ["Insight", "MeasuredLayouts", "insights"]
-
 MeasuredLayouts = tuple[LayoutColumns, Floats]
 """Layouts of one job, and the measured step time of each in seconds; NaN where there is none."""
 

@@ -18,8 +18,6 @@ from autotuner.costmodel.routing import width_split
 from autotuner.costmodel.step.exchanges import exchanges
 from autotuner.search.explain.routes import routes
 
-__all__ = ["RankGroup", "RankGroups", "rank_groups"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroup:

@@ -21,8 +21,6 @@ from autotuner.costmodel.communication.process_groups import (
     tensor_group,
 )
 
-__all__ = ["LinkUse", "Route", "Traffic", "routes"]
-
 Traffic = Literal["ring", "all_to_all", "send"]
 """Around a ring, in equal shares to all, or to the next rank of the group."""
 

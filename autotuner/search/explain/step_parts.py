@@ -21,8 +21,6 @@ from autotuner.costmodel.step.pass_shares import pass_shares
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.text.sentences import likely, listed, percent
 
-__all__ = ["PartKind", "StepPart", "StepParts", "measured_fields", "step_parts"]
-
 PartKind = Literal["forward", "backward", "weight", "recompute", "communication", "idle", "optimizer", "other"]
 """What a part is, for who paints or sums them up."""
 

@@ -34,8 +34,6 @@ from autotuner.pipeline_schedules.plan import plan
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate
 from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, delegated
 
-__all__ = ["PredictedTimeline", "predicted_timeline"]
-
 _WHOLE = 2_500
 """A step of no more actions is simulated whole: that takes about 10 ms."""
 

@@ -17,8 +17,6 @@ from autotuner.costmodel.step.overlapped_share import overlapped_share
 from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.search.explain.step_parts import StepParts, step_parts
 
-__all__ = ["StagePeak", "TrialParts", "stage_peaks", "trial_parts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePeak:

@@ -11,8 +11,6 @@ from autotuner.core.trial import Trial
 from autotuner.search.explain.rank_groups import RankGroups, rank_groups
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
 
-__all__ = ["TrialTimelines", "trial_rank_groups", "trial_timelines"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTimelines:

@@ -14,8 +14,6 @@ from autotuner.search.explain.arranging import arranged, nearest_legal
 from autotuner.search.explain.choosable import Choosable, choices_of
 from autotuner.search.explain.explanation import Explanation, explain
 
-__all__ = ["LegalLayout", "WhatIf", "what_if"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegalLayout:

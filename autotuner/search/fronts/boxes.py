@@ -10,8 +10,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["Boxes", "open_boxes"]
-
 Side = tuple[float, float]
 Box = tuple[Side, ...]
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 
-__all__ = ["dominators", "non_dominated"]
-
 
 def non_dominated(values: Floats) -> Booleans:
     """Which rows no other row dominates: none is as good in every column and better in one; equal rows stay together.

@@ -10,8 +10,6 @@ import numpy as np
 from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.search.fronts.frontier import Frontier
 
-__all__ = ["Outcomes", "log_expected_volume_gain", "steps_to_enter"]
-
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 """Gains are polynomials between the corners of boxes; 16 nodes keep their sum within 1 %, as tests show."""
 

@@ -12,8 +12,6 @@ from autotuner.costmodel.columns import Floats
 from autotuner.search.fronts.boxes import Boxes, open_boxes
 from autotuner.search.fronts.dominance import non_dominated
 
-__all__ = ["LEAST_MARGIN", "Frontier", "reference_below"]
-
 _MARGIN = 0.1
 """Part of a front's range by which the reference lies below its worst, so that its ends count, too. A usual choice
 (Ishibuchi et al. 2018, Evolutionary Computation 26, section 3; BoTorch takes the same)."""

@@ -13,8 +13,6 @@ from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import Floats
 from autotuner.search.fronts.dominance import non_dominated
 
-__all__ = ["Valued", "adds_to_front", "log_values", "on_front", "valued"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Valued:

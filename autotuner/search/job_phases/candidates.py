@@ -19,8 +19,6 @@ from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.ranking import best_predicted
 from autotuner.search.space import legal_chunks
 
-__all__ = ["Candidates", "candidates_of"]
-
 Axes = Mapping[str, tuple[int, ...] | None]
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["cheapest_course", "course_s", "each_phase_its_own"]
-
 
 def cheapest_course(phase_s: Floats, switch_s: float, start: int | None = None) -> tuple[int, ...] | None:
     """The candidate of each phase whose sum of seconds and switches is the smallest; None where no course exists.

@@ -19,8 +19,6 @@ from autotuner.search.job_phases.course import cheapest_course, course_s, each_p
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, percent
 
-__all__ = ["Course", "PhaseChoice", "PhasesPlan", "PhasesQuestion", "plan_phases"]
-
 _LIMIT = 16
 """Candidates of each phase; the fifth best of a phase is rarely the best course's, and each costs microseconds."""
 

@@ -36,8 +36,6 @@ from autotuner.search.sampler.posterior import Kinship
 from autotuner.search.sampler.robust import believed_noise
 from autotuner.search.sampler.time_prior import COMMON
 
-__all__ = ["FACTORS", "Factors", "TimedRuns", "factor_deviations"]
-
 FACTORS = (*PARTS, BF16_ON_CORES, COMMON)
 """Factors of a job, in the order of all that is said of them here."""
 

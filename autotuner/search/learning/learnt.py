@@ -20,8 +20,6 @@ from autotuner.search.learning.platform import Platform
 from autotuner.search.learning.spread import interval_scale, needed_scale
 from autotuner.search.sampler.kinship import TIME_REACH, kinship
 
-__all__ = ["MAX_KNOWN", "MAX_TRIALS", "Learnt", "Lesson"]
-
 MAX_TRIALS = 96
 """Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. A trial
 whose parts were measured counts once for each of them. In

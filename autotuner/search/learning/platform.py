@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from autotuner.core.job import Job
 
-__all__ = ["Platform"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:

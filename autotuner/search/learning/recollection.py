@@ -15,8 +15,6 @@ from autotuner.costmodel.calibrate import calibrated_by_both
 from autotuner.ports import HistoryStore
 from autotuner.search.learning.learnt import Learnt, Lesson
 
-__all__ = ["Recollection", "informed", "informed_with_trials"]
-
 _MOST = 512
 """Answers that are kept; a team asks about fewer jobs between two trials, and looks at fewer sweeps."""
 

@@ -7,8 +7,6 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, Integers
 from autotuner.costmodel.uncertainty import Z80
 
-__all__ = ["interval_scale", "needed_scale"]
-
 _CLAIM = 4.0
 """Jobs that the intervals' own claim is worth: with fewer, the team's trials say less of the width than it does."""
 

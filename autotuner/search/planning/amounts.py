@@ -7,16 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = [
-    "read_amount",
-    "read_counts",
-    "read_duration_s",
-    "read_listed",
-    "read_numbers",
-    "read_prices",
-    "written_amount",
-]
-
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _UNITS_S = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 

@@ -21,8 +21,6 @@ from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.uncertainty import PARTS, interval_error
 from autotuner.search.planning.outcome import Outcome
 
-__all__ = ["Belief", "Errors", "Told", "errors_of"]
-
 _S_PER_HOUR = 3600.0
 
 _NUM_FACTORS = len(PARTS) + 1

@@ -17,8 +17,6 @@ from autotuner.search.planning.whole_clusters import Offer
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from autotuner.search.splits import SpaceTooLarge
 
-__all__ = ["SearchedCluster", "best_outcome", "job_on", "moved_outcome", "searched_cluster", "searched_clusters"]
-
 _THIN: Mapping[str, tuple[int, ...]] = {
     "tensor_parallel_degree": (1, 2, 4, 8),
     "recompute": (Recompute.NONE, Recompute.FULL),

@@ -11,8 +11,6 @@ from autotuner.costmodel.columns import Floats
 from autotuner.search.planning.belief import Belief
 from autotuner.search.planning.loss import Loss
 
-__all__ = ["Decision"]
-
 _NUM_DRAWS = 2048
 """Of what measurements may say: the standard error of a value is 2 % of a cluster's own error."""
 

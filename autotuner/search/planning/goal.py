@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["USUAL_GLOBAL_BATCH", "USUAL_SEQ_LEN", "Failures", "Goal"]
-
 USUAL_SEQ_LEN = 8192
 USUAL_GLOBAL_BATCH = 1024
 """Tokens of a sequence and sequences of a step where nobody says them: as Llama 3 was trained (arXiv 2407.21783)."""

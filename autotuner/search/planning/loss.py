@@ -13,8 +13,6 @@ from autotuner.costmodel.columns import Floats
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.outcome import Outcome
 
-__all__ = ["Loss"]
-
 _S_PER_HOUR = 3600.0
 
 

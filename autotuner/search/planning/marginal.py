@@ -14,8 +14,6 @@ from autotuner.search.planning.outcome import Outcome
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import Offer, changed
 
-__all__ = ["Marginal", "Marginals", "marginals"]
-
 _MORE_MEMORY_BYTES = 40 * GIGA
 
 _NODE_FACTORS = (9 / 8, 5 / 4, 3 / 2, 2)

@@ -13,8 +13,6 @@ from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.planning.goal import Failures, Goal
 from autotuner.search.ranking import PredictedLayout
 
-__all__ = ["Interval", "Outcome", "outcome_of"]
-
 _J_PER_KWH = 3.6e6
 _S_PER_HOUR = 3600.0
 

@@ -26,8 +26,6 @@ from autotuner.search.planning.whole_clusters import Offer, Price, offers, price
 from autotuner.search.text.caveats import caveats
 from autotuner.tracing import carried
 
-__all__ = ["Contender", "Plan", "plan"]
-
 _NEAR = 1.15
 """Times the least loss up to which a cluster's layouts are all looked through: thin spaces miss less than that."""
 

@@ -16,8 +16,6 @@ from autotuner.ports import Clock, PlanStore
 from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import PlanRequest
 
-__all__ = ["PlanRun"]
-
 _SIGN_S = 1.0
 """How old what others read of its progress may be; far below the length of a lease."""
 

@@ -21,8 +21,6 @@ from autotuner.search.planning.request import PlanRequest
 from autotuner.search.scaling.measured_parts import OF_A_RANK
 from autotuner.search.scaling.smaller import fewer_layers, scaled
 
-__all__ = ["Proof", "proofs"]
-
 _MOST_STAGES = 3
 
 _MOST_CONTENDERS = 24

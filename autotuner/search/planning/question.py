@@ -12,8 +12,6 @@ from autotuner.core import wire
 from autotuner.core.space import SearchSpace
 from autotuner.search.planning.request import PlanRequest
 
-__all__ = ["plan_id_of", "read_question"]
-
 _DIGITS = 16
 
 _READ_BY_PLANS = (".py", ".toml")

@@ -14,8 +14,6 @@ from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Failures, Goal
 
-__all__ = ["MOST_CLUSTERS", "ChangePrices", "PlanRequest"]
-
 MOST_CLUSTERS = 512
 """Compared by one plan: each takes up to a tenth of a second."""
 

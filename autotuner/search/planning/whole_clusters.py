@@ -13,8 +13,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.units import GIGA, format_bytes
 from autotuner.search.planning.request import MOST_CLUSTERS, ChangePrices, PlanRequest
 
-__all__ = ["RECALLED", "Offer", "Price", "changed", "offers", "prices_of", "rentable"]
-
 _NOT_RENTED = ("a100-64gb", "h100-64gb", "h100-96gb", "a800", "h800", "h20")
 """Parts of one owner's machine, or of one country's market: compared where somebody names them."""
 

@@ -7,17 +7,6 @@ from autotuner.core.workload import Workload
 from autotuner.search.planning.amounts import written_amount
 from autotuner.search.planning.goal import Goal
 
-__all__ = [
-    "advice_in_words",
-    "amount",
-    "days",
-    "goal_in_words",
-    "money",
-    "within",
-    "workload_in_words",
-    "worth_in_words",
-]
-
 _S_PER_DAY = 86_400.0
 
 _CLEAR = 0.5

@@ -11,8 +11,6 @@ from autotuner.core.trial import Trial
 from autotuner.search.results.reached import Source, source_of
 from autotuner.search.text.sentences import percent
 
-__all__ = ["Accuracy", "ComparedTrial", "accuracy"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTrial:

@@ -18,8 +18,6 @@ from autotuner.search.standings import standings
 from autotuner.search.text.faults import under_trace
 from autotuner.search.text.sentences import ranges, signed
 
-__all__ = ["Answer", "Why", "answer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:

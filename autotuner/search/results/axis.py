@@ -11,8 +11,6 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind, Option
 from autotuner.search.text.sentences import value_in_words
 
-__all__ = ["AXES", "SHARDING_WORDS", "Axis", "Value", "axis_named", "varied"]
-
 Value = int | str
 """A number, or a choice in words."""
 

@@ -14,8 +14,6 @@ from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.standings import Standing
 from autotuner.search.text.sentences import change_in_words
 
-__all__ = ["Beaten", "Rival", "beaten"]
-
 _NUM_NEXT = 2
 """Ranks behind the best that are told of; the ranking has the others."""
 

@@ -11,8 +11,6 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.search.standings import Standing
 from autotuner.search.text.sentences import change_in_words, gain_in_words, likely, ranges
 
-__all__ = ["Certainty", "Tie", "certainty"]
-
 _NUM_NAMED = 3
 """Choices that a sentence names before it counts them."""
 

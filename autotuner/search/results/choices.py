@@ -14,8 +14,6 @@ from autotuner.search.explain.pairwise import Insight, insights
 from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.results.importance import shares_explained
 
-__all__ = ["Choices", "Importance", "Level", "choices"]
-
 _FEWEST = 8
 """Layouts below which what explains their differences is chance."""
 

@@ -15,8 +15,6 @@ from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.results.ways_out import WayOut, fewest_steps_s, way_out
 from autotuner.search.text.failures import FAILURE_WORDS
 
-__all__ = ["FailedTrial", "FailureGroup", "Shared", "failures"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:

@@ -19,8 +19,6 @@ from autotuner.search.fronts.of_trials import Valued, log_values, valued
 from autotuner.search.results.reached import Reached
 from autotuner.search.text.sentences import listed, signed
 
-__all__ = ["Behind", "Change", "FrontPoint", "Reach", "SweepFront", "Trade", "sweep_front"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

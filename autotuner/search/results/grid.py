@@ -11,8 +11,6 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.search.results.axis import AXES, Axis, Value, axis_named, varied
 from autotuner.search.results.choices import Choices, Importance, choices
 
-__all__ = ["Cell", "Grid", "grid", "mattered", "two_that_matter"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:

@@ -9,8 +9,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats, Integers
 
-__all__ = ["Shares", "shares_explained"]
-
 _NOTHING = 1e-9
 """Share of its square below which the rest of a column is rounding: it follows from others."""
 

@@ -14,8 +14,6 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.ports import RankedTime
 
-__all__ = ["Reached", "Source", "ranked_times", "source_of"]
-
 Source = Literal["measured", "estimated", "simulated"]
 """Where a figure comes from: a run of the layout, runs on fewer ranks, or no run at all."""
 

@@ -19,20 +19,6 @@ from autotuner.search.explain.step_parts import PartKind, step_parts
 from autotuner.search.results.reached import source_of
 from autotuner.search.standings import Standing
 
-__all__ = [
-    "LETTERS",
-    "Beside",
-    "Contender",
-    "Figures",
-    "Part",
-    "Shift",
-    "SideBySide",
-    "measured_parts",
-    "shifts_between",
-    "shifts_in_words",
-    "side_by_side",
-]
-
 LETTERS = "ABCD"
 
 FiguresSource = Literal["measured", "estimated", "simulated", "predicted"]

@@ -15,8 +15,6 @@ from autotuner.costmodel.columns import Integers
 from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.text.sentences import change_in_words
 
-__all__ = ["WayOut", "fewest_steps_s", "way_out"]
-
 _SLACK = 2.0
 """Times what the fewest steps need, so that a limit leaves room for the start and for steps that settle slowly."""
 

@@ -14,8 +14,6 @@ from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.results.side_by_side import measured_parts, shifts_between, shifts_in_words
 from autotuner.search.text.sentences import signed
 
-__all__ = ["why_faster"]
-
 _WORTHWHILE = 0.01
 """Share of the step below which a part is not worth saying."""
 

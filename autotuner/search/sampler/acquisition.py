@@ -9,8 +9,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["log_expected_gain", "log_probability"]
-
 _LOWEST, _HIGHEST, _STEP = -12.0, 8.0, 1 / 256
 """The table's range of u: below it the difference of two numbers that are almost equal is lost, above it u is exact."""
 

@@ -18,8 +18,6 @@ from autotuner.search.fronts.frontier import LEAST_MARGIN, Frontier, reference_b
 from autotuner.search.sampler.acquisition import log_expected_gain
 from autotuner.search.sampler.posterior import Estimate
 
-__all__ = ["FrontWorths", "log_expected_entry"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FrontWorths:

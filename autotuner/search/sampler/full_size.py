@@ -20,9 +20,6 @@ from autotuner.search.sampler.posterior import Estimate, Prior
 from autotuner.search.sampler.stand_ins import StandIn, StandIns
 from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
 
-__all__ = ["FullSize", "SmallTrial", "full_size", "times_in_intervals"]
-
-
 _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 

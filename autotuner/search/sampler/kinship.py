@@ -21,8 +21,6 @@ from autotuner.costmodel.uncertainty import PARTS
 from autotuner.search.sampler.posterior import Kinship
 from autotuner.search.sampler.time_prior import COMMON
 
-__all__ = ["MEMORY_REACH", "TIME_REACH", "Reach", "is_same_hardware", "kinship"]
-
 _BETWEEN_RANKS = tuple(name for name in PARTS if name.endswith("communication_s"))
 """Parts whose factor belongs to the links; those of all others belong to the accelerator, the common one to both."""
 

@@ -11,8 +11,6 @@ from autotuner.core.layout import OPTIONS
 from autotuner.core.option import Option
 from autotuner.costmodel.columns import Floats, LayoutColumns
 
-__all__ = ["similarity"]
-
 _LENGTH = 2.0
 """Steps of distance after which similarity has fallen to 1 / e. Replays of published sweeps hardly tell lengths of 1 to
 16 apart (docs/sampler.md)."""

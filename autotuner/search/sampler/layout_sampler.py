@@ -30,10 +30,6 @@ from autotuner.costmodel.uncertainty import time_error
 from autotuner.search.sampler.front_worths import FrontWorths
 from autotuner.search.sampler.memory_prior import memory_prior
 from autotuner.search.sampler.observations import (
-    FULL_SIZE,
-    OUT_OF_MEMORY,
-    PEAK_BYTES,
-    STEP_TIME_S,
     Evidence,
     EvidenceReader,
     params_of,
@@ -45,9 +41,6 @@ from autotuner.search.sampler.time_prior import time_prior
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
-
-__all__ = ["FULL_SIZE", "OUT_OF_MEMORY", "PEAK_BYTES", "STEP_TIME_S", "LayoutSampler", "params_of"]
-
 
 _ASKING = Lock()
 """Held while a row is chosen and promised, by one thread of the process at a time. No sampler owns it, since samplers

@@ -14,8 +14,6 @@ from autotuner.costmodel.memory.peak import MemoryColumns
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION
 from autotuner.search.sampler.posterior import Posterior, Prior, Related, condition
 
-__all__ = ["MEMORY_FACTORS", "MemoryTrial", "RelatedPeaks", "learn_peaks", "memory_prior"]
-
 _FACTORS: Mapping[str, float] = MappingProxyType(
     {
         "activations_bytes": 1.0,

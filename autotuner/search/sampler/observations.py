@@ -16,17 +16,6 @@ from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.search.sampler.memory_prior import MemoryTrial
 
-__all__ = [
-    "FULL_SIZE",
-    "OUT_OF_MEMORY",
-    "PEAK_BYTES",
-    "STEP_TIME_S",
-    "Evidence",
-    "EvidenceReader",
-    "SmallEvidence",
-    "params_of",
-]
-
 OUT_OF_MEMORY = "out_of_memory"
 """User attribute of an Optuna trial: it ran out of memory."""
 

@@ -20,8 +20,6 @@ import numpy as np
 from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, joined
 from autotuner.search.sampler.layout_kernel import similarity
 
-__all__ = ["Estimate", "Kinship", "Points", "Posterior", "Prior", "Related", "condition"]
-
 _CHUNK = 1 << 16
 """Rows worked on at once where all rows are needed: temporaries stay within a few megabytes."""
 

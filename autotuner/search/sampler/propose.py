@@ -22,8 +22,6 @@ from autotuner.search.sampler.posterior import Estimate, Posterior, Prior, Relat
 from autotuner.search.sampler.stand_ins import OtherJobs
 from autotuner.search.sampler.time_prior import learn_times, past_noise, scale_inflation
 
-__all__ = ["EVEN_CHANCE", "Beliefs", "LongShot", "MemoryBelief", "Proposal", "memory_belief", "propose"]
-
 _MAX_EXACT = 1 << 12
 """Rows whose residuals are followed exactly. Of larger tables only the most promising: the others would have to owe
 their rank to a residual alone."""

@@ -6,8 +6,6 @@ import numpy as np
 
 from autotuner.costmodel.columns import Floats
 
-__all__ = ["believed_noise"]
-
 _DEGREES_OF_FREEDOM = 2.0
 """Of the Student distribution of what no factor explains: a run on a broken network is further off than normal errors
 are, and half of a sheet's runs may be. Replays of the published tables do not tell 1 from 4 (docs/learning.md)."""

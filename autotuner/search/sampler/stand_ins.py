@@ -26,8 +26,6 @@ from autotuner.search.sampler.memory_prior import MEMORY_FACTORS, MemoryTrial, R
 from autotuner.search.sampler.posterior import Kinship, Points, Prior, Related
 from autotuner.search.sampler.time_prior import TIME_FACTORS, time_prior
 
-__all__ = ["OtherJobs", "PriorOf", "ScaleDown", "StandIn", "StandIns", "peaks_as_searched", "times_as_searched"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:

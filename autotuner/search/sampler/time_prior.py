@@ -13,8 +13,6 @@ from autotuner.costmodel.uncertainty import PARTS, LayoutErrors, TimeError, part
 from autotuner.search.sampler.posterior import Posterior, Prior, Related, condition
 from autotuner.search.sampler.robust import believed_noise
 
-__all__ = ["COMMON", "TIME_FACTORS", "learn_times", "past_noise", "scale_inflation", "time_prior"]
-
 COMMON = "common"
 """What the factor of all step times of a job or a cluster is called, beside those of parts."""
 

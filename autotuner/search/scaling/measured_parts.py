@@ -11,8 +11,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes, stages_of_rank
 from autotuner.core.trial import ScaledTrial
 
-__all__ = ["OF_A_RANK", "measured_parts"]
-
 OF_A_RANK = ("matrix_s", "attention_s", "pointwise_s", "host_s", "recompute_s", "offload_s")
 """Parts that a rank takes by itself."""
 

@@ -24,8 +24,6 @@ from autotuner.core.stages import layers_per_stage, next_alike
 from autotuner.core.trial import ScaledTrial
 from autotuner.search.scaling.measured_parts import measured_parts
 
-__all__ = ["fewer_layers", "scaled"]
-
 
 def scaled(
     job: Job, layout: Layout, cluster: Cluster, *, most_layers_per_stage: int | None = None, whole_model: bool = False

@@ -23,8 +23,6 @@ from autotuner.costmodel.predict import predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.scaling.smaller import fewer_layers, scaled
 
-__all__ = ["SmallTrials", "small_trials"]
-
 _SURE, _LIKELY = 0.9, 0.5
 """How likely a trial should fit before layers are left out of it; and where there is none left to leave out."""
 

@@ -10,8 +10,6 @@ from autotuner.core.errors import LeaseLost, StoreUnavailable
 from autotuner.core.study import OptimizerStudy, OptimizerTrial, StudyState
 from autotuner.ports import Clock, OptimizerStudyStore
 
-__all__ = ["StudyHold"]
-
 _LEASES = 4.0
 """Leases of sweeps that one of a study lasts: nothing renews it while ranks start, or an engine ends a job."""
 

@@ -13,8 +13,6 @@ from autotuner.search.studies.proposing import propose
 from autotuner.search.studies.pruning import Pruning
 from autotuner.search.studies.starts import starts_of
 
-__all__ = ["StudyEnd", "StudyPlan"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyEnd:

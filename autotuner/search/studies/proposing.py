@@ -18,8 +18,6 @@ from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.search.studies.starts import Starts
 
-__all__ = ["propose"]
-
 _NUM_STARTUP = 10
 """Candidates that are drawn at random before TPE has anything to say: Optuna's own default."""
 

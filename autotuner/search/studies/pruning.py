@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
 
-__all__ = ["Pruning"]
-
 _NUM_OTHERS = 5
 """Curves that a candidate is compared with at least, as of Optuna's ``MedianPruner``."""
 

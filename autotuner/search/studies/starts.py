@@ -11,8 +11,6 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.study import Candidate, OptimizerStudyRequest
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 
-__all__ = ["Scale", "Starts", "starts_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:

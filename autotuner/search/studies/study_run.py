@@ -16,8 +16,6 @@ from autotuner.search.studies.hold import StudyHold
 from autotuner.search.studies.plan import StudyEnd, StudyPlan
 from autotuner.tracing import working_on
 
-__all__ = ["StudyRun"]
-
 _log = structlog.get_logger(__name__)
 
 _LEFT_ALONE = ("shutdown", "lease_lost", "infrastructure")

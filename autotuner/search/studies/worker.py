@@ -16,8 +16,6 @@ from autotuner.search.studies.plan import StudyPlan
 from autotuner.search.studies.study_run import StudyRun
 from autotuner.tracing import working_on
 
-__all__ = ["StudyWorker"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, Stopped, Trial, TrialFailure
 
-__all__ = ["MAX_ATTEMPTS", "given_up", "lost_in_words", "unless_lost_again"]
-
 MAX_ATTEMPTS = 3
 """Starts of one trial before what ends it is taken to come again; finding a job that goes on is no start."""
 

@@ -21,8 +21,6 @@ from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.challenge_runs import incumbent_problems
 from autotuner.search.sweeps.small_scale import SmallScale
 
-__all__ = ["Candidates", "rows_beside_incumbent"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidates:

@@ -23,8 +23,6 @@ from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
 from autotuner.search.expressible import trial_rules
 
-__all__ = ["ChallengeRuns", "first_measured", "incumbent_problems", "run_group"]
-
 _MAX_DEATHS = 2
 """Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""
 

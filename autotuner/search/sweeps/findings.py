@@ -11,8 +11,6 @@ from autotuner.core.trial import Trial
 from autotuner.search.comparing.compare import compare
 from autotuner.search.sweeps.challenge_runs import ChallengeRuns, incumbent_problems, run_group
 
-__all__ = ["findings"]
-
 
 def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFindings:
     """What is known by these trials; of a sweep that runs, what is known so far, and without a challenge nothing."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store
 
-__all__ = ["all_trials"]
-
 _BATCH_SIZE = 500
 
 

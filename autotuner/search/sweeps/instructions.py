@@ -11,8 +11,6 @@ from autotuner.core.sweep import Prospects
 from autotuner.core.trial import ScaledTrial, Trial
 from autotuner.search.sweeps.stopping import Finish
 
-__all__ = ["Finish", "Instruction", "Repeat", "RunGate", "RunTrial", "Wait"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrial:

@@ -14,8 +14,6 @@ from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store, TrialsVersion
 from autotuner.search.sweeps.history import all_trials
 
-__all__ = ["KeptTrials", "SweepTrials"]
-
 T = TypeVar("T")
 
 _MOST_TRIALS = 20_000

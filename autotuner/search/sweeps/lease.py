@@ -21,8 +21,6 @@ from autotuner.ports import Clock, Store
 from autotuner.search.sweeps.history import all_trials
 from autotuner.tracing import carried
 
-__all__ = ["Lease"]
-
 T = TypeVar("T")
 
 _RETRY_S = 1.0

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from autotuner.core.trial import EngineJob
 
-__all__ = ["GateCost"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCost:

@@ -12,8 +12,6 @@ from autotuner.search.sweeps.instructions import RunGate
 from autotuner.search.sweeps.loss_gate_cost import GateCost
 from autotuner.search.sweeps.verdicts import verdict_of
 
-__all__ = ["LossGates"]
-
 
 class LossGates:
     """The loss gates of one sweep, of which those that run are known by their trial's number."""

@@ -13,8 +13,6 @@ from autotuner.core.trial import EngineJob, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.ports import Launcher, TrialWatcher
 
-__all__ = ["gate_settings", "run_gate"]
-
 _MOST_VALIDATION_BATCHES = 8
 """Each costs a step: of more languages than this every rank reads as many, at equal distances."""
 

@@ -10,8 +10,6 @@ import math
 from autotuner.search.sampler.propose import LongShot, MemoryBelief
 from autotuner.search.text.sentences import percent
 
-__all__ = ["long_shot_in_words", "memory_in_words"]
-
 
 def long_shot_in_words(shot: LongShot, raised: str) -> str:
     """Why the layout is tried: ``only 31 % likely to fit in memory, and tried since …``.

@@ -17,8 +17,6 @@ from autotuner.search.sweeps.instructions import Repeat
 from autotuner.search.sweeps.stopping import Finish, Spending, finish, spent
 from autotuner.search.text.comparisons import findings_in_words
 
-__all__ = ["Phases"]
-
 _SHARE_OF_INCUMBENT = 0.5
 """Share of the time and of the accelerator-hours after which the incumbent does not run again before the search."""
 

@@ -32,8 +32,6 @@ from autotuner.search.sweeps.stopping import Finish, Spending, finish, no_improv
 from autotuner.search.sweeps.study import SweepStudy
 from autotuner.search.text.sentences import gain_in_words
 
-__all__ = ["SweepPlan"]
-
 
 class SweepPlan:
     """Decides what a sweep does next, however many of its trials run at once.

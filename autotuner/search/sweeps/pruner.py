@@ -14,8 +14,6 @@ from autotuner.core.objective import Metric
 if TYPE_CHECKING:
     from optuna.study import Study
 
-__all__ = ["HEALTHY_VALUE", "LosingPruner"]
-
 HEALTHY_VALUE = "healthy_value"
 """User attribute of an Optuna trial: what its healthy steps are worth, where its value is what faults left of it. Where
 a front is looked for, by each of its metrics."""

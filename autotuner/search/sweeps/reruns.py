@@ -10,8 +10,6 @@ from autotuner.core.trial import Trial
 from autotuner.search.sweeps.challenge_runs import first_measured
 from autotuner.search.sweeps.instructions import Repeat
 
-__all__ = ["is_rerun", "next_rerun"]
-
 
 def next_rerun(reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> Repeat | None:
     """The layout to run again, as a repeat of its first trial that was measured; None where all have run."""

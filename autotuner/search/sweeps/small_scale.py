@@ -19,8 +19,6 @@ from autotuner.search.sampler.full_size import FullSize, SmallTrial
 from autotuner.search.sampler.stand_ins import StandIn
 from autotuner.search.scaling.table import SmallTrials, small_trials
 
-__all__ = ["SmallScale"]
-
 
 class SmallScale:
     """What a plan knows of small trials.

@@ -12,8 +12,6 @@ from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_seconds
 from autotuner.search.fronts.of_trials import adds_to_front, valued
 
-__all__ = ["Finish", "Spending", "finish", "no_improvement", "nothing_runs", "spent"]
-
 _MAX_FAULTS_IN_A_ROW = 8
 """Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
 

@@ -26,8 +26,6 @@ from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
 from autotuner.search.sweeps.verdicts import rejected_rows
 from autotuner.search.sweeps.worths import Worths
 
-__all__ = ["SweepStudy"]
-
 
 class SweepStudy:
     """What was ordered of a sweep's candidates and what came of it, under the numbers of its trials.

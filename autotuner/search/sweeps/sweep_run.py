@@ -29,8 +29,6 @@ from autotuner.search.sweeps.plan import SweepPlan
 from autotuner.search.sweeps.stopping import Finish
 from autotuner.tracing import carried, working_on
 
-__all__ = ["SweepRun"]
-
 _NOISE_RUNS = 2
 """The fewest runs that can differ."""
 

@@ -12,8 +12,6 @@ from autotuner.core.layout import Layout
 from autotuner.core.trial import Trial
 from autotuner.costmodel.columns import Integers, LayoutColumns
 
-__all__ = ["rejected_rows", "verdict_of"]
-
 
 def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
     """What a gated trial says of another layout; None where none does.

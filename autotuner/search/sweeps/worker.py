@@ -20,8 +20,6 @@ from autotuner.search.sweeps.lease import Lease
 from autotuner.search.sweeps.sweep_run import SweepRun
 from autotuner.tracing import working_on
 
-__all__ = ["Worker"]
-
 _log = structlog.get_logger(__name__)
 
 _CANCELLED = SweepEnd(state=SweepState.CANCELLED, reason=StopReason.CANCELLED, detail="cancelled by request")

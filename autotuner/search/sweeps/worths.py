@@ -10,8 +10,6 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.under_faults import predicted_under
 
-__all__ = ["Worths"]
-
 
 class Worths:
     """What a step is worth by the objective of a request: over a step time in seconds it is a layout's value."""

@@ -8,8 +8,6 @@ from typing import Literal
 
 from autotuner.search.table.row import TableRow
 
-__all__ = ["Column", "Unit", "Value"]
-
 Value = int | float | str | None
 """What a cell holds: a number in SI units, a choice in words, or nothing."""
 

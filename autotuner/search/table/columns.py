@@ -13,8 +13,6 @@ from autotuner.search.table.column import Column, Value
 from autotuner.search.table.row import TableRow
 from autotuner.search.text.footprints import co2_kg_per_million_tokens, kwh_per_million_tokens
 
-__all__ = ["COLUMNS", "USUAL", "column_named", "columns_named"]
-
 _DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
 
 _SHORT: Mapping[str, tuple[str, ...]] = {

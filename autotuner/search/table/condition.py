@@ -15,8 +15,6 @@ from autotuner.search.table.column import Column, Value
 from autotuner.search.table.columns import COLUMNS, column_named
 from autotuner.search.table.row import TableRow
 
-__all__ = ["FIELD", "Condition", "conditions_said"]
-
 FIELD = "where"
 """What a refusal calls the text."""
 

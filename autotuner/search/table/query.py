@@ -11,8 +11,6 @@ from autotuner.search.table.columns import COLUMNS, USUAL, column_named, columns
 from autotuner.search.table.condition import Condition, conditions_said
 from autotuner.search.table.row import TableRow
 
-__all__ = ["TableQuery"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuery:

@@ -16,8 +16,6 @@ from autotuner.search.results.reached import Source, ranked_times, source_of
 from autotuner.search.standings import Standing, standings
 from autotuner.search.text.footprints import price_per_million_tokens
 
-__all__ = ["TableRow", "ranked_rows", "untried_rows"]
-
 _SECONDS_PER_HOUR = 3600
 
 

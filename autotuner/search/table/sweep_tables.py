@@ -12,8 +12,6 @@ from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from autotuner.search.sweeps.kept_trials import SweepTrials
 from autotuner.search.table.row import TableRow, ranked_rows, untried_rows
 
-__all__ = ["NUM_PREDICTED", "SweepTables", "predicted_best"]
-
 NUM_PREDICTED = 1000
 """The best by prediction that a sweep's tables and pictures know."""
 

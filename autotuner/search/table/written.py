@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from autotuner.search.table.column import Column, Value
 from autotuner.search.table.row import TableRow
 
-__all__ = ["as_csv", "names_of", "values_of"]
-
 _LAYOUT = "layout"
 
 _ERROR = "_error"

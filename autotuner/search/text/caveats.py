@@ -18,8 +18,6 @@ from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import with_interval
 
-__all__ = ["approximations", "calibrated_on", "caveats"]
-
 
 def caveats(job: Job, layouts: LayoutColumns) -> tuple[str, ...]:
     """What was compared with measured runs, what is borrowed, what is known of the cluster; without full stops."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, RunGroup
 
-__all__ = ["decision_in_words", "findings_in_words", "runs_in_words"]
-
 
 def findings_in_words(found: ChallengeFindings, *, is_simulated: bool = False) -> tuple[str, ...]:
     """One sentence without a full stop for each thing that is known; none before anything ran.

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from autotuner.core.trial import FailureKind
 
-__all__ = ["FAILURE_WORDS"]
-
 FAILURE_WORDS: Mapping[FailureKind, str] = {
     FailureKind.OOM: "out of memory",
     FailureKind.TIMEOUT: "timed out",

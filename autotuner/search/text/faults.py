@@ -6,8 +6,6 @@ from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth
 from autotuner.core.units import format_seconds
 
-__all__ = ["link_in_words", "trace_in_words", "under_trace"]
-
 
 def link_in_words(health: LinkHealth) -> str:
     """What ails a link: ``link 2_3 60 ms late``."""

@@ -8,15 +8,6 @@ from autotuner.core.complexity import burdens_of
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Footprint, Power
 
-__all__ = [
-    "co2_kg_per_million_tokens",
-    "complexity_in_words",
-    "footprint_facts",
-    "kwh_per_million_tokens",
-    "power_in_words",
-    "price_per_million_tokens",
-]
-
 _S_PER_HOUR = 3600.0
 
 

@@ -8,8 +8,6 @@ from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.trial import EngineJob, EngineJobPhase, Waiting
 from autotuner.core.units import format_duration
 
-__all__ = ["engine_in_words", "job_in_words", "latest", "waiting_in_words"]
-
 _LEAST_S = 1.0
 """Nobody asks about less."""
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.units import format_seconds
 
-__all__ = ["event_in_words", "event_sentence"]
-
 _FINDINGS = {
     LinkEventKind.LINK_SLOW: "slow link",
     LinkEventKind.LINK_RECOVERED: "link recovered",

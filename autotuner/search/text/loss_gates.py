@@ -7,8 +7,6 @@ from autotuner.core.trial import Trial
 from autotuner.core.units import format_seconds
 from autotuner.search.text.sentences import EMULATED, gate_in_words
 
-__all__ = ["time_to_loss_in_words", "unranked_in_words"]
-
 
 def unranked_in_words(trial: Trial) -> str:
     """Why a trial that was measured has no rank; empty where it has one, or was not measured."""

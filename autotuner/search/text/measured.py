@@ -12,8 +12,6 @@ from autotuner.search.text.footprints import footprint_facts
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import percent
 
-__all__ = ["PHASE_WORDS", "PhaseShare", "certainty", "facts", "has_own_peak", "phases", "source"]
-
 PHASE_WORDS: Mapping[str, str] = {
     "forward_s": "forward",
     "backward_s": "backward",

@@ -8,26 +8,6 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
 from autotuner.core.units import format_count, format_rate, format_seconds
 
-__all__ = [
-    "EMULATED",
-    "change_in_words",
-    "expected_mfu",
-    "expected_rate",
-    "expected_seconds",
-    "fit_in_words",
-    "gate_in_words",
-    "is_wide",
-    "likely",
-    "listed",
-    "percent",
-    "ranges",
-    "seconds_interval",
-    "signed",
-    "size_in_words",
-    "value_in_words",
-    "with_interval",
-]
-
 EMULATED = "emulated, not ranked"
 """What stands beside a trial whose number format its hardware lacks."""
 

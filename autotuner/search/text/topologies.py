@@ -11,8 +11,6 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.network import Groups, Network, Wiring
 from autotuner.core.units import format_rate, format_seconds
 
-__all__ = ["cluster_said", "described_said", "network_said", "numbers", "topology_said", "wiring_said"]
-
 _MOST_PORTS = 4
 """Ports that are named with the accelerators that they are near to."""
 

@@ -9,8 +9,6 @@ from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import SweepState
 from autotuner.ports import Store
 
-__all__ = ["KEPT_S", "attention", "place_of"]
-
 KEPT_S = 7 * 86_400.0
 """A sweep, gate or delivery that went wrong is shown for so long: what nobody mended in a week is no news."""
 

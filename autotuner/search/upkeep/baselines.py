@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from autotuner.core.comparison import RunGroup
 
-__all__ = ["longer_baseline"]
-
 _FIRST_GROUPS, _LAST_GROUPS = 5, 15
 """Of a long baseline the first runs after the adoption are kept, so that many small losses add up to one that is found,
 and the latest, which know how runs differ now."""

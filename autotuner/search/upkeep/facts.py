@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from autotuner.core.comparison import ChallengeFindings
 
-__all__ = ["measured_facts"]
-
 
 def measured_facts(found: ChallengeFindings) -> Iterator[tuple[str, object]]:
     """The layout that was held to the baseline, what it reached, and how that differs."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from autotuner.core.comparison import Comparison, EnvironmentChange, RunGroup
 from autotuner.core.units import format_rate
 
-__all__ = ["beside", "changed", "changes_in_words", "fallen", "gained", "lost", "reached"]
-
 _MOST_CHANGES = 4
 """Differences of environments that a sentence names; the record has them all."""
 

@@ -7,8 +7,6 @@ from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns
 from autotuner.core.access import Quota, Scope
 from autotuner.store.tables.columns import Document, Plain, metadata, word
 
-__all__ = ["audit", "sessions", "tokens"]
-
 
 class _Tokens(TypedColumns):
     id: Named[str] = Column(Plain, primary_key=True)

@@ -18,8 +18,6 @@ from sqlalchemy.types import String, TypeDecorator
 from autotuner.core import wire
 from autotuner.core.errors import Unreadable
 
-__all__ = ["Document", "Documents", "KnownFields", "Plain", "Words", "metadata", "read_document", "word"]
-
 Value = TypeVar("Value")
 Word = TypeVar("Word", bound=StrEnum)
 

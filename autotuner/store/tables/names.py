@@ -10,8 +10,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import DeviceProfile
 from autotuner.store.tables.columns import Document, Plain, metadata, word
 
-__all__ = ["checks", "clusters", "models", "profiles"]
-
 
 class _Models(TypedColumns):
     name: Named[str] = Column(Plain, primary_key=True)

@@ -6,8 +6,6 @@ from sqlalchemy import Column, Index, Named, Table, Text, TypedColumns
 
 from autotuner.store.tables.columns import Plain, metadata
 
-__all__ = ["plans"]
-
 
 class _Plans(TypedColumns):
     id: Named[str] = Column(Plain, primary_key=True)

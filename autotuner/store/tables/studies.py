@@ -7,8 +7,6 @@ from sqlalchemy import Column, ForeignKey, Index, Named, Table, TypedColumns
 from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial, StudyState
 from autotuner.store.tables.columns import Document, Plain, metadata, word
 
-__all__ = ["optimizer_studies", "optimizer_trials"]
-
 
 class _OptimizerStudies(TypedColumns):
     id: Named[str] = Column(Plain, primary_key=True)

@@ -15,8 +15,6 @@ from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import EngineJob, FailureKind, ScaledTrial, Stopped, TrialFailure, TrialState, Waiting
 from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, Words, metadata, word
 
-__all__ = ["events", "failures", "gates", "measurements", "steps", "sweeps", "trials", "workers"]
-
 
 class _Sweeps(TypedColumns):
     id: Named[str] = Column(Plain, primary_key=True)

@@ -21,8 +21,6 @@ from autotuner.core.upkeep import (
 from autotuner.store.tables.columns import Document, Documents, Plain, Words, metadata, word
 from autotuner.store.tables.sweeps import sweeps
 
-__all__ = ["announcements", "baselines", "deliveries", "mfu_gates", "retune_runs", "retunes", "webhooks"]
-
 
 # ---------------------------------------------------------------------- retunes
 class _Retunes(TypedColumns):

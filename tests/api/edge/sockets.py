@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from tests.patience import PATIENCE_S
 
-__all__ = ["Answer", "connected", "head", "read", "sent"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:

@@ -7,8 +7,6 @@ import time
 from tests.chaos.databases import PostgresqlServer
 from tests.chaos.scene import Scene
 
-__all__ = ["strike"]
-
 _ALL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.chaos.scene import Scene
 
-__all__ = ["strike"]
-
 
 def strike(scene: Scene) -> str:
     """Not a byte left for the files of trials, then all of it: no layout may lose its rank by that."""

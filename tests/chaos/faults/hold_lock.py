@@ -7,8 +7,6 @@ from contextlib import closing
 
 from tests.chaos.scene import Scene
 
-__all__ = ["strike"]
-
 
 def strike(scene: Scene) -> str:
     """A transaction that writes and does not end, as of a process that is stopped in it."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.chaos.scene import Scene
 
-__all__ = ["strike"]
-
 
 def strike(scene: Scene) -> str:
     """Another time on one member, by minutes or hours, forward or back."""

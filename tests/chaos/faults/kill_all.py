@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.chaos.scene import Scene
 
-__all__ = ["strike"]
-
 
 def strike(scene: Scene) -> str:
     """SIGKILL to every member."""

@@ -8,8 +8,6 @@ import psutil
 
 from tests.chaos.scene import Scene
 
-__all__ = ["strike"]
-
 
 def strike(scene: Scene) -> str:
     """SIGKILL to a rank."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.chaos.databases import PostgresqlServer
 from tests.chaos.scene import Scene
 
-__all__ = ["strike"]
-
 
 def strike(scene: Scene) -> str:
     """SIGKILL to all; members start while PostgreSQL is away, or the disk of the file is full."""

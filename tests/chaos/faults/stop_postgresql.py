@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.chaos.databases import PostgresqlServer
 from tests.chaos.scene import Scene
 
-__all__ = ["strike"]
-
 
 def strike(scene: Scene) -> str:
     """SIGSTOP to the server, then SIGCONT."""

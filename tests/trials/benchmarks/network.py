@@ -22,8 +22,6 @@ from itertools import count
 
 from autotuner.core.link import LinkEnds, LinkHealth
 
-__all__ = ["INTERFACE", "Network", "enter"]
-
 INTERFACE = "eth0"
 """What a node's interface is called."""
 

@@ -13,8 +13,6 @@ from trials.clipping.hooks import average, clip_buckets, clip_replicas
 from trials.clipping.overlap import Overlap
 from trials.process.task import TaskContext
 
-__all__ = ["FAR_ABOVE", "MAX_NORM", "NUM_LAYERS", "NUM_STEPS", "WAYS", "model", "own_gradients", "train"]
-
 NUM_LAYERS, WIDTH = 8, 64
 A_LAYER_MIB = 4 * WIDTH * WIDTH / 2**20
 NUM_STEPS = 3

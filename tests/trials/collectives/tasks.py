@@ -18,8 +18,6 @@ from trials.collectives.communicator import Communicator, TorchCommunicator
 from trials.collectives.groups import new_group_of
 from trials.process.task import TaskContext
 
-__all__ = ["CASES", "NUM_RANKS", "agree", "fail"]
-
 NUM_RANKS = 6
 _ALGORITHMS = (CollectiveAlgorithm.AUTO, CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE)
 _ALL = ((0, 1, 2, 3, 4, 5),)

@@ -17,8 +17,6 @@ from trials.faults.late_collectives import LateCollectives
 from trials.faults.links import Links
 from trials.process.task import TaskContext
 
-__all__ = ["reduces_while_gloo_gives_up_an_object"]
-
 
 class _GivenUpSlowly:
     """What a backward pass leaves with each collective behind it: a Python object, which gloo's thread gives up."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["delegates_left"]
-
 
 def delegates_left(folder: Path) -> list[int]:
     """Processes that share slots and write to a rank's log under this folder, which the rank's delegates inherit."""

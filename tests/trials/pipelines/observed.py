@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from trials.pipelines.observation import Observation
 
-__all__ = ["PASS_S", "Steps"]
-
 PASS_S = 0.02
 
 

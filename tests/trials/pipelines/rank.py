@@ -27,8 +27,6 @@ from trials.pipelines.switched import SwitchedTransport
 from trials.pipelines.transport import Transport
 from trials.process.task import TaskContext
 
-__all__ = ["MICRO_BATCHES", "SmallPipeline", "expected_step", "heard", "inline", "joined", "say", "switched"]
-
 MICRO_BATCHES = 8
 _ROWS, _WIDTH = 2, 16
 _CPU = torch.device("cpu")

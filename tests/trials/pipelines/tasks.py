@@ -17,21 +17,6 @@ from trials.pipelines.meeting import Meeting
 from trials.pipelines.neighbours import Neighbourhood
 from trials.process.task import TaskContext
 
-__all__ = [
-    "SLOW_LINK_S",
-    "breaks",
-    "delays",
-    "delegates",
-    "dies",
-    "fails",
-    "is_killed",
-    "loses_a_delegate",
-    "replans",
-    "switches",
-    "turns_round",
-    "wraps",
-]
-
 SLOW_LINK_S = 0.3
 """The quickest of a step's messages over any other link takes less, even where four processes want each core."""
 

@@ -14,8 +14,6 @@ from trials.replication.full import FullReplicator
 from trials.replication.offsets import striding_offsets
 from trials.replication.replicator import Replicator
 
-__all__ = ["DENSE", "KEEPING", "REPLICATORS", "SHAPES", "gradients", "tensors"]
-
 SHAPES = ((16, 24), (48,), (3, 7), (0,), (), (130, 2))
 """Some fill their chunks and some do not; one rank of a shard group may hold nothing of a tensor."""
 

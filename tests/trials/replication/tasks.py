@@ -11,8 +11,6 @@ from trials.process.task import TaskContext
 from trials.replication.averaging import ParameterAverager
 from trials.replication.replicator import exchanged
 
-__all__ = ["NUM_STEPS", "averages", "exchanges", "goes_on", "learns"]
-
 NUM_STEPS = 5
 _TRAINED_STEPS = 60
 """Of a training whose loss counts."""

@@ -24,8 +24,6 @@ from trials.replication.full import FullReplicator
 from trials.replication.optimizer import ReplicatedOptimizer
 from trials.replication.parts import local_parts
 
-__all__ = ["NUM_STEPS", "ddp", "fsdp", "small_model"]
-
 NUM_STEPS = 4
 _WIDTH = 20
 """No multiple of the chunk of 16: layers and their shards end in half-filled chunks."""

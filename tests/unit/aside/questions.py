@@ -11,8 +11,6 @@ import numpy as np
 
 from autotuner.core.errors import NotFound
 
-__all__ = ["dies", "fills", "fork_of", "held_bytes", "read_nothing", "refuses", "says_much", "slips", "spins", "waits"]
-
 
 def read_nothing() -> None:
     """Nothing has to be read before these."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from autotuner.core.workload import LengthDistribution
 
-__all__ = ["SEQ_LEN", "wikipedia"]
-
 SEQ_LEN = 512
 _QUOTAS = (6, 3, 2, 5)
 _AT_LONGEST = 0.6

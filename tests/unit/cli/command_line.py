@@ -10,8 +10,6 @@ import pytest
 
 from autotuner.cli import main
 
-__all__ = ["JOB", "CommandLine"]
-
 JOB = ["--model", "llama-3-70b", "--cluster", "h100:64", "--global-batch", "1024", "--seq-len", "8192"]
 
 

@@ -12,7 +12,7 @@ from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.costmodel.columns import LayoutColumns
-from autotuner.costmodel.comparison import SUBJECTS, Familiarity, Subject, Where
+from autotuner.costmodel.comparison import LATENT, LINEAR, SUBJECTS, Familiarity, Subject, Where
 from tests.builders import big_job
 
 FITTED = replace(big_job(), stack=load_stack("nanotron"))
@@ -27,8 +27,15 @@ def names(layout: Layout) -> set[str]:
     return {subject.name for subject in SUBJECTS if subject.of(LayoutColumns.from_layouts([layout])).all()}
 
 
-def test_no_two_subjects_have_one_name() -> None:
+def test_no_two_subjects_have_one_name_or_word() -> None:
     assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS)
+    assert len({subject.word for subject in SUBJECTS}) == len(SUBJECTS)
+
+
+def test_the_table_counts_by_the_words_of_layouts() -> None:
+    words = {subject.word for subject in SUBJECTS} | {LATENT, LINEAR}
+    assert all(set(entry.options) <= words for entry in comparisons().values())
+    assert any("recompute-full" in entry.options for entry in comparisons().values())
 
 
 def test_what_a_layout_has_is_named_after_its_options() -> None:
@@ -65,9 +72,9 @@ def test_cores_are_known_where_a_profile_measured_what_they_do_beside_the_work()
 
 def test_the_most_known_place_counts() -> None:
     familiarity = Familiarity.of(FITTED)
-    assert familiarity.of_option("tensor parallelism") == Where.HERE
-    assert familiarity.of_option("fused_softmax attention") == Where.ELSEWHERE
-    assert familiarity.of_option("no such thing") == Where.NOWHERE
+    assert familiarity.of_option("tp") == Where.HERE
+    assert familiarity.of_option("fused_softmax") == Where.ELSEWHERE
+    assert familiarity.of_option("no-such-word") == Where.NOWHERE
 
 
 def test_a_layout_is_validated_where_all_that_it_has_was_compared_here() -> None:
@@ -84,7 +91,7 @@ def test_a_layout_is_validated_where_all_that_it_has_was_compared_here() -> None
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def test_the_table_holds_no_more_runs_with_something_than_runs(subject: Subject) -> None:
-    assert all(entry.options.get(subject.name, 0) <= entry.runs for entry in comparisons().values())
+    assert all(entry.options.get(subject.word, 0) <= entry.runs for entry in comparisons().values())
 
 
 def test_every_entry_is_about_a_stack_and_a_device_of_the_catalog() -> None:

@@ -29,8 +29,6 @@ from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
 from tests.builders import h100, h100_cluster
 
-__all__ = ["launches", "models"]
-
 _K = AttentionKernel
 
 experts = st.builds(

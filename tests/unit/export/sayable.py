@@ -18,8 +18,6 @@ from autotuner.core.rules.rule import Rule
 from autotuner.export.target import Target
 from tests.properties.strategies import layouts
 
-__all__ = ["in_its_words", "sayable"]
-
 _OF_THE_CLUSTER = {"world-size", "tensor-group-inside-node"}
 _ROUNDS = 30
 _SPLITS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(

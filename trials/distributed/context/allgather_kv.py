@@ -16,8 +16,6 @@ from trials.distributed.context.online_softmax import OnlineSoftmax, OnlineSoftm
 from trials.distributed.context.zigzag import ContextPart
 from trials.distributed.functional_collectives import all_gather, reduce_scatter
 
-__all__ = ["all_gather_kv_attention"]
-
 
 def all_gather_kv_attention(
     q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup

@@ -19,8 +19,6 @@ from torch.nn import functional
 
 from autotuner.core.choices import AttentionKernel
 
-__all__ = ["BLOCK_KERNELS", "BlockKernel", "Rest", "block_kernel"]
-
 _aten = torch.ops.aten
 
 Rest: TypeAlias = tuple[Any, ...]

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from trials.distributed.context.block_attention import BlockKernel, Rest
 
-__all__ = ["OnlineSoftmax", "OnlineSoftmaxGradients"]
-
 
 class OnlineSoftmax:
     """Attention of this rank's queries to the blocks of keys so far, in fp32; it begins with this rank's own keys."""

@@ -19,8 +19,6 @@ from trials.distributed.context.zigzag import ContextPart
 from trials.distributed.mesh import Grid
 from trials.model.attention import AttentionCore
 
-__all__ = ["context_core", "context_part"]
-
 _Blockwise = Callable[[Tensor, Tensor, Tensor, BlockKernel, ContextPart, ProcessGroup], Tensor]
 
 

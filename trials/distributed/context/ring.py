@@ -16,8 +16,6 @@ from trials.distributed.context.online_softmax import OnlineSoftmax, OnlineSoftm
 from trials.distributed.context.zigzag import ContextPart
 from trials.distributed.functional_collectives import start_all_to_all, wait
 
-__all__ = ["ring_attention"]
-
 
 def ring_attention(
     q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup

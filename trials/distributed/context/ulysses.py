@@ -12,8 +12,6 @@ from trials.distributed.context.zigzag import ContextPart
 from trials.distributed.functional_collectives import exchange
 from trials.model.attention import AttentionCore
 
-__all__ = ["ulysses_attention"]
-
 
 def ulysses_attention(
     q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, core: AttentionCore, part: ContextPart, group: ProcessGroup

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["WHOLE", "ContextPart"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPart:

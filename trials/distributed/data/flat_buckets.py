@@ -22,8 +22,6 @@ from trials.distributed.data.optimizer_shard import complete_gradient
 from trials.distributed.mesh import local_part
 from trials.runtime.pending import Pending
 
-__all__ = ["BucketShard", "Reduction", "buckets"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:

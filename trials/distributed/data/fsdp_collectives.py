@@ -12,8 +12,6 @@ from torch.distributed.fsdp import FSDPModule
 
 from trials.collectives.communicator import Communicator
 
-__all__ = ["communicate_by"]
-
 
 class _Allocates:
     """Takes memory where torch takes it."""

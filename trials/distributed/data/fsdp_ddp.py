@@ -22,8 +22,6 @@ from trials.distributed.expert import experts_of
 from trials.distributed.mesh import Grid
 from trials.model.experts import Experts
 
-__all__ = ["replicated_or_sharded", "reshard", "shard", "shard_experts"]
-
 _FSDP_LEVELS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 

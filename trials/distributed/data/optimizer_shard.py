@@ -12,8 +12,6 @@ from torch.distributed.tensor import DTensor
 
 from trials.distributed.mesh import local_part
 
-__all__ = ["OptimizerShard", "ParameterShard", "complete_gradient", "num_parts"]
-
 
 class OptimizerShard(Protocol):
     """Elements of the model that one rank updates.

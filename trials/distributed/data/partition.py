@@ -21,8 +21,6 @@ from trials.distributed.mesh import Grid
 from trials.model.decoder import Decoder
 from trials.model.weights import parameter_dtype
 
-__all__ = ["optimizer_shards"]
-
 
 class _Kind(NamedTuple):
     """What parameters of one bucket have in common."""

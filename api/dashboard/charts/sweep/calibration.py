@@ -16,8 +16,6 @@ from api.dashboard.charts.svg import line, path, picture, text
 from api.dashboard.charts.sweep.marks import MANY, cloud, linked_dot
 from api.dashboard.charts.sweep.points import TrialPoint, reached
 
-__all__ = ["agreement"]
-
 
 def agreement(points: Sequence[TrialPoint], width: int, *, kind: str = "measured") -> Markup | None:
     """The picture; None where nothing was measured.

@@ -11,8 +11,6 @@ from api.dashboard.charts.axis import signed_percent
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import circle, line, picture, text
 
-__all__ = ["Effect", "effects"]
-
 _ROW = 32
 _BELOW = 30
 _ROOM_FOR_WORDS = 400

@@ -17,8 +17,6 @@ from api.dashboard.charts.sweep.marks import MANY, At, cloud, crosses, linked_do
 from api.dashboard.charts.sweep.points import CloudPoint, TrialPoint, by_rank
 from autotuner.core.units import format_bytes
 
-__all__ = ["memory_front", "on_front"]
-
 _MOST_LABELS = 4
 
 

@@ -15,8 +15,6 @@ from api.dashboard.charts.svg import path, picture, text
 from api.dashboard.charts.sweep.marks import MANY, At, cloud, crosses, linked_dot
 from api.dashboard.charts.sweep.points import TrialPoint
 
-__all__ = ["Improvement", "history", "improvements"]
-
 _MOST_BEYOND = 1.35
 """The band of the first trials may reach far; this much above the best is shown of it."""
 

@@ -10,8 +10,6 @@ from markupsafe import Markup
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.svg import circle, line, picture, rect, text
 
-__all__ = ["Explained", "importance"]
-
 _ROW = 28
 _BELOW = 30
 _MOST_NAME = 0.62

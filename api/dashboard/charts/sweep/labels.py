@@ -10,8 +10,6 @@ from markupsafe import Markup
 from api.dashboard.charts.frame import Frame
 from api.dashboard.charts.svg import text
 
-__all__ = ["Label", "placed"]
-
 _CHARACTER = 6.4
 """Pixels of a character at 12 px, in the widest of the fonts that pages ask for."""
 

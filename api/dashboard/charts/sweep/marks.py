@@ -14,8 +14,6 @@ from markupsafe import Markup
 from api.dashboard.charts.svg import circle, cross, element, written
 from api.dashboard.charts.sweep.points import TrialPoint
 
-__all__ = ["MANY", "At", "cloud", "crosses", "linked", "linked_dot", "listed", "scattered"]
-
 MANY = 60
 """From so many on, trials that nothing singles out are one path."""
 

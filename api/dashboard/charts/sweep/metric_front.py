@@ -18,8 +18,6 @@ from api.dashboard.charts.sweep.points import TrialPoint
 from autotuner.core.objective import Metric
 from autotuner.core.units import GIGA, KILO, MEGA
 
-__all__ = ["ValuedPoint", "metric_front"]
-
 _MOST_LABELS = 4
 
 

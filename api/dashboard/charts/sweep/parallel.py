@@ -19,8 +19,6 @@ from api.dashboard.charts.svg import element, line, picture, rect, text, written
 from api.dashboard.charts.sweep.marks import MANY, linked, listed
 from api.dashboard.charts.sweep.points import TrialPoint, by_rank
 
-__all__ = ["ChoiceAxis", "NumberAxis", "ParallelAxis", "parallel", "parallel_axes"]
-
 WIDTH, HEIGHT = 1296, 300
 """Pixels; a narrow screen scrolls the picture."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from api.dashboard.charts.spread import Spread
 
-__all__ = ["CloudPoint", "TrialPoint", "by_rank", "reached"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPoint:

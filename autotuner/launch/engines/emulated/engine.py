@@ -25,8 +25,6 @@ from autotuner.launch.engines.engine import JobOrder, JobStatus
 from autotuner.launch.free_port import free_port
 from autotuner.launch.processes import ATTEMPT_ID, end_all, processes_of
 
-__all__ = ["EmulatedEngine", "EmulatedSettings"]
-
 _GRACE_S = 6.0
 """What a node gets to end its ranks in good order."""
 

@@ -22,8 +22,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 
-__all__ = ["Gone", "Kind", "KubernetesApi", "Missing", "Stream"]
-
 Kind = Literal["Job", "JobSet", "Pod"]
 
 _JOB_SETS = ("jobset.x-k8s.io", "v1alpha2")

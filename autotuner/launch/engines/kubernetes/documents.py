@@ -11,8 +11,6 @@ from pydantic import ValidationError
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["checked", "merged"]
-
 
 def checked(model: str, document: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """The document, if it is one of the client's model of that name: no unknown field at any depth, no wrong type.

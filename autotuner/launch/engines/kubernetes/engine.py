@@ -32,8 +32,6 @@ from autotuner.launch.engines.kubernetes.states import job_state
 from autotuner.launch.engines.kubernetes.watching import Watching
 from autotuner.launch.engines.output import PREFIX
 
-__all__ = ["JOBSET_RIGHTS", "KUEUE_RIGHTS", "RIGHTS", "KubernetesEngine"]
-
 _LISTED_S = 10.0
 """What the first list may take."""
 

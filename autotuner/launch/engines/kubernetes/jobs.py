@@ -13,8 +13,6 @@ from autotuner.launch.engines.kubernetes.judgement import judged
 from autotuner.launch.engines.kubernetes.objects import JOB_LABEL
 from autotuner.launch.engines.kubernetes.states import JobState, PodState, job_state, pod_state
 
-__all__ = ["Jobs", "num_nodes_of"]
-
 
 @dataclass(slots=True)
 class _Record:

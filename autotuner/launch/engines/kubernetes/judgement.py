@@ -8,8 +8,6 @@ from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 from autotuner.launch.engines.kubernetes.states import JobState, PodState
 
-__all__ = ["ABSENT_S", "judged", "loss"]
-
 ABSENT_S = 15.0
 """How long after a pod should be gone its machine counts as out of reach."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 
-__all__ = ["kubernetes_engine"]
-
 
 def kubernetes_engine(name: str, settings: KubernetesSettings) -> Engine:
     """The engine of that name.

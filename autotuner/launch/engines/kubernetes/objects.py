@@ -11,19 +11,6 @@ from autotuner.launch.engines.kubernetes.documents import checked, merged
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 from autotuner.machine import IMAGE
 
-__all__ = [
-    "CONTAINER",
-    "ENGINE_LABEL",
-    "INDEX",
-    "JOBSET_VERSION",
-    "JOB_LABEL",
-    "QUEUE_LABEL",
-    "check_pod",
-    "job",
-    "job_set",
-    "service",
-]
-
 ENGINE_LABEL = "autotuner/engine"
 """Label of all that an engine made: its name."""
 

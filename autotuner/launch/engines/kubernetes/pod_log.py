@@ -12,8 +12,6 @@ import structlog
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.kubernetes.api import Missing, Stream
 
-__all__ = ["PodLog"]
-
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
 """What begins a line that the container printed; others are the kubelet's own words about its log."""
 

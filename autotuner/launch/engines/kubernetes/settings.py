@@ -10,8 +10,6 @@ from typing import Any, Literal
 from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["KubernetesSettings"]
-
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 _POD_IS_OURS = (

@@ -9,8 +9,6 @@ from typing import Any
 
 from autotuner.launch.engines.kubernetes.objects import CONTAINER, INDEX
 
-__all__ = ["Container", "JobState", "PodState", "job_state", "pod_state"]
-
 _PLAIN_WAITING = ("", "ContainerCreating", "PodInitializing")
 """Reasons to wait that say nothing."""
 

@@ -11,8 +11,6 @@ import structlog
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.kubernetes.api import Gone, Kind, KubernetesApi, Stream
 
-__all__ = ["Copy", "Watching"]
-
 _FIRST_RETRY_S = 0.5
 _LAST_RETRY_S = 15.0
 

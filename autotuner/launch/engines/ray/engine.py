@@ -22,8 +22,6 @@ from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState, RayJob
 from autotuner.launch.engines.ray.settings import RaySettings
 from autotuner.machine import IMAGE
 
-__all__ = ["RayEngine"]
-
 _DRIVER = "trials.process.ray_driver"
 _ORDER = "AUTOTUNER_RAY_ORDER"
 _MARK = "autotuner_mark"

@@ -10,8 +10,6 @@ from typing import Any
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
 
-__all__ = ["JobLog"]
-
 
 class JobLog:
     """A log that is read from its beginning again and again, and taken in once.

@@ -13,8 +13,6 @@ import httpx
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.ray.settings import RaySettings
 
-__all__ = ["JobState", "JobsApi", "RayJob"]
-
 _SAID_LETTERS = 400
 """Of what a server says of an error, which may be a page of traceback; its last lines tell most."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["RaySettings"]
-
 _OURS = "AUTOTUNER_"
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from autotuner.core.errors import AutotunerError
 from autotuner.launch.engines.engine import EngineUnavailable
 
-__all__ = ["Command", "CommandFailed", "SlurmCommands"]
-
 Command = Callable[..., str]
 """Runs a program with arguments and returns what it printed; raises ``CommandFailed`` or ``EngineUnavailable``."""
 

@@ -20,8 +20,6 @@ from autotuner.launch.engines.slurm.script import batch_script, sbatch_options
 from autotuner.launch.engines.slurm.settings import SlurmSettings
 from autotuner.launch.engines.slurm.states import JobRow
 
-__all__ = ["SlurmEngine"]
-
 _FIRST_POLL_S = 0.25
 _LAST_POLL_S = 4.0
 """How soon after scancel the job is asked after, and how seldom at last: twice as seldom each time."""

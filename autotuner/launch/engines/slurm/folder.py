@@ -14,8 +14,6 @@ from autotuner.core.wire import dumps
 from autotuner.launch.engines.engine import EngineUnavailable
 from autotuner.launch.engines.output import PREFIX
 
-__all__ = ["JobFolder"]
-
 _TAIL_BYTES = 1 << 16
 """Where the last line of a node is looked for; it names the ranks that died, and no more."""
 

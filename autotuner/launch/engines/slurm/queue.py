@@ -12,8 +12,6 @@ from autotuner.launch.engines.engine import EngineUnavailable
 from autotuner.launch.engines.slurm.commands import Command, CommandFailed
 from autotuner.launch.engines.slurm.states import SACCT_FIELDS, SQUEUE_FORMAT, JobRow, read_sacct, read_squeue
 
-__all__ = ["SlurmQueue", "user"]
-
 
 class SlurmQueue:
     """The jobs of the user that we are, as the controller lists them, and as accounting remembers them.

@@ -15,8 +15,6 @@ from autotuner.launch.engines.engine import JobOrder
 from autotuner.launch.engines.slurm.settings import SlurmSettings
 from autotuner.machine import IMAGE
 
-__all__ = ["batch_script", "sbatch_options"]
-
 _ON_THE_FIRST_NODE = r"""
 # Two jobs of this name are submitted where the answer of the first sbatch was lost: whichever starts first claims the
 # folder, the other leaves at once. So does a job that Slurm starts again because its controller forgot that it ran.

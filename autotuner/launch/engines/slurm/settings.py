@@ -8,8 +8,6 @@ from pathlib import Path
 from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["SlurmSettings"]
-
 _PATTERN_LETTERS = "%\\"
 """Slurm reads them in a path of an output file."""
 

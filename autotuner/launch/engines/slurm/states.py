@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from autotuner.core.trial import EngineJobPhase
 
-__all__ = ["SACCT_FIELDS", "SQUEUE_FORMAT", "JobRow", "phase_of", "read_sacct", "read_squeue"]
-
 SQUEUE_FORMAT = "%A|%T|%r|%N|%j"
 """Number, state, reason, nodes and name; the name last, since it alone may hold a bar."""
 

@@ -16,8 +16,6 @@ from autotuner.core.units import GIB
 from autotuner.launch.trainers.log_readers.figures import COUNT, NUMBER, Intervals, labelled, num_bytes, number, plain
 from autotuner.launch.trainers.reported import ReportedStep
 
-__all__ = ["DeepspeedLog"]
-
 _PROGRESS = re.compile(rf"\bstep=({COUNT}), skipped={COUNT}\b")
 _THROUGHPUT = re.compile(rf"\bglobal_step=({COUNT}), .*?\bCurrSamplesPerSec=({NUMBER})")
 _MEMORY = re.compile(rf"\bMaxMemAllocated=({NUMBER})GB")

@@ -6,8 +6,6 @@ import math
 import re
 from collections import deque
 
-__all__ = ["COUNT", "NUMBER", "Intervals", "labelled", "num_bytes", "number", "plain"]
-
 COUNT = r"[0-9]{1,15}"
 """A step or a rank; one with more digits than any run has steps is none."""
 

@@ -17,8 +17,6 @@ from autotuner.core.units import MIB
 from autotuner.launch.trainers.log_readers.figures import COUNT, Intervals, labelled, num_bytes, number, plain
 from autotuner.launch.trainers.reported import Reported, ReportedMemory, ReportedStep
 
-__all__ = ["MegatronLog"]
-
 _ITERATION = re.compile(rf"\biteration\s+({COUNT})\s*/\s*{COUNT}\s*\|")
 _NEMO = re.compile(rf"\bTraining epoch {COUNT}, iteration ({COUNT})/{COUNT} \|")
 _MEMORY = re.compile(r"\[Rank (" + COUNT + r")\].*memory \(MB\) \|.*\bmax allocated: ([0-9.]{1,20})")

@@ -11,8 +11,6 @@ from autotuner.launch.trainers.log_readers.torchtitan import TorchtitanLog
 from autotuner.launch.trainers.log_readers.transformers import TransformersLog
 from autotuner.launch.trainers.reported import LogReader
 
-__all__ = ["READERS", "NewReader"]
-
 NewReader = Callable[[TrialSpec], LogReader]
 """Makes a reader for one run, since lines are read in the order in which they were printed."""
 

@@ -13,8 +13,6 @@ from autotuner.core.units import GIB
 from autotuner.launch.trainers.log_readers.figures import COUNT, NUMBER, Intervals, num_bytes, number, plain
 from autotuner.launch.trainers.reported import ReportedStep
 
-__all__ = ["TorchtitanLog"]
-
 _STEP = re.compile(rf"(?<!validate )\bstep:\s*({COUNT})\s+loss:\s*({NUMBER})\b.*\btps:\s*({NUMBER})")
 _MEMORY = re.compile(rf"\bmemory:\s*({NUMBER})GiB")
 _RANK = re.compile(rf"\[(?:rank|default)({COUNT})\]:")

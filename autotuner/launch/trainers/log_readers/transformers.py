@@ -13,8 +13,6 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.trainers.log_readers.figures import COUNT, NUMBER, number
 from autotuner.launch.trainers.reported import ReportedStep
 
-__all__ = ["TransformersLog"]
-
 _LOSS = re.compile(rf"\{{'loss': '?({NUMBER})'?[,}}]")
 _BAR = re.compile(rf"\b({COUNT})/{COUNT} \[")
 

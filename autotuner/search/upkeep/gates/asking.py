@@ -12,8 +12,6 @@ from autotuner.ports import Store
 from autotuner.search.upkeep.gates.measured import gate_sweep, new_baseline, reused_result
 from autotuner.search.upkeep.gates.told import gate_told
 
-__all__ = ["ask_gate", "baseline_of", "finish_gate", "reused"]
-
 
 def ask_gate(
     store: Store,

@@ -12,8 +12,6 @@ from autotuner.search.sweeps.history import all_trials
 from autotuner.search.upkeep.gates.asking import finish_gate, reused
 from autotuner.search.upkeep.gates.measured import gate_result
 
-__all__ = ["conclude_gates"]
-
 _GONE = MfuGateResult(
     outcome=MfuGateOutcome.COULD_NOT_RUN,
     detail="the earlier runs that it was asked for do not decide it any more; ask again",

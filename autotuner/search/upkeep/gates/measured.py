@@ -16,8 +16,6 @@ from autotuner.search.comparing.compare import compare
 from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.words import changes_in_words, reached
 
-__all__ = ["gate_result", "gate_sweep", "is_passed", "new_baseline", "reused_result"]
-
 _OF_THE_CHANGE = (FailureKind.OOM, FailureKind.NUMERICS)
 """Deaths that the layout or the code brought about; of others a machine or a network may be the cause."""
 

@@ -22,8 +22,6 @@ from autotuner.search.sampler.time_prior import time_prior
 from autotuner.search.text.sentences import change_in_words, expected_mfu, likely, percent
 from autotuner.search.upkeep.gates.reports.report import GateReport
 
-__all__ = ["PredictedChange", "PredictedGate", "PredictedPeak", "predicted_change", "predicted_gate", "predicted_peak"]
-
 _Z95 = 1.96
 """Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
 

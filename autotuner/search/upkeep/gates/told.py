@@ -8,8 +8,6 @@ from autotuner.core.announcement import Announcement, AnnouncementKind
 from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
 from autotuner.search.upkeep.facts import measured_facts
 
-__all__ = ["gate_told"]
-
 _KINDS = {
     MfuGateOutcome.PASSED: AnnouncementKind.GATE_PASSED,
     MfuGateOutcome.FAILED: AnnouncementKind.GATE_FAILED,

@@ -16,8 +16,6 @@ from autotuner.search.explain.explanation import moved_in_words
 from autotuner.search.text.measured import PHASE_WORDS
 from autotuner.search.text.sentences import change_in_words, expected_seconds, percent
 
-__all__ = ["why_better"]
-
 _WORTH_SAYING = 0.01
 """Share of the step below which a part has not moved."""
 

@@ -14,8 +14,6 @@ from autotuner.core.trial import PastTrial
 from autotuner.core.upkeep import Retune
 from autotuner.search.expressible import trial_rules
 
-__all__ = ["best_known", "challenged_sweep"]
-
 _MINUTE_S = 60
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from autotuner.core.cluster import Cluster
 from autotuner.core.link import links_in_brief
 
-__all__ = ["links_changed"]
-
 _LEAST_CHANGE = 0.25
 """Of the bandwidth between nodes. An assumption: checks of a network that nothing befell differ by less."""
 

@@ -14,8 +14,6 @@ from cronsim import CronSim, CronSimError
 
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["Cron"]
-
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
 
 _NIGHTLY = "0 2 * * *"

@@ -8,8 +8,6 @@ from itertools import islice, takewhile
 from autotuner.core.upkeep import Retune, Trigger
 from autotuner.search.upkeep.retunes.cron import Cron
 
-__all__ = ["DueRun", "due_run", "first_due_at"]
-
 _LATE_S = 90.0
 """After so long a run was not started by the clock but found to be due: a loop looks every few seconds."""
 

@@ -25,8 +25,6 @@ from autotuner.core.upkeep import RetuneOutcome, RetuneRequest, Verdict
 from autotuner.search.upkeep.retunes.better import why_better
 from autotuner.search.upkeep.words import beside, changed, changes_in_words, fallen, gained, lost, reached
 
-__all__ = ["is_faster", "is_open", "outcome_of"]
-
 _SIMULATED = ("nothing ran: these are times of the cost model, with seeded noise",)
 
 

@@ -18,8 +18,6 @@ from autotuner.search.upkeep.retunes.challenged import best_known, challenged_sw
 from autotuner.search.upkeep.retunes.cron import Cron
 from autotuner.search.upkeep.retunes.due import DueRun, first_due_at
 
-__all__ = ["Retuning", "last_measured", "runs_here", "the_cron"]
-
 _NUM_RECENT = 50
 """Runs that are looked through for the last that measured something; skipped ones lie between."""
 

@@ -21,8 +21,6 @@ from autotuner.search.upkeep.retunes.retuning import Retuning, last_measured, ru
 from autotuner.search.upkeep.retunes.standing import Standing
 from autotuner.search.upkeep.retunes.told import told
 
-__all__ = ["RetuneScheduler", "software_changes"]
-
 _SOFTWARE_EVERY_S = 60.0
 """How often this machine's software is looked at."""
 

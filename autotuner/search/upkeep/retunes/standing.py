@@ -11,8 +11,6 @@ from autotuner.core.upkeep import Retune, RetuneOutcome, Verdict
 from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.retunes.outcome import is_faster, is_open
 
-__all__ = ["Standing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:

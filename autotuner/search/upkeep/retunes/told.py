@@ -8,8 +8,6 @@ from autotuner.core.announcement import Announcement, AnnouncementKind
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, Verdict
 from autotuner.search.upkeep.facts import measured_facts
 
-__all__ = ["told"]
-
 _KINDS = {
     Verdict.UNCHANGED: AnnouncementKind.RETUNE_UNCHANGED,
     Verdict.BETTER_FOUND: AnnouncementKind.RETUNE_BETTER_FOUND,

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from autotuner.core.upkeep import RetuneRun, Verdict
 
-__all__ = ["TrendPoint", "trend"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:

@@ -12,8 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["converter_names", "dealt_layers", "parsed", "registered"]
-
 _PARSER = """
 import dataclasses, importlib.util, json, logging, sys, types, warnings
 warnings.simplefilter("ignore")  # torch's own, while it is imported

@@ -17,8 +17,6 @@ from autotuner.launch.engines.output import PREFIX
 from autotuner.launch.engines.registration import EngineRegistration, EngineSettings
 from tests.trainers.registered import registered
 
-__all__ = ["ENDED", "LOST", "QUEUED", "RUNNING", "Scripted", "launcher", "told"]
-
 QUEUED, RUNNING = JobStatus(phase=EngineJobPhase.QUEUED), JobStatus(phase=EngineJobPhase.RUNNING)
 ENDED, LOST = JobStatus(phase=EngineJobPhase.ENDED), JobStatus(phase=EngineJobPhase.LOST, detail="node 7 is down")
 

@@ -10,8 +10,6 @@ from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.request import PlanRequest
 
-__all__ = ["DAY_S", "FEW", "request_of"]
-
 DAY_S = 86_400.0
 
 FEW = {

@@ -9,8 +9,6 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.search.table.row import TableRow, ranked_rows
 from tests.builders import measurement, prediction, sweep_request
 
-__all__ = ["rows", "trial", "untried"]
-
 
 def trial(number: int, words: str, **measured: Any) -> Trial:
     """A complete trial of the layout in these words."""

@@ -12,19 +12,6 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import Retune, RetuneRequest
 from tests.builders import cpu_layout, sweep_request
 
-__all__ = [
-    "BETTER",
-    "CHALLENGER",
-    "INCUMBENT",
-    "NIGHT",
-    "SLOWER",
-    "comparison",
-    "ended",
-    "findings",
-    "retune",
-    "runs",
-]
-
 INCUMBENT = cpu_layout(data_parallel_replicate_degree=2)
 
 NIGHT = datetime(2026, 3, 2, 2, tzinfo=UTC).timestamp()

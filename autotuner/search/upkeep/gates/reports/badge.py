@@ -7,8 +7,6 @@ from xml.sax.saxutils import escape, quoteattr
 from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.search.upkeep.gates.reports.report import GateReport
 
-__all__ = ["badge_svg"]
-
 _HEIGHT, _PAD, _CHARACTER = 20, 6, 6.6
 """Pixels; a character is as wide as the mean of Verdana's at 11 px, and the text is stretched to what was reckoned."""
 

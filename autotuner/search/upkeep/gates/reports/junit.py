@@ -8,8 +8,6 @@ from xml.etree import ElementTree
 from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
 
-__all__ = ["junit_xml"]
-
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has no way to write (its production 2)."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
 
-__all__ = ["markdown"]
-
 _SIGNS = {
     MfuGateOutcome.PASSED: "✅",
     MfuGateOutcome.FAILED: "❌",

@@ -10,8 +10,6 @@ from autotuner.core.upkeep import MfuGate
 from autotuner.search.upkeep.gates.measured import is_passed
 from autotuner.search.upkeep.gates.reports.report import GateReport
 
-__all__ = ["report_of"]
-
 
 def report_of(gate: MfuGate, *, now: float) -> GateReport:
     """What the gate found, or that it runs."""

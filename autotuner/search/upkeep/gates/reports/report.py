@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from autotuner.core.upkeep import MfuGateOutcome
 
-__all__ = ["GateReport", "outcome_in_words"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:

@@ -20,8 +20,6 @@ from autotuner.launch.engines.ray.settings import RaySettings
 from tests.builders import cpu_cluster
 from tests.trials.launching import spec
 
-__all__ = ["NAME", "Job", "ScriptedRay", "order"]
-
 NAME = "t-17-0-0"
 
 

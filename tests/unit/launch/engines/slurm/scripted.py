@@ -14,8 +14,6 @@ from autotuner.launch.engines.slurm.settings import SlurmSettings
 from tests.builders import cpu_cluster
 from tests.trials.launching import spec
 
-__all__ = ["NAME", "ScriptedSlurm", "engine", "order"]
-
 NAME = "t-17-0-0"
 
 

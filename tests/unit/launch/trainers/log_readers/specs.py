@@ -6,8 +6,6 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 
-__all__ = ["spec"]
-
 
 def spec() -> TrialSpec:
     return TrialSpec(

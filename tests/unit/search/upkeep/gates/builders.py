@@ -9,8 +9,6 @@ from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequ
 from tests.builders import sweep_request
 from tests.unit.search.upkeep.builders import INCUMBENT, findings, runs
 
-__all__ = ["baseline", "gate", "gate_request", "measured"]
-
 
 def baseline(**changes: Any) -> Baseline:
     value = Baseline(name="main", key="a-key", layout=INCUMBENT, runs=(runs(),), gate_id="ga-before", at=1.0)
