@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from api.dashboard.views.permalink import Permalink
 from autotuner.bootstrap import App
-from autotuner.catalog.length_lines import written_lengths
+from autotuner.catalog.text import written_lengths
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout, layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
@@ -152,7 +152,7 @@ class _Reader:
 
     def _in_words(self, word: str, before: Sequence[Asked]) -> Asked:
         job = _job_before(before, word)
-        return self._predicted(layout_of(word), job, "a layout", before[0].sweep)
+        return self._predicted(Layout.parse(word), job, "a layout", before[0].sweep)
 
     def _predicted(self, layout: Layout, job: Job, name: str, of: Sweep | Permalink | None) -> Asked:
         layout = arranged(layout, job)

@@ -89,6 +89,7 @@ def create_app(app: App | None = None) -> FastAPI:
         async with metrics.watching():
             yield
         autotuner.background.stop()
+        api.state.plans.request_stop()
         autotuner.asides.close()
         api.state.plans.close()
         if app is None:

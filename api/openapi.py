@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
-from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from docstring_parser import DocstringStyle, parse
@@ -13,6 +17,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
+from starlette.routing import BaseRoute
 
 from api.components import with_components
 from api.documents import Document
@@ -92,7 +97,7 @@ def _document(api: FastAPI) -> dict[str, Any]:
 # ---------------------------------------------------------------- what docstrings say
 def _described(api: FastAPI) -> set[type[Any]]:
     """Every dataclass that travels, and those in its fields."""
-    routes = [route for route in api.routes if isinstance(route, APIRoute)]
+    routes = list(_api_routes(api.routes))
     bodies = [route.body_field.field_info.annotation for route in routes if route.body_field]
     found: set[type[Any]] = set()
     waiting = [Problem, *bodies, *(route.response_model for route in routes)]
@@ -104,8 +109,17 @@ def _described(api: FastAPI) -> set[type[Any]]:
     return found
 
 
+def _api_routes(routes: Iterable[BaseRoute]) -> Iterator[APIRoute]:
+    """Yield the routes, those of included routers, too: FastAPI wraps each included router in a route of its own."""
+    for route in routes:
+        if isinstance(route, APIRoute):
+            yield route
+        elif (included := getattr(route, "original_router", None)) is not None:
+            yield from _api_routes(included.routes)
+
+
 def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
-    texts = {param.arg_name: param.description for base in reversed(cls.__mro__) for param in _docstring(base).params}
+    texts = {name: text for base in reversed(cls.__mro__) for name, text in _field_texts(base).items()}
     schema["description"] = _docstring(cls).description or cls.__name__
     for field in fields(cls):
         shape = schema["properties"][field.name]
@@ -113,6 +127,30 @@ def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
             shape["description"] = " ".join(text.split())
         if (default := _default(field)) is not MISSING:
             shape["default"] = to_dict(default)
+
+
+def _field_texts(cls: type[Any]) -> dict[str, str]:
+    """Return what a class says of its fields: under ``Attributes``, or in the docstring behind a field."""
+    listed = {param.arg_name: param.description for param in _docstring(cls).params}
+    is_listed = not is_dataclass(cls) or all(each.name in listed for each in fields(cls))
+    return listed if is_listed else _docstrings_of_fields(cls.__module__).get(cls.__name__, {}) | listed
+
+
+@cache
+def _docstrings_of_fields(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings behind the fields of every class of a module, by class and field."""
+    classes = [
+        node for node in ast.parse(inspect.getsource(sys.modules[module])).body if isinstance(node, ast.ClassDef)
+    ]
+    return {
+        one.name: {
+            declared.target.id: text.value.value
+            for declared, text in pairwise(one.body)
+            if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        }
+        for one in classes
+    }
 
 
 def _docstring(cls: type[Any]) -> Any:

@@ -7,8 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Path
 
 from api.dependencies import AppOf, CallerOf, Name, SweepOf
-from autotuner.core.cluster_check import ClusterCheck
-from autotuner.core.study import OptimizerStudy
+from autotuner.core.run import Run
 from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import MfuGate, Retune
 
@@ -45,19 +44,19 @@ def _gate(app: AppOf, gate_id: GateId, caller: CallerOf) -> MfuGate:
 OwnGateOf = Annotated[MfuGate, Depends(_gate)]
 
 
-def _optimizer_study(app: AppOf, study_id: OptimizerStudyId, caller: CallerOf) -> OptimizerStudy:
-    study = app.store.optimizer_studies.get(study_id)
+def _optimizer_study(app: AppOf, study_id: OptimizerStudyId, caller: CallerOf) -> Run:
+    study: Run = app.store.runs.get("study", study_id)
     caller.require_own("optimizer study", study_id, study.created_by)
     return study
 
 
-OwnOptimizerStudyOf = Annotated[OptimizerStudy, Depends(_optimizer_study)]
+OwnOptimizerStudyOf = Annotated[Run, Depends(_optimizer_study)]
 
 
-def _check(app: AppOf, check_id: CheckId, caller: CallerOf) -> ClusterCheck:
-    check = app.store.get_check(check_id)
+def _check(app: AppOf, check_id: CheckId, caller: CallerOf) -> Run:
+    check: Run = app.store.runs.get("check", check_id)
     caller.require_own("check", check_id, check.created_by)
     return check
 
 
-OwnCheckOf = Annotated[ClusterCheck, Depends(_check)]
+OwnCheckOf = Annotated[Run, Depends(_check)]

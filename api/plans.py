@@ -1,141 +1,141 @@
-"""Plans: stored with their questions, computed by the process that was asked, by another where that one died."""
+"""Plans: queued as durable runs, and computed by the processes of the service that are asked for them."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
-from functools import partial
+from contextlib import suppress
+
+import structlog
 
 from autotuner.bootstrap import App
-from autotuner.core import wire
-from autotuner.core.errors import NotFound
-from autotuner.core.run import StoredPlan
-from autotuner.lease_watch import LeaseWatch
+from autotuner.core.errors import Conflict, NotFound, StoreUnavailable, Unreadable
+from autotuner.core.run import NewRun, Run, RunState
 from autotuner.presence import new_owner
-from autotuner.search.planning.plan_run import PlanRun
-from autotuner.search.planning.question import plan_id_of, read_question
+from autotuner.runs.plan import plan_kind
+from autotuner.runs.worker import Worker
+from autotuner.search.planning.plan import PlanProgress
+from autotuner.search.planning.question import plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import offers
 from autotuner.tracing import carried
 
 _MOST_COMPUTING = 4
-"""At once, since each has the service compute two pieces at a time; the others wait in the store for who reads them."""
+"""Plans at once, since each has the service compute two pieces at a time; the others wait in the store."""
 
 _LOOK_S = 0.5
-"""Between looks at a plan that another process computes."""
+"""Seconds between looks at a plan that another process computes."""
 
-_MOST_FAILED = 32
-"""Errors that are kept for those who ask what became of a plan."""
+_log = structlog.get_logger(__name__)
 
 
 class Plans:
     """Plans as this process of the service asks, reads and computes them.
 
-    Nobody computes a plan that nobody waits for: whoever reads one that its process left unanswered takes it over.
-    Errors stay with the process that met them; another one that is asked meets its own.
-
-    Attributes:
-        owner: Name of this process, by which it holds what it computes.
+    Its workers look for plans whenever somebody asks for one or reads one that is not computed yet, so a plan whose
+    process died is taken over by the process of whoever reads it.
     """
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self.owner = new_owner()
-        self._lease_s = app.settings.lease_s
-        self._watch = LeaseWatch(app.clock, lease_s=self._lease_s)
-        self._mutex = threading.Lock()
-        self._computing: dict[str, tuple[PlanRun, threading.Thread]] = {}
-        self._failed: OrderedDict[str, Exception] = OrderedDict()
+        self._shutdown = threading.Event()
+        self._ended = threading.Condition()
+        self._threads: set[threading.Thread] = set()
+        self._workers: list[Worker] = []
+        self._idle: list[Worker] = []
 
-    def ask(self, request: PlanRequest) -> StoredPlan:
-        """The plan of that question, begun unless it is; what failed is begun again, since it may have been busy.
+    def ask(self, request: PlanRequest) -> Run:
+        """Return the plan of that question, queued unless it is; one that failed is queued again.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
             NotFound: The catalog has no accelerator of a name.
         """
         offers(request)  # what cannot be compared is refused at once, not to whoever reads the plan
-        plan_id, store = plan_id_of(request), self._app.store.plans
-        try:
-            store.get(plan_id)
-        except NotFound:
-            store.add(plan_id, wire.dumps(request), now=self._app.clock.now())
-        with self._mutex:
-            self._failed.pop(plan_id, None)
-        return self.read(plan_id)
+        runs, now = self._app.store.runs, self._app.clock.now()
+        new = NewRun(id=plan_id_of(request), kind="plan", request=request, progress=PlanProgress())
+        run, _ = runs.add(new, now=now)
+        if run.state in (RunState.FAILED, RunState.CANCELLED):
+            with suppress(Conflict):  # somebody else asked again at the same time
+                runs.reopen("plan", run.id, PlanProgress(), now=now)
+        return self.read(run.id)
 
-    def read(self, plan_id: str, wait_s: float = 0.0) -> StoredPlan:
-        """The plan of that id, once it is answered or the time is over.
+    def read(self, plan_id: str, wait_s: float = 0.0) -> Run:
+        """Return the plan of that id, once it is computed or the time is over.
 
         Raises:
-            NotFound: It was never asked for, is forgotten, or was left unanswered by another release.
+            NotFound: It was never asked for, is forgotten, or was left uncomputed by another release.
             InvalidInput: Its question cannot be answered as it is; and other errors of ``plan``.
         """
         deadline = time.monotonic() + wait_s
         while True:
-            found = self._app.store.plans.get(plan_id)
-            if found.answer is None:
-                found = self._seen_to(found)
+            run = self._get(plan_id)
             left_s = deadline - time.monotonic()
-            if found.answer is not None or left_s <= 0:
-                return found
-            self._wait(plan_id, left_s)
+            if not run.state.is_finished:
+                self._look()
+            if run.state.is_finished or left_s <= 0:
+                return run
+            with self._ended:
+                self._ended.wait(min(_LOOK_S, left_s))
+
+    def request_stop(self) -> None:
+        """Have what is computed here given back; returns at once."""
+        self._shutdown.set()
 
     def close(self) -> None:
-        """Give back what is computed here; whoever reads it next begins it anew."""
-        with self._mutex:
-            computing = list(self._computing.values())
-        for run, thread in computing:
-            run.request_stop()
+        """Give back what is computed here, and wait for it; whoever reads it next has it computed anew."""
+        self.request_stop()
+        with self._ended:
+            threads = list(self._threads)
+        for thread in threads:
             thread.join()
 
-    # ------------------------------------------------------------------ computing
-    def _seen_to(self, found: StoredPlan) -> StoredPlan:
-        """An unanswered plan; computed here from now on, where there is room and nobody is at it."""
-        store, now = self._app.store.plans, self._app.clock.now()
-        with self._mutex:
-            if found.id in self._failed:
-                raise self._failed[found.id]
-            if found.id in self._computing or len(self._computing) >= _MOST_COMPUTING:
-                return found
-            lapsed = self._watch.lapsed(store.held)
-            is_ours = found.owner in (None, self.owner)
-            if not is_ours and all(lease.id != found.id for lease in lapsed):
-                return found
-            request = read_question(found.question)
-            if plan_id_of(request) != found.id:
-                raise NotFound("plan", found.id)
-            claimed = store.claim(found.id, owner=self.owner, now=now, lease_s=self._lease_s, lapsed=lapsed)
-            if claimed.owner == self.owner:
-                self._begin(claimed.id, request)
-            return claimed
-
-    def _begin(self, plan_id: str, request: PlanRequest) -> None:
-        run = PlanRun(plan_id, self._app.store.plans, self._app.clock, owner=self.owner, lease_s=self._lease_s)
-        compute = carried(partial(self._compute, plan_id, run, request))  # as a part of the share of who asks
-        thread = threading.Thread(target=compute, name=f"plan {plan_id}", daemon=True)
-        self._computing[plan_id] = (run, thread)
-        thread.start()
-
-    def _compute(self, plan_id: str, run: PlanRun, request: PlanRequest) -> None:
-        failure: Exception | None = None
+    def _get(self, plan_id: str) -> Run:
         try:
-            run.run(request, self._app.asides)
-        except Exception as error:  # whoever reads the plan is told, as of an error in their own request
-            failure = error
-        with self._mutex:
-            del self._computing[plan_id]
-            if failure is not None:
-                self._failed[plan_id] = failure
-                while len(self._failed) > _MOST_FAILED:
-                    self._failed.popitem(last=False)
+            run: Run = self._app.store.runs.get("plan", plan_id)
+        except Unreadable:  # of another release
+            raise NotFound("plan", plan_id) from None
+        if run.problem is not None:
+            raise run.problem.as_error()
+        return run
 
-    def _wait(self, plan_id: str, most_s: float) -> None:
-        """Until it is computed here, or might be elsewhere."""
-        with self._mutex:
-            here = self._computing.get(plan_id)
-        if here is None:
-            time.sleep(min(_LOOK_S, most_s))
-        else:
-            here[1].join(most_s)
+    def _look(self) -> None:
+        """Have an idle worker take what waits, and go on until nothing does."""
+        with self._ended:
+            if not self._idle and len(self._workers) < _MOST_COMPUTING:
+                self._idle.append(self._worker())
+                self._workers += self._idle
+            if self._idle and not self._shutdown.is_set():
+                worker = self._idle.pop()
+                work = carried(lambda: self._work(worker))  # as a part of the share of who asks
+                thread = threading.Thread(target=work, name="autotuner-plan", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+
+    def _worker(self) -> Worker:
+        return Worker(
+            self._app.store.runs,
+            {"plan": plan_kind(self._app.asides)},
+            self._app.clock,
+            owner=new_owner(),
+            lease_s=self._app.settings.lease_s,
+            shutdown=self._shutdown,
+        )
+
+    def _work(self, worker: Worker) -> None:
+        try:
+            while not self._shutdown.is_set() and worker.run_once():
+                self._tell()
+        except StoreUnavailable as error:
+            _log.warning("plan.store_unavailable", error=str(error))
+        except Exception:  # whoever reads the plan next has it computed anew
+            _log.exception("plan.error")
+        finally:
+            with self._ended:
+                self._idle.append(worker)
+                self._threads.discard(threading.current_thread())
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._ended:
+            self._ended.notify_all()

@@ -9,15 +9,17 @@ from dataclasses import asdict, dataclass, field
 import structlog
 
 from autotuner.announcing.posting import Poster
-from autotuner.announcing.sender import Sender
 from autotuner.core.run import SIGN_S
 from autotuner.forever import forever
-from autotuner.launch.checks.worker import CheckWorker
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.software import software_of_this_machine
 from autotuner.logs import silence_optuna
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.presence import Presence, new_owner
+from autotuner.runs.check import check_kind
+from autotuner.runs.delivery import delivery_kind
+from autotuner.runs.kind import Kind
+from autotuner.runs.worker import Worker as RunWorker
 from autotuner.settings import Settings
 from autotuner.thinning import Thinning
 
@@ -85,41 +87,32 @@ class Background:
 
     def start_checks(self) -> None:
         """Run checks of clusters on a thread."""
-        worker = CheckWorker(
-            self.open_store(),
-            self.engine_launchers,
-            self.clock,
-            owner=new_owner(),
-            lease_s=self.settings.lease_s,
-            shutdown=self._shutdown,
-        )
-        self._forever(worker.run_once, "checks")
+        store = self.open_store()
+        self._start_lane(check_kind(store, self.engine_launchers), "checks")
 
     def start_studies(self) -> None:
         """Run optimizer studies on a thread."""
-        from autotuner.search.studies.worker import StudyWorker  # noqa: PLC0415  # Optuna, as in ``work``
+        from autotuner.runs.study import study_kind  # noqa: PLC0415  # Optuna, as in ``work``
 
-        worker = StudyWorker(
-            self.open_store().optimizer_studies,
-            self.launcher,
+        self._start_lane(study_kind(self.open_store().optimizer_studies, self.launcher), "studies")
+
+    def start_sender(self) -> None:
+        """Post what is announced on a thread."""
+        store = self.open_store()
+        kind = delivery_kind(self.poster, self.clock, store.announcements.get_webhook, self.settings.public_url)
+        self._start_lane(kind, "deliveries")
+
+    def _start_lane(self, kind: Kind, name: str) -> None:
+        """See runs of a kind through on a thread: no kind waits for another."""
+        worker = RunWorker(
+            self.open_store().runs,
+            {kind.name: kind},
             self.clock,
             owner=new_owner(),
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
-        self._forever(worker.run_once, "studies")
-
-    def start_sender(self) -> None:
-        """Post what is announced on a thread."""
-        sender = Sender(
-            self.open_store().announcements,
-            self.poster,
-            self.clock,
-            owner=new_owner(),
-            public_url=self.settings.public_url,
-            shutdown=self._shutdown,
-        )
-        self._forever(sender.send_next, "deliveries")
+        self._forever(worker.run_once, name)
 
     def start_upkeep(self) -> None:
         """Start runs of retunes, and conclude these and MFU gates, each on a thread."""

@@ -16,16 +16,18 @@ from autotuner.aside.asides import Asides, Inline
 from autotuner.aside.frames import Limits
 from autotuner.aside.pool import AsidePool
 from autotuner.background import Background
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.clock import SystemClock
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
-from autotuner.core.cluster_check import CheckRequest, ClusterCheck, check_engine
+from autotuner.core.cluster_check import CheckRequest, check_engine
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import DeviceProfile, profiled
-from autotuner.core.study import OptimizerStudy, OptimizerStudyRequest
+from autotuner.core.run import Run
+from autotuner.core.study import OptimizerStudyRequest
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
@@ -180,7 +182,7 @@ class App:
         if self.settings.num_workers or self.settings.engines:
             check_engine_named(cluster, self.engines)
 
-    def create_check(self, name: str, request: CheckRequest, caller: Caller) -> ClusterCheck:
+    def create_check(self, name: str, request: CheckRequest, caller: Caller) -> Run:
         """Queue a check of a stored cluster.
 
         Raises:
@@ -286,7 +288,7 @@ class App:
     # ------------------------------------------------------------------ once a layout is chosen
     def create_optimizer_study(
         self, request: OptimizerStudyRequest, idempotency_key: str | None, caller: Caller = NOBODY_ASKED
-    ) -> tuple[OptimizerStudy, bool]:
+    ) -> tuple[Run, bool]:
         """Queue an optimizer study; False beside it when the caller's key had created it before.
 
         Raises:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotuner.catalog.load import load_accelerator, models
+from autotuner.catalog.hardware import load_accelerator
+from autotuner.catalog.models import models
 from autotuner.core.access import Caller
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import Conflict, NotFound

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
-from autotuner.core.run import RENEWALS_PER_LEASE, HeldLease
+from autotuner.core.run import RENEWALS_PER_LEASE, HeldLease, Lease
 from autotuner.ports import Clock
 
+Held = TypeVar("Held", HeldLease, Lease)
 
-class LeaseWatch:
+
+class LeaseWatch(Generic[Held]):
     """The leases of others, and for how long each was seen to stand still.
 
     No two clocks are compared: a lease lapses once this worker has watched it for its length without a sign of life.
@@ -27,9 +30,9 @@ class LeaseWatch:
         self._owner = owner
         self._lease_s = lease_s
         self._heard_at = clock.monotonic()
-        self._silent_s: dict[HeldLease, float] = {}
+        self._silent_s: dict[Held, float] = {}
 
-    def lapsed(self, ask: Callable[[], Sequence[HeldLease]]) -> Sequence[HeldLease]:
+    def lapsed(self, ask: Callable[[], Sequence[Held]]) -> Sequence[Held]:
         """Look once more, and tell which leases may be taken over.
 
         Args:
@@ -45,10 +48,10 @@ class LeaseWatch:
         """Count anew: a store that takes no writes, though it answers, has taken none from any holder either."""
         self._silent_s = {}
 
-    def _silence_s(self, lease: HeldLease, passed_s: float) -> float:
+    def _silence_s(self, lease: Held, passed_s: float) -> float:
         if lease not in self._silent_s:
             return 0.0
         return self._silent_s[lease] + min(passed_s, self._length_s(lease) / RENEWALS_PER_LEASE)
 
-    def _length_s(self, lease: HeldLease) -> float:
+    def _length_s(self, lease: Held) -> float:
         return self._lease_s if lease.lease_s is None else lease.lease_s

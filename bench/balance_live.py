@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import AttentionKernel, BatchBalance, Precision
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

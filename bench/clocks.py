@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autotuner.catalog.hardware import load_accelerator
 from autotuner.catalog.kernels import kernels_for
-from autotuner.catalog.load import load_accelerator
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import Precision
 

@@ -13,15 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.backtest.table import Sheet
-from autotuner.catalog.compared import (
-    DENSE,
-    EXPERTS,
-    Compared,
-    Pooled,
-    comparisons,
-    model_kind,
-    pooled_scatter,
-)
+from autotuner.catalog.software import DENSE, EXPERTS, Compared, comparisons, model_kind, pooled_scatter
 from autotuner.costmodel.comparison import LATENT, SUBJECTS
 from bench.cpu_sweep import KEPT_CORES, kept_layouts
 from bench.fit_stacks import FITS, sheets_of
@@ -33,7 +25,7 @@ Key = tuple[str, str, str]
 
 _HEAD = """\
 # Measured runs that predictions were compared with: by software, accelerator and kind of model, and how many of them
-# had what a layout may have. Written by `python -m bench.compared`; do not edit.
+# had what the word of a layout's name stands for. Written by `python -m bench.compared`; do not edit.
 """
 
 
@@ -47,7 +39,7 @@ def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
         measured = sheet.layouts.take(~sheet.out_of_memory)
         tables[key][table] = None
         runs[key] += len(measured)
-        options[key].update({subject.name: int(subject.of(measured).sum()) for subject in SUBJECTS})
+        options[key].update({subject.word: int(subject.of(measured).sum()) for subject in SUBJECTS})
         options[key][LATENT] += len(measured) * (sheet.job.model.latent_attention is not None)
     for (stack, device, model), num_runs in runs.items():
         had = {name: count for name, count in options[stack, device, model].items() if count}
@@ -66,16 +58,18 @@ def of_cores() -> Compared:
         runs=sum(len(layouts) for _, layouts in table.values()),
         tables=tuple(table),
         options={
-            subject.name: count
+            subject.word: count
             for subject in SUBJECTS
             if (count := sum(int(subject.of(layouts).sum()) for _, layouts in table.values()))
         },
     )
 
 
-def as_toml(entries: Iterable[Compared], pooled: Iterable[Pooled]) -> str:
+def as_toml(entries: Iterable[Compared], pooled: Mapping[str, Mapping[str, float]]) -> str:
     """The table as text."""
-    return "\n".join([_HEAD, *map(_compared, entries), *map(_pooled, pooled)])
+    return "\n".join(
+        [_HEAD, *map(_compared, entries), *(_pooled(model, found) for model, found in pooled.items() if found)]
+    )
 
 
 def write(scatter: Mapping[Key, Mapping[str, float]], pooled: Mapping[str, Mapping[str, float]]) -> None:
@@ -85,21 +79,20 @@ def write(scatter: Mapping[Key, Mapping[str, float]], pooled: Mapping[str, Mappi
         replace(entry, scatter=dict(scatter.get((entry.stack, entry.device, entry.model), {})))
         for entry in (*counted(sheets), of_cores())
     ]
-    of_all = [Pooled(model=model, scatter=dict(found)) for model, found in pooled.items() if found]
-    TABLE.write_text(as_toml(entries, of_all), encoding="utf-8")
+    TABLE.write_text(as_toml(entries, pooled), encoding="utf-8")
 
 
 def _compared(entry: Compared) -> str:
     lines = ["[[compared]]", *(f'{name} = "{getattr(entry, name)}"' for name in ("stack", "device", "model"))]
     tables = ", ".join(f'"{table}"' for table in entry.tables)
     lines += [f"runs = {entry.runs}", f"tables = [{tables}]"]
-    lines += [f"scatter = {_inline(entry.scatter)}", "[compared.options]"]
-    lines += [f'"{name}" = {count}' for name, count in entry.options.items()]
+    options = ", ".join(f'"{name}" = {count}' for name, count in entry.options.items())
+    lines += [f"scatter = {_inline(entry.scatter)}", f"options = {{ {options} }}"]
     return "\n".join(lines) + "\n"
 
 
-def _pooled(entry: Pooled) -> str:
-    return f'[[pooled]]\nmodel = "{entry.model}"\nscatter = {_inline(entry.scatter)}\n'
+def _pooled(model: str, scatter: Mapping[str, float]) -> str:
+    return f'[[pooled]]\nmodel = "{model}"\nscatter = {_inline(scatter)}\n'
 
 
 def _inline(scatter: Mapping[str, float]) -> str:

@@ -37,7 +37,9 @@ _NUM_ORDINARY = 10
 def _wide(**changed: Sequence[int | str]) -> dict[str, Any]:
     """``WIDE`` as JSON, with other values on some axes."""
     names = ("pipeline_schedule", "shard_level", "attention_kernel", "precision")
-    axes: dict[str, Any] = {name: [OPTIONS[name].plain(value) for value in WIDE.values(name) or ()] for name in names}
+    axes: dict[str, Any] = {
+        name: [OPTIONS[name].to_plain(value) for value in WIDE.values(name) or ()] for name in names
+    }
     return axes | {"context_parallel_degree": [1, 2, 4, 8, 16, 32]} | changed
 
 

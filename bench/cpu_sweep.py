@@ -27,8 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import Recompute
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
@@ -39,7 +41,6 @@ from autotuner.core.space import default_trial_space
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.wire import dumps, loads
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher

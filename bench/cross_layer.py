@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.clock import SystemClock
 from autotuner.core.choices import (
     AttentionKernel,

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from autotuner.core.upkeep import Retune, RetuneRun, RunState, Trigger
+from autotuner.core.upkeep import Retune, RetuneRun, RetuneState, Trigger
 from autotuner.ports import Page, Store
 
 Item = TypeVar("Item")
@@ -77,12 +77,12 @@ def _of_runs(retune: Retune, runs: Sequence[RetuneRun], first_due_at: float) -> 
         before = due_at
     return DueTimes(
         due=round((retune.next_due_at - first_due_at) / _MINUTE_S),
-        started=sum(run.state is not RunState.SKIPPED for run in runs),
-        skipped=sum(run.state is RunState.SKIPPED for run in runs),
+        started=sum(run.state is not RetuneState.SKIPPED for run in runs),
+        skipped=sum(run.state is RetuneState.SKIPPED for run in runs),
         missed=sum(missed.values()),
         lost=lost,
         twice=twice,
-        caught_up=sum(run.trigger is Trigger.CAUGHT_UP and run.state is not RunState.SKIPPED for run in runs),
+        caught_up=sum(run.trigger is Trigger.CAUGHT_UP and run.state is not RetuneState.SKIPPED for run in runs),
     )
 
 

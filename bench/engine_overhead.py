@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped

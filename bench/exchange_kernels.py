@@ -17,12 +17,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import GradientSync
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.step.lossy_exchange import exchange_kernels_s
 from autotuner.launch.detect import detect_cluster
 from trials.replication.averaging import ParameterAverager

@@ -14,7 +14,9 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import (
     Choice,
     ContextExchange,

@@ -18,7 +18,7 @@ from pathlib import Path
 import optuna
 import structlog
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.clock import SystemClock
 from autotuner.core.choices import AttentionKernel, P2PTransport, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import SIMULATED

@@ -14,7 +14,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, create_engine, make_url, text
 
 from autotuner.bootstrap import App, build
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.prediction import Prediction

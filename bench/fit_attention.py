@@ -13,8 +13,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from autotuner.core.choices import AttentionKernel
+from autotuner.core.columns import Floats
 from autotuner.core.kernels import AttentionLaw, FusedPass
-from autotuner.costmodel.columns import Floats
 from bench.kernel_tables import Speed, attention_error, load_attention_law, load_speeds
 
 TRUSTED_ERROR = 0.05  # relative errors count squared below it and linearly above: bars were read by eye

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from autotuner.core.columns import Booleans, Floats
 from autotuner.core.kernels import GemmLaw
-from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.costmodel.kernels.gemm import gemm_s
 from bench.kernel_tables import Conversion, Products, load_gemm_law, load_products, product_error
 

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from autotuner.catalog.load import load_link
+from autotuner.catalog.hardware import load_link
+from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.core.link import Link
-from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.communication import collectives
 from autotuner.costmodel.communication.group import Group
 

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.columns import Floats
 from autotuner.core.job import Job
 from autotuner.core.stack import Stack
 from autotuner.core.wire import from_dict, to_dict
-from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.memory.peak import memory
 from bench.fit_stacks import sheets_of
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtest.table import Sheet, read_table
-from autotuner.catalog.load import load_accelerator
+from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import Precision
 from bench.robust_fit import Constant, Owner, Values, fit, log_errors

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import autotuner_report
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import AttentionKernel
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.trial import EngineJob, Stopped

@@ -19,8 +19,8 @@ import numpy as np
 from autotuner.backtest.cells import UnusableRow
 from autotuner.backtest.row import Run, read_row
 from autotuner.core.choices import Precision
+from autotuner.core.columns import Floats
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict_one
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"

@@ -21,8 +21,8 @@ from autotuner.backtest.front_replay import FRONT_PROPOSERS, FrontReplay
 from autotuner.backtest.replay import Replay
 from autotuner.backtest.shown import MIN_MEASURED
 from autotuner.backtest.table import Sheet
+from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric
-from autotuner.costmodel.columns import Floats
 from autotuner.logs import silence_optuna
 from bench.fit_stacks import FITS, sheets_of
 

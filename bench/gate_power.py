@@ -18,8 +18,8 @@ from typing import Literal
 
 import numpy as np
 
+from autotuner.core.columns import Floats
 from autotuner.core.comparison import Decision, RunGroup, SequentialTest
-from autotuner.costmodel.columns import Floats
 from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.compare import weigh
 from autotuner.search.comparing.next_runs import next_baseline_runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import AttentionKernel, Precision, Recompute
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement

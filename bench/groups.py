@@ -16,7 +16,7 @@ import numpy as np
 
 from autotuner.backtest.table import Sheet
 from autotuner.core.choices import Precision
-from autotuner.costmodel.columns import Booleans, Floats
+from autotuner.core.columns import Booleans, Floats
 from autotuner.costmodel.predict import predict
 from bench.fit_stacks import FITS, sheets_of
 from bench.held_out import held_out, in_sample

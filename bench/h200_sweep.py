@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.bootstrap import App, build
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import AttentionKernel, Precision, Recompute
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job

@@ -22,7 +22,8 @@ from fastapi.testclient import TestClient
 
 from api.main import create_app
 from autotuner.bootstrap import App, build
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.run import StopReason, SweepState

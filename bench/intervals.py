@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.backtest.table import Sheet
-from autotuner.catalog.compared import BITS_8, BITS_16, DENSE, EXPERTS, model_kind
+from autotuner.catalog.software import BITS_8, BITS_16, DENSE, EXPERTS, model_kind
 from autotuner.core.choices import NARROW_PRECISIONS
-from autotuner.costmodel.columns import Floats, is_one_of
+from autotuner.core.columns import Floats, is_one_of
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80, interval_error, log_variance
 from bench import compared

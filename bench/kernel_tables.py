@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from autotuner.catalog.hardware import load_accelerator
 from autotuner.catalog.kernels import kernels_for
-from autotuner.catalog.load import load_accelerator
 from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.core.kernels import AttentionLaw, GemmLaw
-from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
 from autotuner.costmodel.kernels.gemm import gemm_s
 

@@ -14,7 +14,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import Precision, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

@@ -19,7 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import AttentionKernel, ContextExchange, Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, Precision, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from autotuner.aside.asides import Inline
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.workload import Workload
 from autotuner.search.planning.best_layouts import best_outcome
 from autotuner.search.planning.goal import Goal

@@ -20,14 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of
 from autotuner.search.ranking import best_predicted

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.bootstrap import build
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import Recompute
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import SequentialTest

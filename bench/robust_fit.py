@@ -18,8 +18,8 @@ import numpy as np
 
 from autotuner.backtest.table import Sheet
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Floats
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict
 
 TOLERANCE = 0.07

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.stages import V_SCHEDULES
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.planned import Planned
 from autotuner.costmodel.links.stage_passes import StagePasses

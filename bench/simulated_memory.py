@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial_spec import TrialSpec

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroBubble
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core import wire
 from autotuner.core.choices import AttentionKernel, P2PTransport, PipelineSchedule, Precision
 from autotuner.core.layout import Layout

@@ -20,10 +20,10 @@ import numpy as np
 
 from autotuner.backtest.shown import MIN_MEASURED
 from autotuner.backtest.table import Sheet, read_table
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import FullSizeEstimate
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, times_in_intervals
 from autotuner.search.sampler.kinship import Reach, kinship
@@ -169,7 +169,7 @@ def _kept(run: _Run) -> tuple[object, ...]:
     shapes = replace(run.sheet.job.model.with_num_layers(1), name="", approximations=())
     if shapes.experts:
         shapes = replace(shapes, experts=replace(shapes.experts, num_dense_layers=0))
-    choices = tuple(getattr(run.layout, name) for name in LAYOUT_FIELDS if name not in _SHRINKING)
+    choices = tuple(getattr(run.layout, name) for name in OPTIONS if name not in _SHRINKING)
     return shapes, run.sheet.job.workload.seq_len, choices
 
 

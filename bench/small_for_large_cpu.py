@@ -27,10 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout, layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.prediction import FullSizeEstimate
 from autotuner.core.rules.legality import RULES
@@ -203,7 +204,7 @@ def kept_pairs() -> list[Pair]:
     runs = [run for run in json.loads(_KEPT.read_text())["runs"] if run["first"] or run["foreign"] <= _UNDISTURBED]
     return [
         Pair(
-            layout=layout_of(text),
+            layout=Layout.parse(text),
             whole_s=min(run["whole_s"] for run in runs if run["layout"] == text),
             few_s=min(run["few_s"] for run in runs if run["layout"] == text),
         )

@@ -15,13 +15,13 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import RankPlacement
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.network import Network, Tier
 from autotuner.core.placement import Spread
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import group_of
 from autotuner.flows.filling import fair_rates

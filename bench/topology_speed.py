@@ -11,14 +11,15 @@ import sys
 import time
 from dataclasses import replace
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import RankPlacement
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.network import Network, Tier
 from autotuner.core.space import default_space
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.space import legal_layouts
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, Fp8Recipe, PipelineSchedule, Precision, Recompute
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

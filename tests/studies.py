@@ -8,11 +8,9 @@ from typing import Any
 from autotuner.core.study import (
     Candidate,
     LossCurve,
-    OptimizerStudy,
     OptimizerStudyRequest,
     OptimizerTrial,
     StudyBudget,
-    StudyState,
     TargetReached,
 )
 from autotuner.core.trial import TrialState
@@ -32,12 +30,6 @@ def study_request(**changes: Any) -> OptimizerStudyRequest:
         "budget": StudyBudget(num_trials=4, max_samples=320),
     }
     return OptimizerStudyRequest(**{**values, **changes})
-
-
-def study(request: OptimizerStudyRequest | None = None, **changes: Any) -> OptimizerStudy:
-    """One that a worker has begun with."""
-    values: dict[str, Any] = {"state": StudyState.RUNNING, "created_at": 1.0, "started_at": 2.0}
-    return OptimizerStudy(id="os-test", request=request or study_request(), **{**values, **changes})
 
 
 def candidate(

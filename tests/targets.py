@@ -8,7 +8,7 @@ from typing import Any
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.wire import dumps
@@ -18,7 +18,7 @@ _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 
 
 def _write(job: Job, layout: Layout) -> Export:
-    arguments = tuple(f"--{name.replace('_', '-')}={int(getattr(layout, name))}" for name in LAYOUT_FIELDS)
+    arguments = tuple(f"--{name.replace('_', '-')}={int(getattr(layout, name))}" for name in OPTIONS)
     files = (ExportedFile(name="layout.json", text=dumps(layout)), ExportedFile(name="job.txt", text=job.model.name))
     return Export(
         format=ExportFormat.ARGUMENTS,

@@ -21,6 +21,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.units import format_duration as duration
 from autotuner.core.units import format_long_duration as long_duration
+from autotuner.costmodel.comparison import PHRASES
 from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest
@@ -105,7 +106,7 @@ _PHRASED = (
     *(
         name
         for name in sorted(OPTIONS, key=lambda name: OPTIONS[name].topic)
-        if OPTIONS[name].phrase and not OPTIONS[name].qualifies and name not in (*_FIRST, *_LAST)
+        if name in PHRASES and not OPTIONS[name].qualifies and name not in (*_FIRST, *_LAST)
     ),
     *_LAST,
 )
@@ -307,7 +308,7 @@ def num_rates(groups: Sequence[RunGroup]) -> int:
 def in_words(layout: Layout) -> str:
     """The layout as a person would say it."""
     degrees = [f"{name} {degree}" for name, degree in _degrees(layout) if degree > 1]
-    choices = [phrase(name, layout) for name in _PHRASED if layout.says(name)]
+    choices = [phrase(name, layout) for name in _PHRASED if layout.shows(name)]
     prefix = "one rank · " if layout.world_size == 1 else ""
     return prefix + " · ".join([*degrees, *choices])
 
@@ -315,8 +316,8 @@ def in_words(layout: Layout) -> str:
 def phrase(name: str, layout: Layout) -> str:
     """A field's value and what other fields say more of it: ``recompute full every 2 layers``."""
     one, value = OPTIONS[name], getattr(layout, name)
-    text = one.phrase.format(format_bytes(value) if one.unit == "bytes" else plain(value))
-    more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.says(other))
+    text = PHRASES[name].format(format_bytes(value) if one.unit == "bytes" else plain(value))
+    more = (other for other in OPTIONS if OPTIONS[other].qualifies == name and layout.shows(other))
     return " ".join([text, *(phrase(other, layout) for other in more)])
 
 

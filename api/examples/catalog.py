@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from api.schemas import AcceleratorDetail, AcceleratorList, ModelList, StackList, StackProfileList
-from autotuner.catalog.compared import Compared
-from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_model, load_stack
-from autotuner.catalog.stack_profiles import StackProfile
+from autotuner.catalog.hardware import accelerator_facts, load_accelerator, load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import Compared, StackProfile, load_stack
 from autotuner.core.cluster import Cluster
 from autotuner.core.model import TransformerSpec
 

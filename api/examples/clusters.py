@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from api.schemas import CheckPage, CheckView, EngineList, LinkList, LinkStanding
-from autotuner.catalog.load import load_cluster
-from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.catalog.hardware import load_cluster
+from autotuner.core.cluster_check import CheckFindings, CheckRequest, ClusterCheck
 from autotuner.core.link import Link, LinkNorm, LinkPoint, link_health_of
+from autotuner.core.run import Run, RunState
 from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.launch.engines.known import EngineStanding
 
@@ -53,14 +54,17 @@ def cluster_check() -> CheckView:
     waits = "trial: job 4711 waits for 2 nodes of 8 of h100-slurm, queue gpu: Resources"
     cluster = replace(load_cluster("h100:16x8"), name="ours", engine="h100-slurm", queue="gpu")
     return CheckView.of(
-        ClusterCheck(
+        Run(
             id="ck-7d2mxq4zab",
-            cluster=cluster,
-            request=CheckRequest(),
-            state=CheckState.RUNNING,
+            kind="check",
+            state=RunState.RUNNING,
+            subject=cluster.name,
+            created_by="",
             created_at=_AT,
+            due_at=_AT,
             started_at=_AT + 1,
-            findings=findings.said(waits, _AT + 2),
+            request=ClusterCheck(cluster=cluster, request=CheckRequest()),
+            progress=findings.said(waits, _AT + 2),
         )
     )
 

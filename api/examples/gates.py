@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from api.schemas import BaselineList, BaselineView, GatePage, GateView
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import ShardLevel
 from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, EnvironmentChange, RunGroup
 from autotuner.core.job import Job

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from api.schemas import OptimizerStudyDetail, OptimizerStudyPage, OptimizerStudyView
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.run import Run, RunState
 from autotuner.core.study import (
     Candidate,
     LossCurve,
     OptimizerSpace,
-    OptimizerStudy,
     OptimizerStudyRequest,
     OptimizerTrial,
     StudyBudget,
-    StudyState,
     TargetReached,
 )
 from autotuner.core.trial import TrialState
@@ -52,7 +52,7 @@ def optimizer_study_page() -> OptimizerStudyPage:
     return OptimizerStudyPage(items=(OptimizerStudyView.of(_study()),), total=1, limit=50, offset=0)
 
 
-def _study() -> OptimizerStudy:
+def _study() -> Run:
     job = Job(
         model=load_model("llama-3-8b"),
         cluster=load_cluster("h100:8"),
@@ -67,15 +67,18 @@ def _study() -> OptimizerStudy:
         budget=StudyBudget(num_trials=1, max_samples=4096),
         name="after the sweep",
     )
-    return OptimizerStudy(
+    return Run(
         id="os-4kq2mxw7ab",
+        kind="study",
+        subject="",
+        created_by="",
         request=request,
-        state=StudyState.COMPLETE,
+        state=RunState.COMPLETE,
         created_at=_AT,
+        due_at=_AT,
         started_at=_AT + 1,
         finished_at=_AT + 90,
         detail="1 candidates were tried, and 1 came to the target",
-        renewals=40,
     )
 
 

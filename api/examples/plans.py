@@ -6,7 +6,8 @@ from typing import Any
 
 from api.examples.predictions import prediction
 from api.schemas import ContenderView, MarginalView, PlanAnswer, PlanView
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload

@@ -6,14 +6,15 @@ from typing import Any
 
 from api.documents import extended
 from api.schemas import RetuneDetail, RetuneList, RetuneRunPage, RetuneRunView, RetuneTrend, RetuneView
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import ShardLevel
 from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, EnvironmentChange, RunGroup
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.space import default_trial_space
 from autotuner.core.sweep import Budget, SweepRequest
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger, Verdict
 from autotuner.core.workload import Workload
 from autotuner.search.upkeep.retunes.trend import trend
 
@@ -98,7 +99,7 @@ def _run() -> RetuneRun:
         retune="nightly-8b",
         due_at=_AT,
         trigger=Trigger.CRON,
-        state=RunState.FINISHED,
+        state=RetuneState.FINISHED,
         started_at=_AT + 1,
         finished_at=_AT + 2400,
         sweep_id="sw-k3v7q2mxn5",

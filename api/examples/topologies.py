@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from api.schemas import NetworkList, TopologyReading
-from autotuner.catalog.load import load_cluster
-from autotuner.catalog.topology.presets import load_preset
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.networks import load_preset
 from autotuner.catalog.topology.read import read_topology
 
 _SLURM = """\

@@ -8,15 +8,9 @@ from api.dependencies import Name
 from api.documents import Document
 from api.openapi import problems
 from api.schemas import AcceleratorDetail, AcceleratorList, ModelList, StackList
-from autotuner.catalog.load import (
-    accelerator_facts,
-    accelerators,
-    load_accelerator,
-    load_model,
-    load_stack,
-    models,
-    stacks,
-)
+from autotuner.catalog.hardware import accelerator_facts, accelerators, load_accelerator
+from autotuner.catalog.models import load_model, models
+from autotuner.catalog.software import load_stack, stacks
 
 router = APIRouter(prefix="/catalog", tags=["catalog"])
 

@@ -53,10 +53,10 @@ def list_links(app: AppOf, name: Name) -> Document[LinkList]:
 @router.get("/checks/{check_id}", responses=problems(404, 422))
 def read_check(app: AppOf, check_id: CheckId) -> Document[CheckView]:
     """Read a check: its state, and what it has found by now, a line for whatever happened."""
-    return CheckView.of(app.store.get_check(check_id))
+    return CheckView.of(app.store.runs.get("check", check_id))
 
 
 @router.post("/checks/{check_id}/cancel", responses=problems(404, 422))
 def cancel_check(app: AppOf, check: OwnCheckOf) -> Document[CheckView]:
     """Ask for the end of a check; its jobs are ended first. A finished check stays as it is."""
-    return CheckView.of(app.store.request_check_cancel(check.id, now=app.clock.now()))
+    return CheckView.of(app.store.runs.cancel("check", check.id, "cancelled before it began", now=app.clock.now()))

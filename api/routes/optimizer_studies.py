@@ -49,11 +49,11 @@ def read_optimizer_study(app: AppOf, study_id: OptimizerStudyId) -> Document[Opt
 
     A running trial's curve is stored about every second.
     """
-    return OptimizerStudyDetail.of_study(app, app.store.optimizer_studies.get(study_id))
+    return OptimizerStudyDetail.of_study(app, app.store.runs.get("study", study_id))
 
 
 @router.post("/{study_id}/cancel", responses=problems(404, 422))
 def cancel_optimizer_study(app: AppOf, study: OwnOptimizerStudyOf) -> Document[OptimizerStudyDetail]:
     """Ask for the end of a study; its running trial is ended first. A finished study stays as it is."""
-    cancelled = app.store.optimizer_studies.request_cancel(study.id, now=app.clock.now())
+    cancelled = app.store.runs.cancel("study", study.id, "cancelled before it began", now=app.clock.now())
     return OptimizerStudyDetail.of_study(app, cancelled)

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from api.documents import Document
 from api.openapi import problems
 from api.schemas import StackProfileList
-from autotuner.catalog.stack_profiles import StackProfile, stack_profiles
+from autotuner.catalog.software import StackProfile, stack_profiles
 from autotuner.costmodel.comparison import NAMES
 
 router = APIRouter(prefix="/stacks", tags=["catalog"])

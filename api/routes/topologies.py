@@ -9,7 +9,7 @@ from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import NetworkList, TopologyReading, TopologyRequest
-from autotuner.catalog.topology.presets import network_presets
+from autotuner.catalog.networks import network_presets
 from autotuner.core.access import Scope
 
 router = APIRouter(tags=["models and clusters"])

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from autotuner.bootstrap import App
-from autotuner.core.cluster_check import CheckLine, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.cluster_check import CheckFindings, CheckLine, CheckRequest, ClusterCheck
 from autotuner.core.link import Link, LinkHealth, LinkNorm, LinkPoint
 from autotuner.core.measurement import Measurement
 from autotuner.core.profile import profiled
+from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.trial import EngineJob
 from autotuner.launch.engines.known import EngineStanding
 from autotuner.ports import Page
@@ -44,7 +45,7 @@ class CheckView:
     cluster: str
     engine: str
     queue: str
-    state: CheckState
+    state: RunState
     request: CheckRequest
     created_at: float
     started_at: float | None
@@ -60,21 +61,24 @@ class CheckView:
     created_by: str = ""
 
     @classmethod
-    def of(cls, check: ClusterCheck) -> Self:
+    def of(cls, run: Run) -> Self:
         """What a caller may know of the check."""
-        found = check.findings
+        check: ClusterCheck = run.request
+        found: CheckFindings = run.progress
+        if run.finished_at is not None:
+            found = found.said(run.detail, run.finished_at)
         return cls(
-            id=check.id,
-            created_by=check.created_by,
+            id=run.id,
+            created_by=run.created_by,
             cluster=check.cluster.name,
             engine=check.cluster.engine,
             queue=check.cluster.queue,
-            state=check.state,
+            state=run.state,
             request=check.request,
-            created_at=check.created_at,
-            started_at=check.started_at,
-            finished_at=check.finished_at,
-            cancel_requested=check.cancel_requested,
+            created_at=run.created_at,
+            started_at=run.started_at,
+            finished_at=run.finished_at,
+            cancel_requested=run.wanted is Stop.CANCEL,
             lines=found.lines,
             answer=found.engine,
             jobs=found.jobs,
@@ -102,7 +106,7 @@ class CheckPage:
     def of(cls, app: App, name: str, page: Page) -> Self:
         """Those of a stored cluster."""
         app.store.get_cluster(name)
-        checks, total = app.store.list_checks(name, page=page)
+        checks, total = app.store.runs.list("check", subject=name, page=page)
         return cls(items=tuple(map(CheckView.of, checks)), total=total, limit=page.limit, offset=page.offset)
 
 

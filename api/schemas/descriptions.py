@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-from autotuner.catalog.load import Fact
-from autotuner.catalog.stack_profiles import StackProfile
+from autotuner.catalog.facts import Fact
+from autotuner.catalog.software import StackProfile
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.cluster import Cluster
 from autotuner.core.model import TransformerSpec

@@ -12,11 +12,11 @@ import numpy as np
 from api.schemas.descriptions import ModelSize
 from api.schemas.predictions import Predicted
 from autotuner.bootstrap import App
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Memory
 from autotuner.core.trial import Trial
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.explain.batch_ways import BatchWay
 from autotuner.search.explain.crossed_links import CrossedLink
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain

@@ -10,8 +10,8 @@ from pydantic import Field
 from api.schemas.descriptions import ModelSize
 from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
-from autotuner.catalog.load import load_stack
-from autotuner.catalog.spellings import model_called, model_like
+from autotuner.catalog.models import model_called, model_like
+from autotuner.catalog.software import load_stack
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec

@@ -11,15 +11,14 @@ from pydantic import Field
 from api.documents import extended
 from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
+from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.stack import Stack
 from autotuner.core.study import (
     Candidate,
     OptimizerSpace,
-    OptimizerStudy,
     OptimizerStudyRequest,
     OptimizerTrial,
     StudyBudget,
-    StudyState,
     TargetReached,
     front,
 )
@@ -153,7 +152,7 @@ class OptimizerStudyView:
 
     id: str
     name: str
-    state: StudyState
+    state: RunState
     detail: str
     model: str
     cluster: str
@@ -167,9 +166,9 @@ class OptimizerStudyView:
     created_by: str
 
     @classmethod
-    def of(cls, study: OptimizerStudy) -> Self:
+    def of(cls, study: Run) -> Self:
         """What a caller may know of the study."""
-        request = study.request
+        request: OptimizerStudyRequest = study.request
         return cls(
             id=study.id,
             name=request.name,
@@ -183,7 +182,7 @@ class OptimizerStudyView:
             created_at=study.created_at,
             started_at=study.started_at,
             finished_at=study.finished_at,
-            cancel_requested=study.cancel_requested,
+            cancel_requested=study.wanted is Stop.CANCEL,
             created_by=study.created_by,
         )
 
@@ -203,12 +202,12 @@ class OptimizerStudyDetail(OptimizerStudyView):
     refusals: tuple[str, ...]
 
     @classmethod
-    def of_study(cls, app: App, study: OptimizerStudy) -> Self:
+    def of_study(cls, app: App, study: Run) -> Self:
         """The study with its trials as they are stored now."""
         return cls.with_trials(study, app.store.optimizer_studies.trials(study.id))
 
     @classmethod
-    def with_trials(cls, study: OptimizerStudy, trials: Sequence[OptimizerTrial]) -> Self:
+    def with_trials(cls, study: Run, trials: Sequence[OptimizerTrial]) -> Self:
         """The study with these trials."""
         best, window = [trial.number for trial in front(trials)], study.request.window_sequences
         return extended(
@@ -240,6 +239,6 @@ class OptimizerStudyPage:
     @classmethod
     def of(cls, app: App, page: Page) -> Self:
         """The studies of one page."""
-        studies, total = app.store.optimizer_studies.list(page=page)
+        studies, total = app.store.runs.list("study", page=page)
         items = tuple(OptimizerStudyView.of(study) for study in studies)
         return cls(items=items, total=total, limit=page.limit, offset=page.offset)

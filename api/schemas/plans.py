@@ -9,17 +9,15 @@ from pydantic import Field
 
 from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, GivenTariff, named_cluster, named_model
 from autotuner.bootstrap import App
-from autotuner.catalog.load import load_stack
-from autotuner.core import wire
+from autotuner.catalog.software import load_stack
 from autotuner.core.layout import Layout
-from autotuner.core.run import StoredPlan
+from autotuner.core.run import Run
 from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Failures, Goal
 from autotuner.search.planning.marginal import Marginal
 from autotuner.search.planning.outcome import Interval, Outcome
 from autotuner.search.planning.plan import Contender, Plan
 from autotuner.search.planning.proof import Proof
-from autotuner.search.planning.question import read_question
 from autotuner.search.planning.request import ChangePrices, PlanRequest
 from autotuner.search.planning.whole_clusters import Price
 
@@ -343,17 +341,17 @@ class PlanView:
     answer: PlanAnswer | None
 
     @classmethod
-    def of(cls, stored: StoredPlan) -> Self:
-        """The plan with its documents read."""
-        request = read_question(stored.question)
+    def of(cls, run: Run) -> Self:
+        """The plan as it stands."""
+        request: PlanRequest = run.request
         return cls(
-            id=stored.id,
-            computed_at=stored.computed_at,
-            num_done=stored.num_done,
-            num_known=stored.num_known,
+            id=run.id,
+            computed_at=run.finished_at,
+            num_done=run.progress.num_done,
+            num_known=run.progress.num_known,
             goal=request.goal,
             workload=request.workload,
             failures=request.failures,
             change_prices=request.change_prices,
-            answer=None if stored.answer is None else PlanAnswer.of(wire.loads(Plan, stored.answer)),
+            answer=None if run.result is None else PlanAnswer.of(run.result),
         )

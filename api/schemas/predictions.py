@@ -70,7 +70,7 @@ class PredictedLayout:
         return cls(
             rank=rank,
             label=str(layout),
-            changes_mathematics=layout.changes_mathematics,
+            changes_mathematics=not layout.is_equivalent,
             layout=layout,
             predicted=Predicted.of(prediction),
             footprint=footprint,

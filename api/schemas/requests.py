@@ -12,14 +12,15 @@ from pydantic import Field
 from api.documents import Described, GivenFields, InWords, NameOrObject
 from api.schemas.fault_traces import GivenFaultTrace
 from autotuner.bootstrap import App
-from autotuner.catalog.descriptions import BASE, NAMED_PARTS, whole_cluster, whole_model
-from autotuner.catalog.load import load_stack
+from autotuner.catalog.named import BASE, NAMED_PARTS, whole_cluster, whole_model
+from autotuner.catalog.software import load_stack
 from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import at_worst
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout, fields_said
+from autotuner.core.layout import Layout, parse_words
 from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.objective import Objective, require_told
@@ -30,7 +31,6 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import ExportFormat, TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.answers import Question
 from autotuner.search.expressible import trial_space
 
@@ -59,7 +59,7 @@ AS_CLUSTERS_ARE_WRITTEN = Described(whole_cluster, BASE, NAMED_PARTS)
 GivenModel = NameOrObject[Annotated[TransformerSpec, _AS_MODELS_ARE_WRITTEN]]
 GivenCluster = NameOrObject[Annotated[Cluster, AS_CLUSTERS_ARE_WRITTEN]]
 
-GivenLayout = Annotated[Layout, InWords(fields_said, "The words that tables print: `fsdp8 tp4 mb1 sp flash bf16`.")]
+GivenLayout = Annotated[Layout, InWords(parse_words, "The words that tables print: `fsdp8 tp4 mb1 sp flash bf16`.")]
 
 GivenAxes = Annotated[dict[str, Any], GivenFields(SearchSpace)]
 GivenTariff = Annotated[dict[str, Any], GivenFields(Tariff)]

@@ -15,7 +15,7 @@ from autotuner.bootstrap import App
 from autotuner.core.comparison import SequentialTest
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
 from autotuner.ports import Page, Store
 from autotuner.search.upkeep.retunes.retuning import the_cron
 from autotuner.search.upkeep.retunes.trend import TrendPoint, trend
@@ -105,7 +105,7 @@ class RetuneRunView:
     retune: str
     due_at: float
     trigger: Trigger
-    state: RunState
+    state: RetuneState
     started_at: float
     finished_at: float | None
     sweep_id: str | None
@@ -247,4 +247,4 @@ class RetuneTrend:
 
 def _last_run(store: Store, name: str) -> RetuneRun | None:
     runs: Sequence[RetuneRun] = store.retunes.runs(name, page=Page(limit=20))[0]
-    return next((run for run in runs if run.state is not RunState.SKIPPED), None)
+    return next((run for run in runs if run.state is not RetuneState.SKIPPED), None)

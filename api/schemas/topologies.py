@@ -9,10 +9,9 @@ from pydantic import Field
 
 from api.schemas.requests import GivenCluster
 from autotuner.bootstrap import App
-from autotuner.catalog.topology.applied import merged, on_cluster
-from autotuner.catalog.topology.presets import NetworkPreset
+from autotuner.catalog.networks import NetworkPreset
 from autotuner.catalog.topology.read import MAX_CHARACTERS, read_topology
-from autotuner.catalog.topology.topology import Topology
+from autotuner.catalog.topology.topology import Topology, merged, on_cluster
 from autotuner.core.cluster import Cluster
 from autotuner.core.network import Network, Wiring
 from autotuner.search.text.topologies import topology_said
@@ -97,7 +96,7 @@ class TopologyReading:
         topology = merged(files)
         changed = None if cluster is None else on_cluster(topology, cluster)
         return cls(
-            read=tuple(each.kind.in_words for each in files),
+            read=tuple(each.kind.value for each in files),
             network=topology.network,
             wiring=topology.wiring,
             num_accelerators=topology.num_accelerators,

@@ -205,7 +205,7 @@ class TrialView:
 def _gate_outcome(trial: Trial) -> GateOutcome | None:
     if trial.gate is not None:
         return trial.gate.outcome
-    return GateOutcome.NOT_GATED if trial.measurement and trial.layout.changes_mathematics else None
+    return GateOutcome.NOT_GATED if trial.measurement and not trial.layout.is_equivalent else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

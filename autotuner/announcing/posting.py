@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from threading import Event
+from typing import Protocol
 
 import anyio
 import httpx
@@ -53,6 +54,14 @@ class Answer:
         return self.status == HTTPStatus.GONE
 
 
+class Flag(Protocol):
+    """Says whether something that is under way is still wanted; a ``threading.Event`` is one."""
+
+    def is_set(self) -> bool:
+        """Return True once it is not."""
+        ...
+
+
 class Poster:
     """Posts to addresses that are allowed, without redirects, proxies or answers of any length.
 
@@ -76,7 +85,7 @@ class Poster:
         self._tls = tls
         self._limit_s = limit_s
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Event | None = None) -> Answer | None:
+    def post(self, url: str, body: bytes, headers: Mapping[str, str], stop: Flag | None = None) -> Answer | None:
         """Post the body and say how that ended.
 
         Args:
@@ -93,7 +102,7 @@ class Poster:
             return portal.call(self._post_unless, there, body, headers, stop or Event())
 
     async def _post_unless(
-        self, there: Destination, body: bytes, headers: Mapping[str, str], stop: Event
+        self, there: Destination, body: bytes, headers: Mapping[str, str], stop: Flag
     ) -> Answer | None:
         answer: Answer | None = None
         async with anyio.create_task_group() as tasks:
@@ -130,7 +139,7 @@ class Poster:
             return await _post(client, there, there.addresses[-1], body, headers)
 
 
-async def _cancel_on(stop: Event, scope: anyio.CancelScope) -> None:
+async def _cancel_on(stop: Flag, scope: anyio.CancelScope) -> None:
     while not stop.is_set():
         await anyio.sleep(_LOOK_S)
     scope.cancel()

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from autotuner.announcing.destination import check_url
-from autotuner.announcing.posting import Answer, Poster
-from autotuner.announcing.sender import post
-from autotuner.announcing.signature import check_secret, new_secret
+from autotuner.announcing.payloads import payload
+from autotuner.announcing.posting import Answer, Flag, Poster
+from autotuner.announcing.signature import check_secret, new_secret, signed_headers
 from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.core.errors import InvalidInput
 from autotuner.networks import Network
 from autotuner.ports import AnnouncementStore, Clock
 
@@ -59,3 +60,20 @@ class Webhooks:
         answer = post(self.poster, webhook, told, now=now, public_url=self.public_url)
         assert answer is not None  # nobody stops it
         return answer
+
+
+def post(
+    poster: Poster,
+    webhook: Webhook,
+    announcement: Announcement,
+    *,
+    now: float,
+    public_url: str | None,
+    stop: Flag | None = None,
+) -> Answer | None:
+    """Post an announcement to a webhook, signed with its secret; None if it was stopped before it was answered."""
+    body = payload(announcement, webhook.format, public_url)
+    try:
+        return poster.post(webhook.url, body, signed_headers(webhook.secret, announcement.id, now, body), stop)
+    except InvalidInput as error:  # a URL that an older release took
+        return Answer(status=None, detail=f"not posted: {error.rule}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.backtest.replay import Replay
-from autotuner.costmodel.columns import Booleans, Floats
+from autotuner.core.columns import Booleans, Floats
 from autotuner.costmodel.uncertainty import Z80, time_error
 from autotuner.search.sampler.memory_prior import MemoryTrial, learn_peaks, memory_prior
 from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, text
 from autotuner.backtest.sources import Source
-from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster, load_link
+from autotuner.catalog.hardware import accelerator_facts, load_accelerator, load_cluster, load_link
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import NotFound
 

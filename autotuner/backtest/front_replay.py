@@ -16,8 +16,8 @@ from optuna.trial import TrialState, create_trial
 
 from autotuner.backtest.proposers import Ended, chance, moved_proposals
 from autotuner.backtest.replay import Replay
+from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric, Objective
-from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.footprint import predicted_footprints
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.fronts.frontier import Frontier, reference_below

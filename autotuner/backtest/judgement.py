@@ -13,7 +13,7 @@ from autotuner.backtest.proposers import PROPOSERS
 from autotuner.backtest.replay import Replay
 from autotuner.backtest.shown import MIN_MEASURED, replays
 from autotuner.backtest.table import Sheet
-from autotuner.costmodel.columns import Booleans, Floats, Integers
+from autotuner.core.columns import Booleans, Floats, Integers
 
 GIVEN = "given to the calibration"
 """Why a row is left out that the model was shown."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from autotuner.backtest import words
 from autotuner.backtest.cells import Row, UnusableRow, is_true, maybe_count, text
 from autotuner.backtest.sources import Source
-from autotuner.catalog.load import load_stack
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import (
     FP8_PRECISIONS,
     AttentionKernel,

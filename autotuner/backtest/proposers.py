@@ -17,7 +17,7 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.backtest.replay import Replay
-from autotuner.core.layout import LAYOUT_FIELDS
+from autotuner.core.layout import OPTIONS
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 
@@ -80,7 +80,7 @@ def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], 
         seed: Decides among equals.
     """
     varying = np.flatnonzero(np.ptp(replay.codes, axis=0))
-    codes, names = replay.codes[:, varying], [LAYOUT_FIELDS[field] for field in varying]
+    codes, names = replay.codes[:, varying], np.array(tuple(OPTIONS))[varying].tolist()
     distributions: dict[str, BaseDistribution] = {
         name: CategoricalDistribution(np.unique(codes[:, field]).tolist()) for field, name in enumerate(names)
     }

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS
+from autotuner.core.layout import OPTIONS
 from autotuner.core.trial import PastTrial
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 
 _NEAR_BEST = 1.02
@@ -44,7 +44,7 @@ class Replay:
     @classmethod
     def of(cls, sheet: Sheet) -> Replay:
         """The sheet, with nothing known of it."""
-        every = np.stack([np.asarray(getattr(sheet.layouts, name), dtype=np.int64) for name in LAYOUT_FIELDS], axis=1)
+        every = np.stack([np.asarray(getattr(sheet.layouts, name), dtype=np.int64) for name in OPTIONS], axis=1)
         codes, first, layout_of_row = np.unique(every, axis=0, return_index=True, return_inverse=True)
         layouts = sheet.layouts.take(first)
         by_layout = sheet.step_time_s[np.argsort(layout_of_row, kind="stable")]

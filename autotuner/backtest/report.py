@@ -14,7 +14,7 @@ from autotuner.backtest.judgement import Judgement, Rows, Search, judge
 from autotuner.backtest.proposers import PROPOSERS
 from autotuner.backtest.shown import same_cluster
 from autotuner.backtest.table import Sheet, Table
-from autotuner.costmodel.columns import Floats, Integers
+from autotuner.core.columns import Floats, Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

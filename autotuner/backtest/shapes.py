@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, positive, text
-from autotuner.catalog.spellings import model_called
+from autotuner.catalog.models import model_called
 from autotuner.core.blocks import LatentAttention, MixtureOfExperts
 from autotuner.core.model import TransformerSpec
 

@@ -12,9 +12,9 @@ import numpy as np
 from autotuner.backtest.cells import Row, UnusableRow
 from autotuner.backtest.files import columns_and_rows
 from autotuner.backtest.row import REQUIRED_COLUMNS, Run, read_row
+from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 
 _LONGEST = 500
 """Characters that are told of the columns of a file that is no table of runs."""

@@ -1,21 +1,19 @@
-"""The laws of an accelerator's kernels, with the constants of kernels.toml."""
+"""The laws of an accelerator's kernels, with the constants of kernels.toml or those that a profile measured."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
-from importlib.resources import files
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from autotuner.catalog.measured import with_measured
-from autotuner.core.accelerator import Accelerator
+from autotuner.catalog.facts import read_tables
+from autotuner.catalog.hardware import accelerator_facts, is_as_catalogued, link_facts
+from autotuner.core.accelerator import Accelerator, MeasuredAttention
 from autotuner.core.choices import NARROW_PRECISIONS, AttentionKernel, Precision
+from autotuner.core.cluster import Cluster
 from autotuner.core.kernels import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
-
-__all__ = ["borrowed_attention", "borrowed_products", "kernels_for"]
 
 _OPERAND_BYTES = {
     Precision.FP32: 4,
@@ -25,66 +23,67 @@ _OPERAND_BYTES = {
     Precision.NVFP4: 0.5,
 }
 
+_RECIPES = ("promoted", "rowwise", "blockwise", "mxfp8")
+"""Ways to scale fp8 values, each of which leaves a share of the rate."""
+
+_Passes: TypeAlias = tuple[FusedPass, FusedPass]
+"""Forward and backward."""
+
+_Borrowed: TypeAlias = Iterator[tuple[str, str]]
+"""A constant and the thing it was measured on, which is empty where that is the device itself."""
+
 
 @lru_cache(maxsize=256)
 def kernels_for(accelerator: Accelerator) -> KernelLaws:
-    """The laws of that accelerator's kernels: its own peaks and bandwidth, the shares of the nearest measured device.
+    """Return the laws of that accelerator's kernels.
 
-    The table names the nearest of the catalog's accelerators; one that a user describes takes the default of its kind.
+    Peaks and bandwidth are its own. Shares are those that a profile of the very device measured, else those of the
+    nearest measured device: the table names it for the catalog's accelerators, and one that a user describes takes the
+    default of its kind.
     """
     device = _device(accelerator)
+    shares = {measured.precision: measured.peak_share for measured in accelerator.measured_gemm}
+
+    def measured(precision: Precision, law: GemmLaw) -> GemmLaw:
+        return replace(law, peak_share=shares[precision]) if precision in shares else law
+
     gemm = {precision: _gemm_law(accelerator, precision, device) for precision in accelerator.precisions}
-    attention = {p: _attention_law(gemm[_core_precision(p, accelerator)], device) for p in accelerator.precisions}
-    return with_measured(KernelLaws(gemm=MappingProxyType(gemm), attention=MappingProxyType(attention)), accelerator)
+    attention = {
+        precision: _attention_law(
+            measured(precision, gemm[_core_precision(precision, accelerator)]),
+            device,
+            [one for one in accelerator.measured_attention if one.precision == precision],
+        )
+        for precision in accelerator.precisions
+    }
+    return KernelLaws(
+        gemm=MappingProxyType({precision: measured(precision, law) for precision, law in gemm.items()}),
+        attention=MappingProxyType(attention),
+    )
 
 
-def borrowed_products(accelerator: Accelerator, precision: Precision) -> str:
-    """Whose the constants of its matrix products in that format are, where they were not measured on it; else empty."""
-    name, owner = _owner(accelerator, "gemm_of")
-    label = _measured_precision(precision, owner)
-    if accelerator.name not in owner["accelerators"]:
-        return f"as on {name}"
-    if label != precision.label:
-        return f"as in {label}"
-    return _borrowed(owner["gemm"][label])
-
-
-def borrowed_attention(accelerator: Accelerator, kernel: AttentionKernel) -> str:
-    """Whose the constants of that kernel are, where they were not measured on it; else empty."""
-    name, owner = _owner(accelerator, "attention_of")
-    table = owner["attention"].get(kernel.label) or owner.get("like", {}).get(kernel.label)
-    if table is None:
-        return ""
-    return _borrowed(table) if accelerator.name in owner["accelerators"] else f"as on {name}"
-
-
-def _borrowed(table: Mapping[str, Any]) -> str:
-    return str(_tables()["sources"][table["source"]].get("borrowed", ""))
+def _tables() -> Mapping[str, Any]:
+    return read_tables("kernels.toml")
 
 
 def _device(accelerator: Accelerator) -> Mapping[str, Any]:
-    """The table of the nearest measured device, with what it takes from others filled in."""
+    """Return the table of the nearest measured device, with the parts that it takes from others filled in."""
     _, device = _owner(accelerator)
-    (_, products), (_, cores) = (_owner(accelerator, of) for of in ("gemm_of", "attention_of"))
+    (_, products), (_, cores) = (_owner(accelerator, part) for part in ("gemm_of", "attention_of"))
     return {**device, "gemm": products["gemm"], "attention": cores["attention"], "like": cores.get("like", {})}
 
 
-def _owner(accelerator: Accelerator, of: str = "") -> tuple[str, Mapping[str, Any]]:
-    """Name and table of the nearest measured device, or of the one that it takes something from."""
+def _owner(accelerator: Accelerator, part: str = "") -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the table of the nearest measured device, or of the one that it takes a part from."""
     tables = _tables()
     name = tables["nearest"].get(accelerator.name, tables["default"][accelerator.kind])
-    name = tables["device"][name].get(of, name)
+    name = tables["device"][name].get(part, name)
     return name, tables["device"][name]
 
 
-def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:
-    """That of the attention core: training in fp8 or below keeps it in bf16 where the hardware has that."""
-    keeps_bf16 = precision in NARROW_PRECISIONS and Precision.BF16 in accelerator.precisions
-    return Precision.BF16 if keeps_bf16 else precision
-
-
+# ---------------------------------------------------------------- matrix products
 def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[str, Any]) -> GemmLaw:
-    """Formats that were not measured on the device take the constants of the next wider one that was."""
+    """Return the law of one format; one that was not measured takes the constants of the next wider one that was."""
     fitted = device["gemm"][_measured_precision(precision, device)]
     recipes = _recipe_shares(accelerator) if precision in (Precision.FP8, Precision.NVFP4) else {}
     tiling = _tables()["tiling"][device["tiling"]]
@@ -96,18 +95,12 @@ def _gemm_law(accelerator: Accelerator, precision: Precision, device: Mapping[st
         num_multiprocessors=_tables()["num_multiprocessors"].get(accelerator.name, device["num_multiprocessors"]),
         operand_bytes=_OPERAND_BYTES[precision],
         product_bytes=max(_OPERAND_BYTES[precision], 2),
-        prologue=fitted["prologue"],
-        wave_loss=fitted["wave_loss"],
-        latency_s=fitted["latency_s"],
         tiles=tuple((rows, columns) for rows, columns in tiling["tiles"]),
-        small_tile_share=fitted["small_tile_share"],
         splits=tuple(tiling["splits"]),
         unaligned_shares=tuple(tiling["unaligned_shares"]),
         sustained_share=accelerator.sustained_share_in(precision),
-        promoted_share=recipes.get("promoted_share", 1.0),
-        rowwise_share=recipes.get("rowwise_share", 1.0),
-        blockwise_share=recipes.get("blockwise_share", 1.0),
-        mxfp8_share=recipes.get("mxfp8_share", 1.0),
+        **{name: fitted[name] for name in ("prologue", "wave_loss", "latency_s", "small_tile_share")},
+        **{f"{recipe}_share": recipes.get(f"{recipe}_share", 1.0) for recipe in _RECIPES},
     )
 
 
@@ -117,33 +110,39 @@ def _measured_precision(precision: Precision, device: Mapping[str, Any]) -> str:
 
 
 def _recipe_shares(accelerator: Accelerator) -> Mapping[str, Any]:
-    """What recipes leave of the rate, by whether tensor cores apply the scales of blocks."""
+    """Return the shares of the rate that recipes leave, by whether tensor cores apply the scales of blocks."""
     table: Mapping[str, Any] = _tables()["narrow"]["scaling" if accelerator.applies_block_scales else "promoting"]
     return table
 
 
-def _attention_law(products: GemmLaw, device: Mapping[str, Any]) -> AttentionLaw:
-    """Kernels that the device's table does not have as fused ones are unfused, or not there at all."""
-    fused = {AttentionKernel.from_label(label): _fused(table) for label, table in device["attention"].items()}
+# ---------------------------------------------------------------- attention
+def _core_precision(precision: Precision, accelerator: Accelerator) -> Precision:
+    """Return the attention core's format: training in fp8 or below keeps it in bf16 where the hardware has that."""
+    keeps_bf16 = precision in NARROW_PRECISIONS and Precision.BF16 in accelerator.precisions
+    return Precision.BF16 if keeps_bf16 else precision
+
+
+def _attention_law(products: GemmLaw, device: Mapping[str, Any], measured: Iterable[MeasuredAttention]) -> AttentionLaw:
+    """Return the law of one format; a kernel that the device's table does not have as fused is unfused, or missing."""
+    fused: dict[AttentionKernel, _Passes] = {
+        AttentionKernel.from_label(label): (FusedPass(**table["forward"]), FusedPass(**table["backward"]))
+        for label, table in device["attention"].items()
+    }
     fused |= {AttentionKernel.from_label(label): _like(table, fused) for label, table in device["like"].items()}
-    unfused = {AttentionKernel.from_label(label): _unfused(table) for label, table in _tables()["unfused"].items()}
-    return AttentionLaw(
-        products=products,
-        fused=MappingProxyType(fused),
-        unfused=MappingProxyType({kernel: law for kernel, law in unfused.items() if kernel not in fused}),
-    )
-
-
-_Passes: TypeAlias = tuple[FusedPass, FusedPass]
-"""Forward and backward."""
-
-
-def _fused(table: Mapping[str, Any]) -> _Passes:
-    return FusedPass(**table["forward"]), FusedPass(**table["backward"])
+    unfused = {
+        kernel: UnfusedAttention(forward_bytes=table["forward_bytes"], backward_bytes=table["backward_bytes"])
+        for label, table in _tables()["unfused"].items()
+        if (kernel := AttentionKernel.from_label(label)) not in fused
+    }
+    for one in measured:
+        if one.kernel in fused:
+            forward, backward = fused[one.kernel]
+            fused[one.kernel] = _measured(forward, one.forward_share), _measured(backward, one.backward_share)
+    return AttentionLaw(products=products, fused=MappingProxyType(fused), unfused=MappingProxyType(unfused))
 
 
 def _like(table: Mapping[str, Any], fused: Mapping[AttentionKernel, _Passes]) -> _Passes:
-    """A kernel that nobody fitted: another's passes, at a share of their rate."""
+    """Return the passes of a kernel that nobody fitted: another's passes, at a share of their rate."""
     forward, backward = fused[AttentionKernel.from_label(table["kernel"])]
     return _slower(forward, table["forward_share"]), _slower(backward, table["backward_share"])
 
@@ -156,11 +155,73 @@ def _slower(one_pass: FusedPass, share: float) -> FusedPass:
     )
 
 
-def _unfused(table: Mapping[str, Any]) -> UnfusedAttention:
-    return UnfusedAttention(forward_bytes=table["forward_bytes"], backward_bytes=table["backward_bytes"])
+def _measured(one_pass: FusedPass, share_of_all_pairs: float) -> FusedPass:
+    """Return one share for products, exponentials and ends of blocks together: a profile does not tell them apart."""
+    share = share_of_all_pairs / 2 if one_pass.skips_masked else share_of_all_pairs
+    return replace(one_pass, product_share=min(1.0, share), softmax_flop_per_score=0.0, overhead_keys=0.0)
 
 
-@cache
-def _tables() -> Mapping[str, Any]:
-    text = files("autotuner.catalog").joinpath("kernels.toml").read_text(encoding="utf-8")
-    return MappingProxyType(tomllib.loads(text))
+# ---------------------------------------------------------------- constants that are borrowed
+def borrowed_facts(
+    cluster: Cluster, precisions: Iterable[Precision], kernels: Iterable[AttentionKernel]
+) -> tuple[str, ...]:
+    """Return the constants of a prediction that were not measured on the device or network that it is about.
+
+    Each names the thing it was measured on: ``clock (assumed, as on H100)``.
+
+    Args:
+        cluster: The device and the links.
+        precisions: Formats of the layouts' matrix products.
+        kernels: Attention kernels of the layouts.
+    """
+    device = cluster.accelerator
+    found = (
+        *_borrowed_products(device, precisions),
+        *_borrowed_attention(device, kernels),
+        *_borrowed_clock(device),
+        *_borrowed_links(cluster),
+    )
+    return tuple(f"{constant} ({owner})" for constant, owner in found if owner)
+
+
+def _borrowed_products(device: Accelerator, precisions: Iterable[Precision]) -> _Borrowed:
+    """Yield the formats whose rate no profile of the very device measured."""
+    name, owner = _owner(device, "gemm_of")
+    profiled = {one.precision for one in device.measured_gemm}
+    for precision in precisions:
+        if precision not in profiled:
+            label = _measured_precision(precision, owner)
+            if device.name not in owner["accelerators"]:
+                source = f"as on {name}"
+            else:
+                source = f"as in {label}" if label != precision.label else _source_owner(owner["gemm"][label])
+            yield f"matrix products in {precision.label}", source
+
+
+def _borrowed_attention(device: Accelerator, kernels: Iterable[AttentionKernel]) -> _Borrowed:
+    name, owner = _owner(device, "attention_of")
+    profiled = {one.kernel for one in device.measured_attention}
+    for kernel in kernels:
+        table = owner["attention"].get(kernel.label) or owner.get("like", {}).get(kernel.label)
+        if kernel not in profiled and table is not None:
+            is_own = device.name in owner["accelerators"]
+            yield f"{kernel.label} attention", _source_owner(table) if is_own else f"as on {name}"
+
+
+def _source_owner(table: Mapping[str, Any]) -> str:
+    return str(_tables()["sources"][table["source"]].get("borrowed", ""))
+
+
+def _borrowed_clock(device: Accelerator) -> _Borrowed:
+    """Yield the clock of a device of the catalog; a user's description states its own."""
+    if is_as_catalogued(device):
+        yield "clock", accelerator_facts(device.name)["sustained_share"].borrowed
+
+
+def _borrowed_links(cluster: Cluster) -> _Borrowed:
+    """Yield the links of the catalog that the job uses; a user's description states its own."""
+    domain = cluster.accelerators_per_domain
+    used = [cluster.intra_node_link] if domain > 1 else []
+    for link in [*used, cluster.inter_node_link] if cluster.world_size > domain else used:
+        owners = dict.fromkeys(fact.borrowed for fact in link_facts(link.name).values() if fact.borrowed)
+        yield f"collectives over {link.name}", ", ".join(owners)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.cli.inputs import job_body
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.wire import to_dict

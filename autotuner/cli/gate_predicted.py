@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def predicted_job(model: str, cluster: str, global_batch: int, seq_len: int, stack: str) -> Job:
     """The job that both layouts are predicted for."""
-    from autotuner.catalog.load import load_stack
+    from autotuner.catalog.software import load_stack
     from autotuner.cli.inputs import read_cluster, read_model
     from autotuner.core.job import Job
     from autotuner.core.workload import Workload

@@ -7,11 +7,10 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any, TextIO
 
-from autotuner.catalog.descriptions import cluster_described, model_described
-from autotuner.catalog.length_lines import read_lengths
-from autotuner.catalog.link_lines import read_links
-from autotuner.catalog.load import load_cluster, load_model
-from autotuner.catalog.phase_lines import read_phases
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.named import cluster_described, model_described
+from autotuner.catalog.text import read_lengths, read_links, read_phases
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.fault_trace import FaultTrace

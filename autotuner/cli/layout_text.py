@@ -7,7 +7,7 @@ from typing import Any
 
 from autotuner.cli.inputs import read_text
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import Layout, fields_said
+from autotuner.core.layout import Layout, parse_words
 from autotuner.core.wire import from_dict
 
 
@@ -22,7 +22,7 @@ def read_layout(text: str) -> dict[str, Any]:
     is_file = text.endswith(".json")
     if is_file or text.lstrip().startswith("{"):
         return _document(read_text(text, "layout") if is_file else text)
-    return fields_said(text)
+    return parse_words(text)
 
 
 def _document(text: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from os.path import isfile
 from typing import Any
 
-from autotuner.catalog.descriptions import tariff_fields
+from autotuner.catalog.named import tariff_fields
 from autotuner.cli.inputs import read_document
 from autotuner.core.cluster import Tariff
 from autotuner.core.errors import InvalidInput

@@ -141,6 +141,13 @@ class Webhook:
     created_by: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryProgress:
+    """What was tried of a delivery by now."""
+
+    num_attempts: int = 0
+
+
 class DeliveryState(StrEnum):
     """Where a delivery stands."""
 

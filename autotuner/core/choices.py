@@ -18,7 +18,7 @@ class Choice(IntEnum):
 
     label: str
 
-    def __new__(cls, value: int, label: str) -> Self:  # noqa: D102  # the class docstring says it
+    def __new__(cls, value: int, label: str) -> Self:  # noqa: D102  # the docstring of the class explains it
         member = int.__new__(cls, value)
         member._value_ = value
         member.label = label
@@ -29,15 +29,15 @@ class Choice(IntEnum):
 
     @classmethod
     def labels(cls) -> tuple[str, ...]:
-        """Every word, in the order of the integers."""
+        """Return every word, in the order of the integers."""
         return tuple(member.label for member in cls)
 
     @classmethod
     def from_label(cls, label: object, field: str = "") -> Self:
-        """The member with that word.
+        """Return the member with that word.
 
         Raises:
-            InvalidInput: No member has it; the rule lists those there are.
+            InvalidInput: No member has the word. The rule lists all words.
         """
         for member in cls:
             if member.label == label:
@@ -60,7 +60,7 @@ class PipelineSchedule(Choice):
 
 
 class ShardLevel(Choice):
-    """What the data-parallel shard group splits (ZeRO 0, 1, 2, 3; arXiv 1910.02054)."""
+    """The states that the data-parallel shard group splits (ZeRO 0, 1, 2, 3; arXiv 1910.02054)."""
 
     NONE = 0, "none"
     OPTIMIZER = 1, "optimizer"
@@ -69,7 +69,7 @@ class ShardLevel(Choice):
 
 
 class Recompute(Choice):
-    """Which activations are computed again in the backward pass (arXiv 2205.05198)."""
+    """The activations that are computed again in the backward pass (arXiv 2205.05198)."""
 
     NONE = 0, "none"
     SELECTIVE = 1, "selective"  # the attention core, or all but matrix products: the stack says which
@@ -107,7 +107,7 @@ NARROW_PRECISIONS = (*FP8_PRECISIONS, Precision.NVFP4)
 
 
 class Fp8Recipe(Choice):
-    """What shares a scale when values are rounded to fp8, and when the scale is known."""
+    """The values that share a scale when they are rounded to fp8, and the time when the scale is known."""
 
     TENSORWISE = 0, "tensorwise"  # one per tensor, of its own largest value: current scaling
     ROWWISE = 1, "rowwise"  # one per row of each factor
@@ -117,7 +117,7 @@ class Fp8Recipe(Choice):
 
 
 class ContextExchange(Choice):
-    """How the ranks that split the sequence meet in attention."""
+    """The exchange between the ranks that split the sequence, in attention."""
 
     RING = 0, "ring"  # keys and values go round, arXiv 2310.01889
     ALL_GATHER = 1, "all_gather"  # every rank gets all keys and values, arXiv 2407.21783 section 3.3.2
@@ -125,14 +125,14 @@ class ContextExchange(Choice):
 
 
 class OptimizerKernel(Choice):
-    """How AdamW visits the parameters."""
+    """The kernels in which AdamW updates the parameters."""
 
     FUSED = 0, "fused"  # one kernel for all elements and operations
     FOREACH = 1, "foreach"  # one kernel per operation, over lists of tensors
 
 
 class CollectiveAlgorithm(Choice):
-    """Which way an all-reduce takes; all-gathers and reduce-scatters stay free to take theirs."""
+    """The algorithm of an all-reduce. The library chooses the algorithms of all-gathers and reduce-scatters."""
 
     AUTO = 0, "auto"  # the library chooses for each size
     RING = 1, "ring"
@@ -142,14 +142,14 @@ class CollectiveAlgorithm(Choice):
 
 
 class CollectiveHierarchy(Choice):
-    """Whether collectives among data-parallel ranks know which of these share a node."""
+    """The levels of a collective among data-parallel ranks, some of which share a node."""
 
     FLAT = 0, "flat"  # one collective among all
     TWO_LEVEL = 1, "two_level"  # inside nodes, between nodes with a part of the bytes, inside nodes again
 
 
 class CollectiveProtocol(Choice):
-    """How NCCL's ranks tell each other that data has arrived."""
+    """The way in which NCCL's ranks tell each other that data has arrived."""
 
     AUTO = 0, "auto"  # NCCL chooses for each size
     LL = 1, "ll"  # a flag in every 8 bytes: least latency, a quarter of the bandwidth
@@ -158,28 +158,28 @@ class CollectiveProtocol(Choice):
 
 
 class P2PTransport(Choice):
-    """Who sends what a pipeline stage hands to the next, and back."""
+    """The process that sends data from a pipeline stage to the next, and gradients back."""
 
     INLINE = 0, "inline"  # the rank itself, in the order of its passes: a slow send holds up what comes after it
     DELEGATED = 1, "delegated"  # processes beside it, from the host's memory, arXiv 2504.19232
 
 
 class RankOrder(Choice):
-    """Which axis of the grid of ranks lies outermost, so that its groups reach farthest."""
+    """The outermost axis of the grid of ranks. Its groups reach farthest."""
 
     STAGES_OUTERMOST = 0, "stages_outermost"  # pipelines cross nodes, replicas stay close
     REPLICAS_OUTERMOST = 1, "replicas_outermost"  # each replica's stages stay close, replicas cross nodes
 
 
 class RankPlacement(Choice):
-    """How ranks, in the order of their numbers, are dealt to nodes; Slurm's words for it (``--distribution``)."""
+    """The assignment of ranks, in the order of their numbers, to nodes, in the words of Slurm's ``--distribution``."""
 
     BLOCK = 0, "block"  # a node is filled before the next
     CYCLIC = 1, "cyclic"  # one to each node in turn, so that neighbours lie on different nodes
 
 
 class GradientSync(Choice):
-    """What replicas exchange of what they learnt, and when; all but the first train another function."""
+    """The updates that replicas exchange, and when. All members but the first train another function."""
 
     FULL = 0, "full"  # every gradient, every step
     DEMO = 1, "demo"  # the largest cosine components of a momentum that each keeps, arXiv 2411.19870
@@ -189,18 +189,18 @@ class GradientSync(Choice):
 
 
 MOMENTUM_SYNCS = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.STRIDING)
-"""Exchanges of a part of a momentum, the rest of which each replica keeps."""
+"""Exchanges of a part of a momentum. Each replica keeps the rest."""
 
 
 class PayloadPrecision(Choice):
-    """The number format of what lossy exchanges send."""
+    """The number format of the data that lossy exchanges send."""
 
     FP32 = 0, "fp32"
     BF16 = 1, "bf16"
 
 
 class GradientClip(Choice):
-    """Which gradient is scaled down to the norm that a trial sets, and so when its reduction may start."""
+    """The gradient that is scaled down to the norm that a trial sets. It decides when the reduction may start."""
 
     POST = 0, "post"  # the averaged one: behind its reduction
     PRE = 1, "pre"  # each replica's own, whole: the reduction waits for the last backward pass
@@ -208,7 +208,7 @@ class GradientClip(Choice):
 
 
 class BatchBalance(Choice):
-    """How the sequences of a batch, which differ in length, are dealt to data-parallel ranks."""
+    """The assignment of the sequences of a batch, which differ in length, to data-parallel ranks."""
 
     NONE = 0, "none"  # as they come
     STRATIFIED = 1, "stratified"  # to each rank as many of each range of lengths, arXiv 2402.02447

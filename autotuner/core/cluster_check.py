@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from autotuner.core import check
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
@@ -11,21 +10,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.link import LinkPoint
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob
-
-
-class CheckState(StrEnum):
-    """Where a check stands."""
-
-    QUEUED = "queued"  # no worker has begun with it
-    RUNNING = "running"
-    COMPLETE = "complete"  # all was measured
-    FAILED = "failed"  # the last line says of what
-    CANCELLED = "cancelled"
-
-    @property
-    def finished(self) -> bool:
-        """No further change will come."""
-        return self not in (CheckState.QUEUED, CheckState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +50,7 @@ class CheckFindings:
     """What a check has found by now.
 
     Attributes:
-        lines: What happened, in order; the last of a failed check says why it failed.
+        lines: What happened, in order; how the check ended is the detail of its run.
         engine: What answered, with its version; empty before.
         trial: What the trial measured; None before.
         num_points: Collectives that were timed.
@@ -96,32 +80,11 @@ class CheckFindings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCheck:
-    """A check as it is stored.
+    """A check of a cluster as it was asked for."""
 
-    Attributes:
-        cluster: As it was stored when the check was asked for.
-        cancel_requested: Its end was asked for; whoever runs it ends its jobs first.
-        owner: The worker that runs it; None where none does.
-        lease_until: Epoch seconds until which the owner means to keep the check, by its own clock.
-        renewals: How often a worker has said that it works on it, so that others see whether one still does.
-        lease_s: For how long the owner may be silent before another takes over.
-        created_by: Name of the caller who asked for it; empty where the service asks nobody.
-    """
-
-    id: str
     cluster: Cluster
+    """The cluster as it was stored then."""
     request: CheckRequest
-    state: CheckState
-    created_at: float
-    started_at: float | None = None
-    finished_at: float | None = None
-    cancel_requested: bool = False
-    owner: str | None = None
-    lease_until: float | None = None
-    findings: CheckFindings = CheckFindings()
-    renewals: int = 0
-    lease_s: float | None = None
-    created_by: str = ""
 
     @property
     def nodes(self) -> Cluster:

@@ -17,31 +17,31 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.stages import steps_per_exchange
 
-_CHANGING = {name for name, one in OPTIONS.items() if one.changes_mathematics}
+_NOT_EQUIVALENT = {spec.name for spec in OPTIONS.values() if spec.not_equivalent}
 
-_FIELDS = tuple(name for name, one in OPTIONS.items() if name in _CHANGING or one.qualifies in _CHANGING)
+_OPTIONS = tuple(s.name for s in OPTIONS.values() if s.name in _NOT_EQUIVALENT or s.qualifies in _NOT_EQUIVALENT)
 
-_LESS_IS_SENT: Mapping[str, Callable[[Any, Any], Any]] = {
+_SENDS_LESS: Mapping[str, Callable[[Any, Any], Any]] = {
     "sync_sparsity": operator.ge,
     "sync_top_k": operator.le,
     "sync_period": operator.ge,
     "payload_precision": operator.ge,
 }
-"""Where a layout sends less than another, or as much, all else being the same."""
+"""The comparison of a detail of two layouts that holds if the first sends less than the second, or as much."""
 
 
-def mathematics(x: Layout) -> Mapping[str, Any]:
-    """Every number that says which function is trained, by its name.
+def function_key(x: Layout) -> Mapping[str, Any]:
+    """Return the numbers that decide which function is trained, by name.
 
-    Beside the fields themselves: over how many replicas a lossy exchange averages; over how many ranks an early clip
-    averages, and how buckets are cut that it takes norms of; over how many ranks a matrix is split that shares a scale
-    in 8 bits or fewer.
+    Beside the options themselves these are the replicas that a lossy exchange averages over, the ranks that an early
+    clip averages over, the numbers that decide how its buckets are cut, and the tensor ranks of a matrix that shares a
+    scale in 8 bits or fewer.
     """
     is_lossy, clips_early = x.gradient_sync != GradientSync.FULL, x.gradient_clip != GradientClip.POST
     in_buckets = x.gradient_clip == GradientClip.BUCKET
     is_narrow = reduce(operator.or_, (x.precision == one for one in NARROW_PRECISIONS))
     return {
-        **{name: getattr(x, name) for name in _FIELDS},
+        **{name: getattr(x, name) for name in _OPTIONS},
         "replicas": x.data_parallel_replicate_degree * is_lossy,
         "clipping ranks": x.data_parallel_degree * x.context_parallel_degree * clips_early,
         "bucket": x.gradient_bucket_bytes * in_buckets,
@@ -51,19 +51,14 @@ def mathematics(x: Layout) -> Mapping[str, Any]:
 
 
 def trains_no_better(x: Layout, other: Layout) -> Any:
-    """Whether ``x`` has the mathematics of ``other``, but for sending less of what it learns, or as much.
-
-    Args:
-        x: A layout, or columns; then the answer is a column.
-        other: One layout.
-    """
-    mine, theirs = mathematics(x), mathematics(other)
-    compared = [_less_or_equal(name)(mine[name], theirs[name]) for name in mine]
+    """Return True if ``x`` trains the function of ``other`` but sends less, or as much; for columns, a column."""
+    mine, theirs = function_key(x), function_key(other)
+    compared = [_compare(name)(mine[name], theirs[name]) for name in mine]
     return reduce(operator.and_, compared)
 
 
-def _less_or_equal(name: str) -> Callable[[Any, Any], Any]:
-    return _LESS_IS_SENT.get(name, operator.eq)
+def _compare(name: str) -> Callable[[Any, Any], Any]:
+    return _SENDS_LESS.get(name, operator.eq)
 
 
 Losses = tuple[float, ...]
@@ -79,7 +74,7 @@ _HOPELESS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossGate:
-    """How a sweep gates layouts that change the mathematics, before one of them may be ranked first.
+    """The convergence gate of a sweep for layouts that are not numerically equivalent, before one is ranked first.
 
     Attributes:
         enabled: Without it such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not
@@ -108,7 +103,7 @@ class LossGate:
             raise InvalidInput("num_seeds", self.num_seeds, rule, min(max(self.num_seeds, 2), most))
 
     def steps_of(self, candidate: Layout) -> int:
-        """Steps that the candidate and its reference train: as many tokens for both, and whole periods of DiLoCo.
+        """Return the steps that candidate and reference train: as many tokens for both, and whole periods of DiLoCo.
 
         Between two exchanges of DiLoCo there is no model that all replicas share.
         """
@@ -118,7 +113,7 @@ class LossGate:
 
 
 class GateOutcome(StrEnum):
-    """What a loss gate found."""
+    """The verdict of a convergence gate."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -127,7 +122,7 @@ class GateOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What one run of a gate showed.
+    """The losses and the speed of one run of a gate.
 
     Attributes:
         losses: One per step.
@@ -141,12 +136,12 @@ class Training:
 
     @property
     def is_finite(self) -> bool:
-        """Whether every loss is a number."""
+        """Return True if every loss is a number."""
         return math.isfinite(self.validation_loss or 0.0) and all(map(math.isfinite, self.losses))
 
     @property
     def end(self) -> float:
-        """The loss that it ended at: validated, else the mean of its last half, since first steps say little."""
+        """Return the loss at the end: validated, else the mean of its last half, since first steps say little."""
         if self.validation_loss is not None:
             return self.validation_loss
         return statistics.fmean(self.losses[len(self.losses) // 2 :])
@@ -154,7 +149,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """A loss gate as it ended, with both curves.
+    """A finished convergence gate, with both curves.
 
     Attributes:
         detail: The outcome with its numbers, as a sentence.
@@ -196,11 +191,11 @@ class GateResult:
     shared_from: int | None = None
 
     def having_cost(self, accelerator_hours: float) -> GateResult:
-        """The result with what it cost."""
+        """Return the result with its cost."""
         return replace(self, accelerator_hours=accelerator_hours)
 
     def shared(self, number: int, why: str) -> GateResult:
-        """The result as it stands for another trial, which costs nothing.
+        """Return the result for another trial, which costs nothing.
 
         Args:
             number: Of the trial that was gated.
@@ -211,19 +206,19 @@ class GateResult:
 
     @property
     def is_verdict(self) -> bool:
-        """Whether losses were compared; else something died, which says nothing of other layouts."""
+        """Return True if losses were compared. Otherwise a run died, which tells nothing about other layouts."""
         return self.target_loss is not None
 
     @property
     def reference_time_to_loss_s(self) -> float | None:
-        """Seconds in which the reference came to its last loss."""
+        """Return the seconds in which the reference came to its last loss."""
         if self.reference_steps is None or self.reference_step_time_s is None:
             return None
         return self.reference_steps * self.reference_step_time_s
 
 
 def is_hopeless(gate: LossGate, candidate: Sequence[Training], reference: Sequence[Training]) -> bool:
-    """Whether these pairs reject the candidate whatever those to come would say, so that they need not run."""
+    """Return True if these pairs reject the candidate whatever later pairs show, so that these need not run."""
     if not all(training.is_finite for training in candidate):
         return True
     excess, noise = _excess(candidate, reference)
@@ -235,7 +230,7 @@ def is_hopeless(gate: LossGate, candidate: Sequence[Training], reference: Sequen
 def judge(
     gate: LossGate, reference: Layout, candidate: Sequence[Training], reference_trainings: Sequence[Training]
 ) -> GateResult:
-    """Whether the candidate ends within the tolerance of the reference.
+    """Judge if the candidate ends within the tolerance of the reference.
 
     Args:
         gate: Its settings.
@@ -286,7 +281,7 @@ def _step_time_s(trainings: Sequence[Training]) -> float | None:
 
 
 def _excess(candidate: Sequence[Training], reference: Sequence[Training]) -> tuple[float, float | None]:
-    """How far the candidate ends above the reference, as a share, and half the one-sided interval of that."""
+    """Return how far the candidate ends above the reference, as a share, and half of its one-sided interval."""
     excesses = [mine.end / theirs.end - 1 for mine, theirs in zip(candidate, reference, strict=True)]
     if len(excesses) == 1:
         return excesses[0], None
@@ -295,7 +290,7 @@ def _excess(candidate: Sequence[Training], reference: Sequence[Training]) -> tup
 
 
 def _steps_to_loss(candidate: Sequence[Training], reference: Sequence[Training]) -> float | None:
-    """Steps after which the candidate is where the reference ended: what is missing, at the reference's last pace.
+    """Return the steps after which the candidate reaches the reference's last loss, at the reference's last pace.
 
     None where the reference learns nothing more, so that no number of steps makes up for a difference.
     """
@@ -306,7 +301,7 @@ def _steps_to_loss(candidate: Sequence[Training], reference: Sequence[Training])
 
 
 def _pace(losses: Losses) -> float:
-    """By how much the loss falls with each step of the last half, by the straight line closest to it; 0 of one step."""
+    """Return the fall of the loss per step of the last half, by the line of least squares; 0 for a single step."""
     tail = losses[len(losses) // 2 :]
     if len(tail) < 2:
         return 0.0

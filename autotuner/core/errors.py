@@ -142,12 +142,12 @@ class Busy(AutotunerError):
 
 
 class LeaseLost(AutotunerError):
-    """Another worker holds the sweep now; whoever sees this must stop writing to it."""
+    """Another worker holds the run now; whoever sees this must stop writing to it."""
 
-    def __init__(self, sweep_id: str, owner: str) -> None:
-        self.sweep_id = sweep_id
+    def __init__(self, run_id: str, owner: str) -> None:
+        self.run_id = run_id
         self.owner = owner
-        super().__init__(f"worker {owner!r} no longer holds the lease on sweep {sweep_id!r}")
+        super().__init__(f"worker {owner!r} no longer holds the lease on {run_id!r}")
 
 
 class StoreUnavailable(AutotunerError):

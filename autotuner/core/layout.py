@@ -1,4 +1,4 @@
-"""Layout: how a model is split over ranks and run, every option of it, and its name in words."""
+"""Layout: one complete choice of how a model is trained, and its name in words. ``rules`` says which ones are legal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from autotuner.core import check
 from autotuner.core.choices import (
     NARROW_PRECISIONS,
     AttentionKernel,
@@ -31,643 +30,386 @@ from autotuner.core.choices import (
     ShardLevel,
 )
 from autotuner.core.errors import InvalidInput
-from autotuner.core.option import CommunicationLayer, CostPart, Kind, Option, Topic, degree, option, options_of
+from autotuner.core.option import (
+    ALL,
+    CommunicationLayer,
+    CostPart,
+    Count,
+    CountFromZero,
+    Degree,
+    Kind,
+    Option,
+    OptionSpec,
+    Topic,
+    degree,
+    option,
+    specs_of,
+)
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
-"""DistributedDataParallel's ``bucket_cap_mb`` (PyTorch's documentation, 2.13)."""
+"""Default of DistributedDataParallel's ``bucket_cap_mb`` (documentation of PyTorch 2.13)."""
+
+_KERNELS = AttentionKernel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """One complete choice of degrees, schedule, sharding, recomputation, kernels and precision.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LayoutOptions:
+    """The options of one layout, or of many layouts as columns.
 
-    Ranks are numbered with the tensor axis innermost, then context, data shard, data replicate, and pipeline
-    outermost (``rank_order`` swaps the last two), so tensor groups stay inside a node. A choice that means nothing
-    beside the others (a schedule with one pipeline rank, a bucket size without replicas) stays at its default, so that
-    equal runs are equal values.
-
-    Attributes:
-        first_stage_less_layers: Layers that the first stage has fewer than an even split gives it, for the embedding.
-        last_stage_less_layers: Layers that the last stage has fewer, since it multiplies by the vocabulary.
-        loss_parallel: Each tensor rank keeps its part of the logits; else all are gathered before the loss.
-        async_tensor_parallel: Tensor collectives are cut up and run under the matrix products next to them.
-        recompute_every: One layer in so many recomputes, the first of them and every n-th after it.
-        gradient_bucket_bytes: Gradients that replicas reduce together.
-        fp32_gradient_reduce: Replicas and shards sum gradients in fp32, whatever the precision.
-        compiled: Every layer is compiled (``torch.compile``).
-        offload_activations: What the backward pass needs waits in the host's memory.
-        collective_channels: Blocks of a GPU that NCCL communicates with at once; 0: it chooses.
-        pxn: What NCCL sends to another rail goes over NVLink to the accelerator of that rail first (PCI x NVLink).
-        queue_pairs: Of InfiniBand, that NCCL splits the bytes of one connection over.
-        extra_slack: Forwards that the adaptive schedule runs ahead per link, beyond those that it plans.
-        num_delegates: Processes per neighbour and direction that send for a rank, where sends are delegated.
-        stage_rotation: Pipeline rank i lies where rank i + so many of the pipeline would, around its end: of a ring of
-            nodes it chooses the link that no stages talk over.
-        gradient_sync: What replicas exchange (``data_parallel_replicate_degree``); shards in them reduce everything.
-        sync_sparsity: Of so many momentum elements one is sent: the inverse of the papers' rate.
-        sync_chunk: Momentum elements that are transformed together, into as many cosine components.
-        sync_top_k: Components of a chunk that are sent.
-        sync_period: Steps from one exchange of the parameters to the next.
-        sync_sign: Parameters follow the sign of what was exchanged; else AdamW takes that for the gradient.
-        sync_decay_permille: Of the momentum, per step.
-        gradient_clip: Where a trial clips; nothing where it does not.
-        num_dealing_ranks: Data-parallel ranks that deal their sequences among each other; 0: those of a node.
-        sequence_packing: Sequences of a micro-batch follow each other in one row, and attend each to itself; else each
-            is padded to the longest of its micro-batch.
+    The tensor axis is innermost in the rank numbers, then context, data shard, data replicate, and pipeline outermost;
+    ``rank_order`` swaps the last two. So tensor groups stay inside a node. An option that has no effect beside the
+    others keeps its default, so that equal runs are equal values.
     """
 
-    data_parallel_replicate_degree: int = degree("replicate", "dp{}", enters=CostPart.STEP, searched=(1,))
-    data_parallel_shard_degree: int = degree("shard", enters=CostPart.STEP)
-    tensor_parallel_degree: int = degree("tensor", "tp{}", enters=CostPart.MATRIX_PRODUCTS)
-    context_parallel_degree: int = degree("context", "cp{}", enters=CostPart.MATRIX_PRODUCTS, searched=(1,))
-    expert_parallel_degree: int = degree("expert", "ep{}", enters=CostPart.MATRIX_PRODUCTS)
-    pipeline_parallel_degree: int = degree("pipeline", "pp{}", enters=CostPart.RANK_STEP)
-    virtual_stages_per_rank: int = option(
-        1,
-        Kind.COUNT,
-        "stages per rank",
-        "v{}",
-        topic=Topic.DEGREES,
-        enters=CostPart.RANK_STEP,
-        searched=None,
-        is_split=True,
+    data_parallel_replicate_degree: Option[Degree] = degree(
+        "dp{}", label="replicate", enters=CostPart.STEP, searched=(1,)
     )
-    micro_batch_size: int = option(
+    data_parallel_shard_degree: Option[Degree] = degree(label="shard", enters=CostPart.STEP)
+    tensor_parallel_degree: Option[Degree] = degree("tp{}", label="tensor", enters=CostPart.PRODUCTS)
+    context_parallel_degree: Option[Degree] = degree("cp{}", label="context", enters=CostPart.PRODUCTS, searched=(1,))
+    expert_parallel_degree: Option[Degree] = degree("ep{}", label="expert", enters=CostPart.PRODUCTS)
+    pipeline_parallel_degree: Option[Degree] = degree("pp{}", label="pipeline", enters=CostPart.RANK)
+
+    virtual_stages_per_rank: Option[Count] = option(
+        1, word="v{}", topic=Topic.DEGREES, enters=CostPart.RANK, label="stages per rank", searched=ALL, is_split=True
+    )
+    micro_batch_size: Option[Count] = option(
         1,
-        Kind.COUNT,
-        "micro-batch",
-        "mb{}",
-        "micro-batch {}",
+        word="mb{}",
         topic=Topic.BATCH,
-        enters=CostPart.MATRIX_PRODUCTS,
-        searched=None,
+        enters=CostPart.PRODUCTS,
+        label="micro-batch",
+        searched=ALL,
         is_split=True,
-        always_said=True,
+        always_shown=True,
     )
-    pipeline_schedule: PipelineSchedule = option(
+    pipeline_schedule: Option[PipelineSchedule] = option(
         PipelineSchedule.ONE_F_ONE_B,
-        Kind.CHOICE,
-        "schedule",
-        "{}",
-        "schedule {}",
+        word="{}",
         topic=Topic.PIPELINE,
-        enters=CostPart.RANK_STEP,
+        enters=CostPart.RANK,
+        label="schedule",
         searched=(PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B),
         is_split=True,
-        said_beside="pipeline_parallel_degree",
+        shown_beside="pipeline_parallel_degree",
     )
-    sequence_parallel: bool = option(
-        False,
-        Kind.SWITCH,
-        "sequence parallel",
-        "sp",
-        "sequence parallel",
-        topic=Topic.TENSOR,
-        enters=CostPart.MATRIX_PRODUCTS,
-        searched=(False, True),
+    sequence_parallel: Option[bool] = option(
+        False, word="sp", topic=Topic.TENSOR, enters=CostPart.PRODUCTS, searched=(False, True)
     )
-    shard_level: ShardLevel = option(
+    """Norms and dropout are split over the tensor ranks along the sequence."""
+
+    shard_level: Option[ShardLevel] = option(
         ShardLevel.NONE,
-        Kind.CHOICE,
-        "sharding",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        label="sharding",
         searched=(ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS),
         qualifies="data_parallel_shard_degree",
     )
-    reshard_after_forward: bool = option(
-        False,
-        Kind.SWITCH,
-        "reshard after forward",
-        "reshard",
-        "reshard after forward",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        searched=(False, True),
+    reshard_after_forward: Option[bool] = option(
+        False, word="reshard", topic=Topic.DATA, enters=CostPart.STEP, searched=(False, True)
     )
-    recompute: Recompute = option(
+    """Gathered parameters are freed after the forward pass and gathered again in the backward pass."""
+
+    recompute: Option[Recompute] = option(
         Recompute.NONE,
-        Kind.CHOICE,
-        "recompute",
-        "recompute-{}",
-        "recompute {}",
+        word="recompute-{}",
         topic=Topic.MEMORY,
         enters=CostPart.LAYER,
-        searched=(Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL),
-        plainest_first=tuple(reversed(Recompute)),  # less of it is what one hopes to afford
+        searched=tuple(Recompute),
+        plainest_first=tuple(reversed(Recompute)),
     )
-    attention_kernel: AttentionKernel = option(
-        AttentionKernel.FLASH,
-        Kind.CHOICE,
-        "attention",
-        "{}",
-        "{} attention",
+    attention_kernel: Option[AttentionKernel] = option(
+        _KERNELS.FLASH,
+        word="{}",
         topic=Topic.ATTENTION,
         enters=CostPart.LAYER,
-        always_said=True,
+        label="attention",
+        always_shown=True,
         plainest_first=(
-            AttentionKernel.MATH,
-            AttentionKernel.FUSED_SOFTMAX,
-            AttentionKernel.EFFICIENT,
-            AttentionKernel.FLASH_1,
-            AttentionKernel.FLEX,
-            AttentionKernel.FLASH,
-            AttentionKernel.CUDNN,
-            AttentionKernel.FLASH_3,
+            *(_KERNELS.MATH, _KERNELS.FUSED_SOFTMAX, _KERNELS.EFFICIENT, _KERNELS.FLASH_1),
+            *(_KERNELS.FLEX, _KERNELS.FLASH, _KERNELS.CUDNN, _KERNELS.FLASH_3),
         ),
     )
-    precision: Precision = option(
+    precision: Option[Precision] = option(
         Precision.BF16,
-        Kind.CHOICE,
-        "precision",
-        "{}",
-        "{}",
+        word="{}",
         topic=Topic.PRECISION,
-        enters=CostPart.MATRIX_PRODUCTS,
-        always_said=True,
+        enters=CostPart.PRODUCTS,
+        always_shown=True,
         is_number_format=True,
-        changes_mathematics=NARROW_PRECISIONS,
+        not_equivalent=NARROW_PRECISIONS,
     )
-    fused_norm: bool = option(
-        True,
-        Kind.SWITCH,
-        "fused norm",
-        "unfused-norm",
-        "unfused norm",
-        topic=Topic.IMPLEMENTATION,
-        enters=CostPart.LAYER,
-    )
-    first_stage_less_layers: int = option(
+    fused_norm: Option[bool] = option(True, word="unfused-norm", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER)
+    first_stage_less_layers: Option[CountFromZero] = option(
         0,
-        Kind.COUNT,
-        "fewer layers on the first stage",
-        "lessfirst{}",
-        "{} layers fewer on the first stage",
+        word="lessfirst{}",
         topic=Topic.PIPELINE,
-        enters=CostPart.RANK_STEP,
-        lowest=0,
-        searched=None,
+        enters=CostPart.RANK,
+        label="fewer layers on the first stage",
+        searched=ALL,
         is_split=True,
     )
-    last_stage_less_layers: int = option(
+    """Layers that the first stage has less than an even split gives it, because it holds the embedding."""
+
+    last_stage_less_layers: Option[CountFromZero] = option(
         0,
-        Kind.COUNT,
-        "fewer layers on the last stage",
-        "lesslast{}",
-        "{} layers fewer on the last stage",
+        word="lesslast{}",
         topic=Topic.PIPELINE,
-        enters=CostPart.RANK_STEP,
-        lowest=0,
-        searched=None,
+        enters=CostPart.RANK,
+        label="fewer layers on the last stage",
+        searched=ALL,
         is_split=True,
     )
-    loss_parallel: bool = option(
-        True,
-        Kind.SWITCH,
-        "loss parallel",
-        "gathered-logits",
-        "gathered logits",
-        topic=Topic.LOSS,
-        enters=CostPart.LAYER,
+    """Layers that the last stage has less than an even split gives it, because it multiplies by the vocabulary."""
+
+    loss_parallel: Option[bool] = option(True, word="gathered-logits", topic=Topic.LOSS, enters=CostPart.LAYER)
+    """Each tensor rank keeps its part of the logits. Otherwise all logits are gathered before the loss."""
+
+    async_tensor_parallel: Option[bool] = option(
+        False, word="async-tp", topic=Topic.TENSOR, enters=CostPart.LAYER, layer=CommunicationLayer.TASKS
     )
-    async_tensor_parallel: bool = option(
-        False,
-        Kind.SWITCH,
-        "async tensor parallel",
-        "async-tp",
-        "async tensor parallel",
-        topic=Topic.TENSOR,
-        enters=CostPart.LAYER,
-        layer=CommunicationLayer.TASKS,
+    """Tensor collectives are cut into pieces that run under the matrix products beside them."""
+
+    context_exchange: Option[ContextExchange] = option(
+        ContextExchange.RING, word="cp-{}", topic=Topic.CONTEXT, enters=CostPart.LAYER
     )
-    context_exchange: ContextExchange = option(
-        ContextExchange.RING,
-        Kind.CHOICE,
-        "context exchange",
-        "cp-{}",
-        "context by {}",
-        topic=Topic.CONTEXT,
-        enters=CostPart.LAYER,
-    )
-    recompute_every: int = option(
+    recompute_every: Option[Count] = option(
         1,
-        Kind.COUNT,
-        "recompute interval",
-        "every{}",
-        "every {} layers",
+        word="every{}",
         topic=Topic.MEMORY,
-        enters=CostPart.RANK_STEP,
+        enters=CostPart.RANK,
+        label="recompute interval",
         qualifies="recompute",
     )
-    gradient_bucket_bytes: int = option(
+    """Only every n-th layer recomputes, beginning with the first."""
+
+    gradient_bucket_bytes: Option[Count] = option(
         DEFAULT_BUCKET_BYTES,
-        Kind.COUNT,
-        "gradient bucket",
-        "bucket{}",
-        "buckets of {}",
+        word="bucket{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        label="gradient bucket",
         unit="bytes",
         layer=CommunicationLayer.TASKS,
     )
-    fp32_gradient_reduce: bool = option(
-        False,
-        Kind.SWITCH,
-        "fp32 gradient reduce",
-        "fp32-reduce",
-        "gradients summed in fp32",
-        topic=Topic.DATA,
-        enters=CostPart.RANK_STEP,
-        is_number_format=True,
+    """Size of the buckets in which replicas reduce gradients."""
+
+    fp32_gradient_reduce: Option[bool] = option(
+        False, word="fp32-reduce", topic=Topic.DATA, enters=CostPart.RANK, is_number_format=True
     )
-    fp8_recipe: Fp8Recipe = option(
+    """Replicas and shards sum gradients in fp32, whatever the precision."""
+
+    fp8_recipe: Option[Fp8Recipe] = option(
         Fp8Recipe.TENSORWISE,
-        Kind.CHOICE,
-        "fp8 recipe",
-        "{}",
-        "{}",
+        word="{}",
         topic=Topic.PRECISION,
-        enters=CostPart.MATRIX_PRODUCTS,
+        enters=CostPart.PRODUCTS,
         qualifies="precision",
         is_number_format=True,
     )
-    compiled: bool = option(
-        False, Kind.SWITCH, "compiled", "compiled", "compiled", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER
+    compiled: Option[bool] = option(False, word="compiled", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER)
+    """Each layer is compiled by ``torch.compile``."""
+
+    optimizer_kernel: Option[OptimizerKernel] = option(
+        OptimizerKernel.FUSED, word="{}", topic=Topic.IMPLEMENTATION, enters=CostPart.STEP
     )
-    optimizer_kernel: OptimizerKernel = option(
-        OptimizerKernel.FUSED,
-        Kind.CHOICE,
-        "optimizer kernel",
-        "{}",
-        "{} optimizer",
-        topic=Topic.IMPLEMENTATION,
-        enters=CostPart.STEP,
+    offload_activations: Option[bool] = option(
+        False, word="offload", topic=Topic.MEMORY, enters=CostPart.LAYER, label="activation offload"
     )
-    offload_activations: bool = option(
-        False,
-        Kind.SWITCH,
-        "activation offload",
-        "offload",
-        "activations offloaded",
-        topic=Topic.MEMORY,
-        enters=CostPart.LAYER,
-    )
-    collective_algorithm: CollectiveAlgorithm = option(
+    """Activations wait in host memory for the backward pass."""
+
+    collective_algorithm: Option[CollectiveAlgorithm] = option(
         CollectiveAlgorithm.AUTO,
-        Kind.CHOICE,
-        "collective algorithm",
-        "algo-{}",
-        "{} all-reduces",
+        word="algo-{}",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
         layer=CommunicationLayer.COLLECTIVES,
     )
-    collective_protocol: CollectiveProtocol = option(
+    collective_protocol: Option[CollectiveProtocol] = option(
         CollectiveProtocol.AUTO,
-        Kind.CHOICE,
-        "collective protocol",
-        "proto-{}",
-        "{} protocol",
+        word="proto-{}",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
         layer=CommunicationLayer.COLLECTIVES,
     )
-    collective_channels: int = option(
-        0,
-        Kind.COUNT,
-        "collective channels",
-        "channels{}",
-        "{} channels",
-        topic=Topic.DATA,
-        enters=CostPart.LAYER,
-        lowest=0,
-        layer=CommunicationLayer.COLLECTIVES,
+    collective_channels: Option[CountFromZero] = option(
+        0, word="channels{}", topic=Topic.DATA, enters=CostPart.LAYER, layer=CommunicationLayer.COLLECTIVES
     )
-    extra_slack: int = option(
+    """Thread blocks of a GPU that NCCL communicates with at once; 0 lets NCCL choose."""
+
+    extra_slack: Option[CountFromZero] = option(
         0,
-        Kind.COUNT,
-        "extra slack",
-        "slack{}",
-        "{} more forwards ahead",
+        word="slack{}",
         topic=Topic.PIPELINE,
-        enters=CostPart.RANK_STEP,
-        lowest=0,
+        enters=CostPart.RANK,
         qualifies="pipeline_schedule",
         layer=CommunicationLayer.TASKS,
     )
-    p2p_transport: P2PTransport = option(
+    """Forward passes per link that the adaptive schedule runs ahead, beyond those that it plans."""
+
+    p2p_transport: Option[P2PTransport] = option(
         P2PTransport.INLINE,
-        Kind.CHOICE,
-        "sends between stages",
-        "{}",
-        "{} sends",
+        word="{}",
         topic=Topic.PIPELINE,
-        enters=CostPart.RANK_STEP,
+        enters=CostPart.RANK,
+        label="sends between stages",
         layer=CommunicationLayer.TASKS,
     )
-    num_delegates: int = option(
+    num_delegates: Option[Count] = option(
         1,
-        Kind.COUNT,
-        "delegates",
-        "delegates{}",
-        "{} delegates",
+        word="delegates{}",
         topic=Topic.PIPELINE,
-        enters=CostPart.RANK_STEP,
+        enters=CostPart.RANK,
+        label="delegates",
         qualifies="p2p_transport",
         layer=CommunicationLayer.TASKS,
     )
-    rank_order: RankOrder = option(
+    """Processes per neighbour and direction that send for a rank, where sends are delegated."""
+
+    rank_order: Option[RankOrder] = option(
         RankOrder.STAGES_OUTERMOST,
-        Kind.CHOICE,
-        "rank order",
-        "{}",
-        "{}",
+        word="{}",
         topic=Topic.PIPELINE,
-        enters=CostPart.RANK_STEP,
+        enters=CostPart.RANK,
         layer=CommunicationLayer.NETWORK,
     )
-    stage_rotation: int = option(
-        0,
-        Kind.COUNT,
-        "stage rotation",
-        "rotate{}",
-        "stages rotated by {}",
-        topic=Topic.PIPELINE,
-        enters=CostPart.RANK_STEP,
-        lowest=0,
-        layer=CommunicationLayer.NETWORK,
+    stage_rotation: Option[CountFromZero] = option(
+        0, word="rotate{}", topic=Topic.PIPELINE, enters=CostPart.RANK, layer=CommunicationLayer.NETWORK
     )
-    gradient_sync: GradientSync = option(
+    """Pipeline rank i runs where rank i + n of the pipeline would run. In a ring of nodes it selects an unused link."""
+
+    gradient_sync: Option[GradientSync] = option(
         GradientSync.FULL,
-        Kind.CHOICE,
-        "gradient exchange",
-        "sync-{}",
-        "{} exchange",
+        word="sync-{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
-        changes_mathematics=tuple(GradientSync)[1:],
+        label="gradient exchange",
+        not_equivalent=tuple(GradientSync)[1:],
     )
-    sync_sparsity: int = option(
+    """Data that replicas exchange. The shards of a replica always reduce whole gradients."""
+
+    sync_sparsity: Option[Count] = option(
         16,
-        Kind.COUNT,
-        "elements per sent element",
-        "sparsity{}",
-        "one of {} sent",
+        word="sparsity{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        label="elements per sent element",
         qualifies="gradient_sync",
     )
-    sync_chunk: int = option(
+    """One momentum element of n is sent; the papers call 1/n the compression rate."""
+
+    sync_chunk: Option[Count] = option(
         64,
-        Kind.COUNT,
-        "components of a chunk",
-        "chunk{}",
-        "chunks of {}",
+        word="chunk{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        label="components of a chunk",
         qualifies="gradient_sync",
     )
-    sync_top_k: int = option(
+    """Momentum elements that are transformed together, into as many cosine components."""
+
+    sync_top_k: Option[Count] = option(
         4,
-        Kind.COUNT,
-        "components sent of a chunk",
-        "largest{}",
-        "largest {} sent",
+        word="largest{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        label="components sent of a chunk",
         qualifies="gradient_sync",
     )
-    sync_period: int = option(
+    sync_period: Option[Count] = option(
         16,
-        Kind.COUNT,
-        "steps between exchanges",
-        "period{}",
-        "every {} steps",
+        word="period{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        label="steps between exchanges",
         qualifies="gradient_sync",
     )
-    sync_sign: bool = option(
-        True,
-        Kind.SWITCH,
-        "sign descent",
-        "unsigned",
-        "without signs",
-        topic=Topic.DATA,
-        enters=CostPart.STEP,
-        qualifies="gradient_sync",
+    sync_sign: Option[bool] = option(
+        True, word="unsigned", topic=Topic.DATA, enters=CostPart.STEP, label="sign descent", qualifies="gradient_sync"
     )
-    sync_decay_permille: int = option(
+    """Parameters follow the sign of the exchanged values. Otherwise AdamW takes these for the gradient."""
+
+    sync_decay_permille: Option[CountFromZero] = option(
         999,
-        Kind.COUNT,
-        "momentum decay",
-        "decay{}",
-        "momentum decays to {} ‰",
+        word="decay{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
-        lowest=0,
+        label="momentum decay",
         qualifies="gradient_sync",
         unit="‰",
     )
-    payload_precision: PayloadPrecision = option(
+    """Share of the momentum that stays from one step to the next, in thousandths."""
+
+    payload_precision: Option[PayloadPrecision] = option(
         PayloadPrecision.FP32,
-        Kind.CHOICE,
-        "payload format",
-        "payload-{}",
-        "payload in {}",
+        word="payload-{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        label="payload format",
         qualifies="gradient_sync",
         is_number_format=True,
     )
-    gradient_clip: GradientClip = option(
+    gradient_clip: Option[GradientClip] = option(
         GradientClip.POST,
-        Kind.CHOICE,
-        "clipping",
-        "clip-{}",
-        "clipped {}",
+        word="clip-{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
-        changes_mathematics=(GradientClip.PRE, GradientClip.BUCKET),
+        label="clipping",
+        not_equivalent=(GradientClip.PRE, GradientClip.BUCKET),
         layer=CommunicationLayer.TASKS,
     )
-    batch_balance: BatchBalance = option(
-        BatchBalance.NONE,
-        Kind.CHOICE,
-        "batch balance",
-        "balance-{}",
-        "batches balanced {}",
-        topic=Topic.BATCH,
-        enters=CostPart.MATRIX_PRODUCTS,
+    """Gradients that a trial clips; no effect if the trial sets no norm."""
+
+    batch_balance: Option[BatchBalance] = option(
+        BatchBalance.NONE, word="balance-{}", topic=Topic.BATCH, enters=CostPart.PRODUCTS
     )
-    num_dealing_ranks: int = option(
+    num_dealing_ranks: Option[CountFromZero] = option(
         0,
-        Kind.COUNT,
-        "ranks that deal sequences",
-        "deal{}",
-        "dealt among {} ranks",
+        word="deal{}",
         topic=Topic.BATCH,
-        enters=CostPart.MATRIX_PRODUCTS,
-        lowest=0,
+        enters=CostPart.PRODUCTS,
+        label="ranks that deal sequences",
         qualifies="batch_balance",
     )
-    sequence_packing: bool = option(
-        False,
-        Kind.SWITCH,
-        "sequence packing",
-        "packed",
-        "packed sequences",
-        topic=Topic.BATCH,
-        enters=CostPart.MATRIX_PRODUCTS,
-    )
-    collective_hierarchy: CollectiveHierarchy = option(
+    """Data-parallel ranks that redistribute their sequences among each other; 0 means those of a node."""
+
+    sequence_packing: Option[bool] = option(False, word="packed", topic=Topic.BATCH, enters=CostPart.PRODUCTS)
+    """Sequences of a micro-batch share one row, each attending to itself. Otherwise all are padded to the longest."""
+
+    collective_hierarchy: Option[CollectiveHierarchy] = option(
         CollectiveHierarchy.FLAT,
-        Kind.CHOICE,
-        "hierarchy of collectives",
-        "{}",
-        "{} collectives",
+        word="{}",
         topic=Topic.DATA,
         enters=CostPart.STEP,
+        label="hierarchy of collectives",
         layer=CommunicationLayer.COLLECTIVES,
     )
-    rank_placement: RankPlacement = option(
+    rank_placement: Option[RankPlacement] = option(
         RankPlacement.BLOCK,
-        Kind.CHOICE,
-        "rank placement",
-        "{}",
-        "{} placement",
+        word="{}",
         topic=Topic.PIPELINE,
         enters=CostPart.LAYER,
         layer=CommunicationLayer.NETWORK,
     )
-    pxn: bool = option(
+    pxn: Option[bool] = option(
         True,
-        Kind.SWITCH,
-        "relay to the right rail",
-        "no-pxn",
-        "without PXN",
+        word="no-pxn",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
+        label="relay to the right rail",
         layer=CommunicationLayer.FLOWS,
     )
-    queue_pairs: int = option(
-        1,
-        Kind.COUNT,
-        "queue pairs",
-        "qps{}",
-        "{} queue pairs per connection",
-        topic=Topic.DATA,
-        enters=CostPart.LAYER,
-        layer=CommunicationLayer.FLOWS,
+    """NCCL sends data for another rail over NVLink to that rail's accelerator first (PCI x NVLink)."""
+
+    queue_pairs: Option[Count] = option(
+        1, word="qps{}", topic=Topic.DATA, enters=CostPart.LAYER, layer=CommunicationLayer.FLOWS
     )
-
-    def __post_init__(self) -> None:
-        check.positive(self, *_FROM_ONE)
-        check.non_negative(self, *_FROM_ZERO)
-
-    @property
-    def data_parallel_degree(self) -> int:
-        """Replicas of the model, sharded or not: how many ways the batch is split."""
-        return self.data_parallel_replicate_degree * self.data_parallel_shard_degree
-
-    @property
-    def world_size(self) -> int:
-        """Ranks; the expert degree is no factor, it divides the shard, context and tensor ranks."""
-        return (
-            self.data_parallel_degree
-            * self.context_parallel_degree
-            * self.tensor_parallel_degree
-            * self.pipeline_parallel_degree
-        )
-
-    @property
-    def pipeline_stride(self) -> int:
-        """How far apart the ranks of neighbouring pipeline ranks are, by ``rank_order``."""
-        between = 1 + (self.data_parallel_replicate_degree - 1) * (self.rank_order == RankOrder.STAGES_OUTERMOST)
-        inner = self.data_parallel_shard_degree * self.context_parallel_degree * self.tensor_parallel_degree
-        return inner * between
-
-    @property
-    def num_stages(self) -> int:
-        """Pipeline stages, in PyTorch's sense."""
-        return self.pipeline_parallel_degree * self.virtual_stages_per_rank
-
-    @property
-    def is_emulated(self) -> bool:
-        """Whether it runs a number format that its hardware lacks: its speed says nothing, so it has no rank."""
-        return self.precision == Precision.FP8_EMULATED
-
-    @property
-    def changes_mathematics(self) -> bool:
-        """Whether it trains another function than most layouts do, so that only its loss says what its speed is worth.
-
-        Layouts that do not are equal but for rounding and the order of sums.
-        """
-        return any(getattr(self, name) in OPTIONS[name].changes_mathematics for name in _CHANGING)
-
-    @property
-    def needs_passed_gate(self) -> bool:
-        """Whether it is ranked only once a loss gate has passed it: it sends less than its gradients, or clips early.
-
-        What it saves in time it may lose in every step; other number formats are known to train about as well.
-        """
-        return self.gradient_sync != GradientSync.FULL or self.gradient_clip != GradientClip.POST
-
-    def mathematics_reference(self, precisions: Collection[Precision]) -> Layout:
-        """This layout without what changes the mathematics: what its losses are compared with.
-
-        It is the layout itself where nothing does.
-
-        Args:
-            precisions: Formats that the accelerator multiplies; bf16 stands in for fp8 where it is one of them, else
-                fp32.
-        """
-        changed = [name for name in _CHANGING if getattr(self, name) in OPTIONS[name].changes_mathematics]
-        values = {name: OPTIONS[name].default for name in changed}
-        values |= {name: o.default for name, o in OPTIONS.items() if o.qualifies in changed}
-        if "precision" in changed and Precision.BF16 not in precisions:
-            values |= {"precision": Precision.FP32, "fp32_gradient_reduce": False}  # gradients are fp32 already
-        return replace(self, **values)  # type: ignore[arg-type]  # each field has its own type
-
-    def says(self, name: str) -> bool:
-        """Whether the layout's name holds the value of a field: it differs from plain, or is always of interest."""
-        one = OPTIONS[name]
-        if name == "data_parallel_shard_degree" and self.shard_level != ShardLevel.NONE:
-            return True  # a single one, too: context ranks share with it
-        if one.said_beside and getattr(self, one.said_beside) > 1:
-            return True
-        return bool(one.always_said or getattr(self, name) != one.default)
-
-    def __str__(self) -> str:
-        """The degrees that differ from 1 and the choices that differ from plain: ``tp2 pp4 1f1b mb1 recompute-full``.
-
-        No two layouts have the same words: ``words.layout_of`` reads them back.
-        """
-        return " ".join(self._words())
-
-    def _words(self) -> Iterator[str]:
-        for name, one in _IN_ORDER_OF_NAME:
-            value = getattr(self, name)
-            if not self.says(name):
-                continue
-            if name == "data_parallel_shard_degree":
-                yield f"{SHARD_WORDS[self.shard_level]}{value}"
-            elif one.word:
-                yield one.said(value)
+    """InfiniBand queue pairs that NCCL splits the bytes of one connection over."""
 
 
-SHARD_WORDS: Mapping[ShardLevel, str] = {
-    ShardLevel.NONE: "shard",  # of no legal layout
-    ShardLevel.OPTIMIZER: "zero",
-    ShardLevel.GRADIENTS: "shardgrad",  # FSDP's SHARD_GRAD_OP
-    ShardLevel.PARAMETERS: "fsdp",
-}
-"""Words before the shard degree, which say what is sharded too."""
-
-OPTIONS: dict[str, Option] = options_of(Layout)
-"""What is known of each field, in their order."""
-
-LAYOUT_FIELDS: tuple[str, ...] = tuple(OPTIONS)
+OPTIONS: Mapping[str, OptionSpec] = specs_of(LayoutOptions)
+"""The declaration of each option by name, in their order."""
 
 RANK_DEGREES = (
     "tensor_parallel_degree",
@@ -678,79 +420,185 @@ RANK_DEGREES = (
 )
 """Degrees whose product is the number of ranks, in the order in which sentences name them."""
 
-
-def fields_entering(part: CostPart) -> tuple[str, ...]:
-    """Every field that a part of the cost model depends on, those of the parts inside it included."""
-    return tuple(name for name, one in OPTIONS.items() if one.enters <= part)
-
-
-_FROM_ONE = tuple(name for name, one in OPTIONS.items() if one.is_number and one.lowest == 1)
-_FROM_ZERO = tuple(name for name, one in OPTIONS.items() if one.is_number and one.lowest == 0)
-_CHANGING = tuple(name for name, one in OPTIONS.items() if one.changes_mathematics)
-_IN_ORDER_OF_NAME = tuple(sorted(OPTIONS.items(), key=lambda named: named[1].topic))  # stable: else by field
+_NUMBERS = tuple(
+    sorted((spec for spec in OPTIONS.values() if spec.is_number), key=lambda spec: spec.lowest, reverse=True)
+)
+_NOT_EQUIVALENT = tuple(spec for spec in OPTIONS.values() if spec.not_equivalent)
+_IN_ORDER_OF_NAME = tuple(sorted(OPTIONS.values(), key=lambda spec: spec.topic))  # a stable sort
 
 
-_SHARDED = {word: level for level, word in SHARD_WORDS.items()}
+def options_entering(part: CostPart) -> tuple[str, ...]:
+    """Return the options that a part of the cost model depends on, including those of the parts inside it."""
+    return tuple(spec.name for spec in OPTIONS.values() if spec.enters <= part)
 
-_NUMBERS: Mapping[str, str] = {
-    one.word.removesuffix("{}"): name for name, one in OPTIONS.items() if one.is_number and one.word
-} | dict.fromkeys(_SHARDED, "data_parallel_shard_degree")
-"""Fields by the word before their number."""
 
-_WORDS: Mapping[str, Mapping[str, Any]] = {
-    one.said(value): {name: one.plain(value)}
-    for name, one in OPTIONS.items()
-    for value in (one.values if one.kind == Kind.CHOICE else (not one.default,))
-    if one.word and not one.is_number
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout(LayoutOptions):
+    """One complete choice of degrees, schedule, sharding, recomputation, kernels and precision."""
+
+    def __post_init__(self) -> None:
+        for spec in _NUMBERS:
+            value = getattr(self, spec.name)
+            if not value >= spec.lowest:
+                rule = "must be above 0" if spec.lowest else "must be 0 or more"
+                raise InvalidInput(spec.name, value, rule, spec.lowest)
+
+    @property
+    def data_parallel_degree(self) -> int:
+        """Return how many ways the batch is split, by replicas and by shards."""
+        return self.data_parallel_replicate_degree * self.data_parallel_shard_degree
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks. Expert ranks are taken from the shard, context and tensor ranks."""
+        inner = self.context_parallel_degree * self.tensor_parallel_degree * self.pipeline_parallel_degree
+        return self.data_parallel_degree * inner
+
+    @property
+    def pipeline_stride(self) -> int:
+        """Return the distance between the numbers of neighbouring pipeline ranks."""
+        between = 1 + (self.data_parallel_replicate_degree - 1) * (self.rank_order == RankOrder.STAGES_OUTERMOST)
+        return between * self.data_parallel_shard_degree * self.context_parallel_degree * self.tensor_parallel_degree
+
+    @property
+    def num_stages(self) -> int:
+        """Return the number of pipeline stages, in PyTorch's sense."""
+        return self.pipeline_parallel_degree * self.virtual_stages_per_rank
+
+    @property
+    def is_emulated(self) -> bool:
+        """Return True if its hardware lacks the number format, so that its speed means nothing and it has no rank."""
+        return self.precision == Precision.FP8_EMULATED
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Return True if it trains the same function as plain layouts, but for rounding and the order of sums."""
+        return not self._not_equivalent_options()
+
+    @property
+    def needs_passed_gate(self) -> bool:
+        """Return True if it is ranked only after it passed a convergence gate: it exchanges less, or clips early.
+
+        Narrow number formats are ranked before their gate, because they are known to train about as well.
+        """
+        return self.gradient_sync != GradientSync.FULL or self.gradient_clip != GradientClip.POST
+
+    def equivalent_reference(self, precisions: Collection[Precision]) -> Layout:
+        """Return the layout that its losses are compared with: itself without its options that are not equivalent.
+
+        Args:
+            precisions: Formats that the accelerator multiplies. bf16 replaces fp8 if it is one of them, otherwise
+                fp32 does.
+        """
+        changed = self._not_equivalent_options()
+        plain: dict[str, Any] = {name: OPTIONS[name].default for name in changed}
+        plain |= {spec.name: spec.default for spec in OPTIONS.values() if spec.qualifies in changed}
+        if "precision" in changed and Precision.BF16 not in precisions:
+            plain |= {"precision": Precision.FP32, "fp32_gradient_reduce": False}  # gradients are fp32 already
+        return replace(self, **plain)
+
+    def _not_equivalent_options(self) -> list[str]:
+        return [spec.name for spec in _NOT_EQUIVALENT if getattr(self, spec.name) in spec.not_equivalent]
+
+    def shows(self, name: str) -> bool:
+        """Return True if the layout's name contains the value of an option."""
+        spec = OPTIONS[name]
+        if name == "data_parallel_shard_degree" and self.shard_level != ShardLevel.NONE:
+            return True  # also a single one: context ranks share with it
+        if spec.shown_beside and getattr(self, spec.shown_beside) > 1:
+            return True
+        return bool(spec.always_shown or getattr(self, name) != spec.default)
+
+    def __str__(self) -> str:
+        """Return the layout's name: ``tp2 pp4 1f1b mb1 recompute-full``. No two layouts have the same name.
+
+        The name shows the degrees above 1 and the options that differ from their defaults. ``parse`` reads it.
+        """
+        return " ".join(self._words())
+
+    def _words(self) -> Iterator[str]:
+        for spec in _IN_ORDER_OF_NAME:
+            if not self.shows(spec.name):
+                continue
+            value = getattr(self, spec.name)
+            if spec.name == "data_parallel_shard_degree":
+                yield f"{SHARD_WORDS[self.shard_level]}{value}"
+            elif spec.word:
+                yield spec.word.format(value)
+
+    @classmethod
+    def parse(cls, name: str) -> Layout:
+        """Return the layout of a name; options that it leaves out have their defaults.
+
+        Raises:
+            InvalidInput: A word is unknown or repeats an option. The error names the nearest known word.
+        """
+        plain = parse_words(name)
+        return cls(**{key: OPTIONS[key].from_plain(value) for key, value in plain.items()})  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- names
+SHARD_WORDS: Mapping[ShardLevel, str] = {
+    ShardLevel.NONE: "shard",  # no legal layout has this word
+    ShardLevel.OPTIMIZER: "zero",
+    ShardLevel.GRADIENTS: "shardgrad",  # FSDP's SHARD_GRAD_OP
+    ShardLevel.PARAMETERS: "fsdp",
 }
-"""Words without a number, and what they set; a switch has one for what it is not by default."""
+"""The word before the shard degree names the level, too."""
+
+_LEVELS = {word: level.label for level, word in SHARD_WORDS.items()}
+
+_NUMBER_WORDS: Mapping[str, str] = {
+    spec.word.removesuffix("{}"): spec.name for spec in _NUMBERS if spec.word
+} | dict.fromkeys(_LEVELS, "data_parallel_shard_degree")
+"""Option by the word before its number."""
+
+_PLAIN_WORDS: Mapping[str, Mapping[str, int | str]] = {
+    spec.word.format(value): {spec.name: spec.to_plain(value)}
+    for spec in OPTIONS.values()
+    for value in (spec.values if spec.kind is Kind.CHOICE else (not spec.default,))
+    if spec.word and not spec.is_number
+}
+"""Option and value by words without a number; a switch has one word, for the value that is not its default."""
+
+_NUMBERED = re.compile(r"([a-z]+)(0|[1-9][0-9]{0,11})")
 
 
-def layout_of(text: str) -> Layout:
-    """The layout that the words name, the one that ``str`` wrote them for; what they leave out has its default.
+def parse_words(name: str) -> dict[str, int | str]:
+    """Return the options that a layout's name sets, as JSON holds them.
+
+    ``zero8`` shards the optimizer over 8 ranks, ``shardgrad8`` gradients, too, and ``fsdp8`` everything. Upper case is
+    read as lower case.
 
     Raises:
-        InvalidInput: As for ``fields_said``.
+        InvalidInput: A word is unknown or repeats an option; the error names the nearest known word.
     """
-    return Layout(**{name: OPTIONS[name].from_plain(value, name) for name, value in fields_said(text).items()})  # type: ignore[arg-type]  # each field has its own type
+    found: dict[str, int | str] = {}
+    for word in name.lower().split():
+        for option_name, value in _parse_word(word).items():
+            if option_name in found:
+                raise InvalidInput("layout", word, f"says {option_name} again")
+            found[option_name] = value
+    if "fp8_recipe" in found:  # a recipe implies that something is scaled
+        found.setdefault("precision", Precision.FP8.label)
+    return found
 
 
-def fields_said(text: str) -> dict[str, Any]:
-    """The fields of a layout that words name, in the form of JSON.
-
-    The words are those of ``Layout``: ``fsdp8 tp4 pp2 1f1b mb1 sp recompute-full every2 flash bf16``. ``zero8`` shards
-    the optimizer over 8 ranks, ``shardgrad8`` gradients too, ``fsdp8`` all. Upper case is read as lower case.
-
-    Raises:
-        InvalidInput: A word is unknown, with the nearest that is known; or a field is said twice.
-    """
-    fields: dict[str, Any] = {}
-    for word in text.lower().split():
-        for name, value in _fields(word).items():
-            if name in fields:
-                raise InvalidInput("layout", word, f"says {name} again")
-            fields[name] = value
-    if "fp8_recipe" in fields:  # a recipe says that there is something to scale
-        fields.setdefault("precision", Precision.FP8.label)
-    return fields
-
-
-def _fields(word: str) -> Mapping[str, Any]:
-    if word in _WORDS:
-        return _WORDS[word]
-    found = re.fullmatch(r"([a-z]+)(0|[1-9][0-9]{0,11})", word)
-    if found is None or found[1] not in _NUMBERS or int(found[2]) < OPTIONS[_NUMBERS[found[1]]].lowest:
+def _parse_word(word: str) -> Mapping[str, int | str]:
+    if word in _PLAIN_WORDS:
+        return _PLAIN_WORDS[word]
+    match = _NUMBERED.fullmatch(word)
+    name = _NUMBER_WORDS.get(match[1]) if match else None
+    if match is None or name is None or int(match[2]) < OPTIONS[name].lowest:
         rule = "is no word of a layout; the tables of predict print layouts in them, and docs/layouts.md lists all"
-        raise InvalidInput("layout", word, rule, _nearest(word))
-    level = {"shard_level": _SHARDED[found[1]].label} if found[1] in _SHARDED else {}
-    return {_NUMBERS[found[1]]: int(found[2]), **level}
+        raise InvalidInput("layout", word, rule, _nearest_word(word))
+    level = {"shard_level": _LEVELS[match[1]]} if match[1] in _LEVELS else {}
+    return {name: int(match[2]), **level}
 
 
-def _nearest(word: str) -> str:
-    """The closest word there is, however far; with the number that was given, if one was."""
+def _nearest_word(word: str) -> str:
+    """Return the most similar known word, with the number that was given."""
     number = "".join(re.findall("[1-9][0-9]{0,11}$", word))
-    numbered = [f"{name}{number or 1}" for name in _NUMBERS]
-    near = get_close_matches(word, (*_WORDS, *numbered), 1) or get_close_matches(
-        word, numbered if number else (*_WORDS,), 1, 0.0
-    )
-    return near[0]
+    numbered = [f"{name}{number or 1}" for name in _NUMBER_WORDS]
+    near = get_close_matches(word, (*_PLAIN_WORDS, *numbered), 1)
+    return (near or get_close_matches(word, numbered if number else (*_PLAIN_WORDS,), 1, 0.0))[0]

@@ -1,34 +1,54 @@
 """Option: everything that is known about one field of a layout, declared where the field is declared.
 
-Columns, the search space, names, texts, pages and the sampler's distances read it, so that a new option is one
-declaration in ``layout``, beside the code that computes and runs it.
-
+The field of a layout and the column of many layouts share one declaration. ``Option[int]`` is an ``int`` in a
+``Layout`` and an integer column in a ``LayoutColumns``. Type checkers see both. At run time ``Option[int]`` is ``int``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, cast, get_type_hints, overload
 
 from autotuner.core.choices import Choice
 
+if TYPE_CHECKING:
+    from autotuner.core.columns import Booleans, Choices, Integers, LayoutColumns
+    from autotuner.core.layout import Layout
+
 Value = TypeVar("Value", bound=int)
+Member = TypeVar("Member", bound=Choice)
+
+ALL: None = None
+"""Value of ``searched``: a sweep tries every legal value."""
 
 _METADATA_KEY = "option"
 
 
 class Kind(Enum):
-    """Which values a field takes."""
+    """The values that an option takes."""
 
-    DEGREE = "degree"  # ranks of a kind: 1, 2, 4 ...
+    DEGREE = "degree"  # a number of ranks
     COUNT = "count"  # any other number
     SWITCH = "switch"  # on or off
-    CHOICE = "choice"  # one member of a ``Choice``
+    CHOICE = "choice"  # a member of a ``Choice``
+
+
+@dataclass(frozen=True, slots=True)
+class Lowest:
+    """Metadata of a number: its least legal value. The constructor of ``Layout`` checks it."""
+
+    value: int
+
+
+Degree: TypeAlias = Annotated[int, Lowest(1), Kind.DEGREE]
+Count: TypeAlias = Annotated[int, Lowest(1)]
+CountFromZero: TypeAlias = Annotated[int, Lowest(0)]
 
 
 class Topic(IntEnum):
-    """What an option is about, in the order in which a layout's name says it."""
+    """The subject of an option. A layout's name lists its words in this order."""
 
     DEGREES = 0
     PIPELINE = 1
@@ -44,164 +64,175 @@ class Topic(IntEnum):
 
 
 class CostPart(IntEnum):
-    """The innermost part of the cost model that reads an option; the parts around it depend on it too.
+    """The innermost part of the cost model that reads an option. The parts around it depend on the option, too.
 
-    The cost model computes a part once for each combination of the options that enter it.
+    The cost model computes each part once per combination of the options that enter it.
     """
 
-    MATRIX_PRODUCTS = 0  # shapes and formats of a layer's products
-    LAYER = 1  # one micro-batch in a layer, or in an end of the model
-    RANK_STEP = 2  # a step of one pipeline rank
-    STEP = 3  # what data-parallel ranks exchange, and the update
+    PRODUCTS = 0  # shapes and formats of the matrix products of a layer
+    LAYER = 1  # one micro-batch in a layer, the embedding or the loss
+    RANK = 2  # one step of one pipeline rank
+    STEP = 3  # the exchange between data-parallel ranks, and the optimizer
 
 
 class CommunicationLayer(Choice):
-    """Which part of the way from a model to a wire an option decides: co-design searches several of them together.
+    """The part of the way from a model to a wire that an option decides. Co-design searches several of them together.
 
     Source: Wei et al., "Communication optimization for distributed training: architecture, advances, and
-    opportunities" (arXiv 2403.07585), names strategy, collectives and network, and two that its abstract does not name
-    between them; what lies in each of the five is our reading.
+    opportunities" (arXiv 2403.07585). Its abstract names strategy, collectives and network, but not the two layers
+    between them. The assignment of options to the five layers is our reading.
     """
 
     STRATEGY = 1, "strategy"  # how ranks share the work, and what each computes
-    TASKS = 2, "task scheduling"  # when what is sent leaves beside what is computed
-    COLLECTIVES = 3, "collectives"  # by which algorithm a group's bytes go
-    FLOWS = 4, "flow scheduling"  # over which connections and rails these go
-    NETWORK = 5, "network"  # where ranks lie on it
+    TASKS = 2, "task scheduling"  # when data is sent, relative to the computation
+    COLLECTIVES = 3, "collectives"  # the algorithms that carry a group's data
+    FLOWS = 4, "flow scheduling"  # connections and rails that carry it
+    NETWORK = 5, "network"  # where ranks lie on the network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """All that is known of one field of ``Layout``.
+class OptionSpec:
+    """The declaration of one option."""
 
-    Attributes:
-        default: Its value where nothing is said.
-        topic: What it is about.
-        enters: Part of the cost model that it enters.
-        word: Its word in a layout's name, ``{}`` standing for the value; empty where another field's word says it.
-        label: The field in a sentence or a table.
-        phrase: A changed value on a page, ``{}`` standing for it; empty where the page puts several fields together.
-        lowest: Least value of a number.
-        searched: Values that a sweep tries by default; None: every value that is legal.
-        is_split: It says how ranks, layers or the batch are split; a space crosses these with all others.
-        always_said: A layout's name says the default too.
-        said_beside: Name of the degree above 1 of which a layout's name says any value, the default too.
-        qualifies: Name of the field that it says more of.
-        unit: What a number counts; empty for a mere count.
-        plainest_first: Values from the one that all others are compared with; empty: in their own order.
-        is_number_format: It says in which format numbers are multiplied or summed.
-        changes_mathematics: Values that train another function than all other layouts do.
-        layer: Which part of the way to the wire it decides.
-    """
-
+    name: str
     kind: Kind
     default: int
+    lowest: int
+    """Least legal value of a number."""
+    word: str
+    """Word in a layout's name; ``{}`` stands for the value. Empty if the word of another option includes it."""
+    label: str
+    """Noun for tables and sentences."""
     topic: Topic
     enters: CostPart
-    label: str
-    word: str = ""
-    phrase: str = ""
-    lowest: int = 0
+    """Innermost part of the cost model that reads it."""
     searched: tuple[int, ...] | None
-    is_split: bool = False
-    always_said: bool = False
-    said_beside: str = ""
-    qualifies: str = ""
-    unit: str = ""
-    plainest_first: tuple[int, ...] = ()
-    is_number_format: bool = False
-    changes_mathematics: tuple[int, ...] = ()
-    layer: CommunicationLayer = CommunicationLayer.STRATEGY
+    """Values that a sweep tries by default; None: every legal value."""
+    is_split: bool
+    """True if it says how ranks, layers or the batch are split. A space crosses these options with all others."""
+    always_shown: bool
+    """True if a layout's name shows the default, too."""
+    shown_beside: str
+    """Name of a degree; a layout's name shows the default if this degree is above 1."""
+    qualifies: str
+    """Name of the option that it gives details of."""
+    unit: str
+    """Unit of a number. Empty for a mere count."""
+    plainest_first: tuple[int, ...]
+    """All values, beginning with the one that others are compared with. Empty: their own order."""
+    is_number_format: bool
+    """True if numbers are multiplied or summed in the format that it names."""
+    not_equivalent: tuple[int, ...]
+    """Values that are not numerically equivalent to the others."""
+    layer: CommunicationLayer
+    """Part of the way from the model to the wire that it decides."""
 
     @property
     def is_number(self) -> bool:
-        """Whether its values have an order and a size."""
+        """True if the values have an order and a size."""
         return self.kind in (Kind.DEGREE, Kind.COUNT)
 
     @property
     def values(self) -> tuple[int, ...]:
-        """Every value of a switch or a choice; empty for a number."""
-        if self.kind == Kind.SWITCH:
+        """Return every value of a switch or a choice, and nothing for a number."""
+        if self.kind is Kind.SWITCH:
             return (False, True)
-        return tuple(cast("type[Choice]", type(self.default))) if self.kind == Kind.CHOICE else ()
+        return tuple(cast("type[Choice]", type(self.default))) if self.kind is Kind.CHOICE else ()
 
     def value_of(self, number: int) -> int:
-        """An integer of a column as the field's own type: a number, a bool or a member of its ``Choice``."""
+        """Return a number of a column as the option's own type: an int, a bool or a member of its ``Choice``."""
         return type(self.default)(number)
 
-    def plain(self, value: int) -> int | str:
-        """A value as JSON and Optuna hold it: a choice by its word."""
+    def to_plain(self, value: int) -> int | str:
+        """Return a value as JSON and Optuna hold it: a choice by its label."""
         return value.label if isinstance(value, Choice) else value
 
-    def from_plain(self, value: int | str, name: str) -> int:
-        """What ``plain`` was made of.
+    def from_plain(self, value: int | str) -> int:
+        """Return the value that ``to_plain`` made this from.
 
         Raises:
-            InvalidInput: No member of the choice has that word; with the nearest.
+            InvalidInput: The choice has no such label. The error names the nearest.
         """
         if isinstance(self.default, Choice):
-            return type(self.default).from_label(value, name)
+            return type(self.default).from_label(value, self.name)
         return self.value_of(int(value))
-
-    def said(self, value: int) -> str:
-        """The word for a value."""
-        return self.word.format(value)
 
 
 def option(
     default: Value,
-    kind: Kind,
-    label: str,
-    word: str = "",
-    phrase: str = "",
     *,
+    word: str = "",
     topic: Topic,
     enters: CostPart,
-    lowest: int | None = None,
+    label: str = "",
     searched: tuple[Value, ...] | None = (),
     is_split: bool = False,
-    always_said: bool = False,
-    said_beside: str = "",
+    always_shown: bool = False,
+    shown_beside: str = "",
     qualifies: str = "",
     unit: str = "",
     plainest_first: tuple[Value, ...] = (),
     is_number_format: bool = False,
-    changes_mathematics: tuple[Value, ...] = (),
+    not_equivalent: tuple[Value, ...] = (),
     layer: CommunicationLayer = CommunicationLayer.STRATEGY,
-) -> Value:
-    """Declare a field of ``Layout``; the arguments are the attributes of ``Option``.
+) -> Option[Value]:
+    """Declare an option; the arguments are the attributes of ``OptionSpec``.
 
-    A number begins at 1 where ``lowest`` is left out, and the default alone is searched where ``searched`` is.
+    The kind and the least value come from the annotation of the field. Without ``label`` the name of the field is used,
+    and without ``searched`` a sweep tries the default alone.
     """
-    declared = Option(
-        kind=kind,
-        default=default,
-        label=label,
-        word=word,
-        phrase=phrase,
-        topic=topic,
-        enters=enters,
-        lowest=int(kind in (Kind.DEGREE, Kind.COUNT)) if lowest is None else lowest,
-        searched=(default,) if searched == () else searched,
-        is_split=is_split,
-        always_said=always_said,
-        said_beside=said_beside,
-        qualifies=qualifies,
-        unit=unit,
-        plainest_first=plainest_first,
-        is_number_format=is_number_format,
-        changes_mathematics=changes_mathematics,
-        layer=layer,
-    )
-    return field(default=default, metadata={_METADATA_KEY: declared})
+    known = {name: value for name, value in locals().items() if name != "default"}
+    known["searched"] = (default,) if searched == () else searched
+    return cast("Option[Value]", field(default=default, metadata={_METADATA_KEY: known}))
 
 
-def degree(label: str, word: str = "", *, enters: CostPart, searched: tuple[int, ...] | None = None) -> int:
-    """Declare a field of ``Layout`` that counts ranks of a kind; every legal number is searched if none is named."""
-    topic = Topic.DEGREES
-    return option(1, Kind.DEGREE, label, word, topic=topic, enters=enters, searched=searched, is_split=True)
+def degree(word: str = "", *, label: str, enters: CostPart, searched: tuple[int, ...] | None = ALL) -> Option[int]:
+    """Declare an option that counts ranks."""
+    return option(1, word=word, topic=Topic.DEGREES, enters=enters, label=label, searched=searched, is_split=True)
 
 
-def options_of(cls: type[object]) -> dict[str, Option]:
-    """Every option that a dataclass declares, by field, in their order."""
-    return {f.name: f.metadata[_METADATA_KEY] for f in fields(cls)}  # type: ignore[arg-type]
+def specs_of(cls: type[Any]) -> dict[str, OptionSpec]:
+    """Return the declarations of all options of a class by name, in their order."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {each.name: _spec(each.name, hints[each.name], each.default, each.metadata) for each in fields(cls)}
+
+
+def _spec(name: str, hint: Any, default: Any, metadata: Mapping[str, Any]) -> OptionSpec:
+    extras = getattr(hint, "__metadata__", ())
+    lowest = next((extra.value for extra in extras if isinstance(extra, Lowest)), 0)
+    if isinstance(default, bool):
+        kind = Kind.SWITCH
+    elif isinstance(default, Choice):
+        kind = Kind.CHOICE
+    else:
+        kind = Kind.DEGREE if Kind.DEGREE in extras else Kind.COUNT
+    known = metadata[_METADATA_KEY]
+    label = known["label"] or name.replace("_", " ")
+    return OptionSpec(name=name, kind=kind, default=default, lowest=lowest, **(known | {"label": label}))
+
+
+# ---------------------------------------------------------------- the type of a field
+if TYPE_CHECKING:
+
+    class Option(Generic[Value]):
+        """A value in a ``Layout``, and a column in a ``LayoutColumns``."""
+
+        @overload
+        def __get__(self, owner: Layout, cls: Any) -> Value: ...
+        @overload
+        def __get__(self: Option[bool], owner: LayoutColumns, cls: Any) -> Booleans: ...
+        @overload
+        def __get__(self: Option[int], owner: LayoutColumns, cls: Any) -> Integers: ...
+        @overload  # last, since mypy does not hold the type of ``self`` to the bound of ``Member``
+        def __get__(self: Option[Member], owner: LayoutColumns, cls: Any) -> Choices: ...
+        def __get__(self, owner: Any, cls: Any) -> Any: ...
+        def __set__(self, owner: Any, value: Value) -> None: ...
+
+else:
+
+    class Option:
+        """A value in a ``Layout``, and a column in a ``LayoutColumns``."""
+
+        def __class_getitem__(cls, value_type):
+            """Return the type itself: a layout is a plain dataclass."""
+            return value_type

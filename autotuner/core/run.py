@@ -1,9 +1,143 @@
-"""Runs: the states of durable work, the lease of the worker that does it, and the workers that are known."""
+"""A durable run: one piece of long work that survives the process that works on it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
+
+from autotuner.core import wire
+from autotuner.core.errors import AutotunerError
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_finished(self) -> bool:
+        """Return True if the run only goes on when somebody asks for more."""
+        return self in (RunState.COMPLETE, RunState.FAILED, RunState.CANCELLED)
+
+
+class Stop(StrEnum):
+    """Why a worker must end what it is doing for a run."""
+
+    CANCEL = "cancel"
+    SHUTDOWN = "shutdown"
+    LEASE_LOST = "lease_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right of one worker to write to one run.
+
+    Two equal leases, seen at different moments, mean that the worker gave no sign of life in between.
+    """
+
+    run_id: str
+    owner: str
+    """Name of the worker. No two workers share one."""
+    claim: int
+    """Number of times the run was claimed. Each write of a worker names it, and one with an old number is refused."""
+    renewals: int
+    """Number of times a holder said that it is alive."""
+    lease_s: float
+    """Seconds that the holder may be silent before another worker takes over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """An error that ended a run, kept so that whoever reads the run meets the same error."""
+
+    error: str
+    """Name of its class."""
+    message: str
+    state: dict[str, Any] = field(default_factory=dict)
+    """Its attributes, as JSON."""
+
+    @classmethod
+    def of(cls, error: Exception) -> Problem:
+        """Return an error in the form in which it is stored."""
+        is_ours = isinstance(error, AutotunerError)
+        message = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        return cls(error=type(error).__name__, message=message, state=wire.to_dict(vars(error)) if is_ours else {})
+
+    def as_error(self) -> AutotunerError:
+        """Return the error again: of its own class if it is one of ours."""
+        classes = {each.__name__: each for each in _errors(AutotunerError)}
+        error = AutotunerError.__new__(classes.get(self.error, AutotunerError))
+        error.args = (self.message,)
+        error.__dict__.update(self.state)
+        return error
+
+
+def _errors(cls: type[AutotunerError]) -> list[type[AutotunerError]]:
+    return [cls, *(each for inner in cls.__subclasses__() for each in _errors(inner))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """How a run ends."""
+
+    state: RunState
+    detail: str
+    """The reason with its numbers, as a sentence without a full stop."""
+    result: Any = None
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run that is to be queued."""
+
+    id: str
+    kind: str
+    request: Any
+    progress: Any = None
+    subject: str = ""
+    created_by: str = ""
+    parent_id: str | None = None
+    """What the run was queued for: the announcement of a delivery."""
+    unique_key: str | None = None
+    """Key that only one run has."""
+    due_at: float | None = None
+    """Epoch seconds. None: now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A plan, a cluster check, an optimizer study or a webhook delivery as it is stored."""
+
+    id: str
+    kind: str
+    state: RunState
+    subject: str
+    """The stored thing that the run belongs to: a cluster, a webhook. Empty if there is none."""
+    created_by: str
+    created_at: float
+    due_at: float
+    """Epoch seconds. No worker takes the run before."""
+    started_at: float | None = None
+    finished_at: float | None = None
+    request: Any
+    """What was asked: a value of the kind's request type. It never changes."""
+    progress: Any = None
+    """What the kind needs to go on after an interruption, and what people see meanwhile. Only the worker writes it."""
+    result: Any = None
+    detail: str = ""
+    """How the run ended, or why it waits, as a sentence."""
+    problem: Problem | None = None
+    wanted: Stop | None = None
+    """CANCEL, once a person asked for it."""
+    lease: Lease | None = None
+
 
 RENEWALS_PER_LEASE = 4
 """A lease survives three renewals that fail or come late."""
@@ -54,37 +188,6 @@ class KnownWorker:
     def is_alive(self, now: float) -> bool:
         """Whether it told of itself within a minute; a clock that is ahead of ``now`` is no reason to doubt it."""
         return now - self.seen_at <= _SILENT_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPlan:
-    """What was asked, how far it is computed, and what it says.
-
-    Attributes:
-        id: Content key of the question and of what it is answered by.
-        question: Document of a ``search.planning.request.PlanRequest``.
-        created_at: Epoch seconds at which it was first asked for, as is the next.
-        computed_at: When the answer was there; None before.
-        answer: Document of a ``search.planning.plan.Plan``; None before.
-        num_done: Pieces of work that are done.
-        num_known: Pieces of work that there are as far as is known.
-        owner: The process that computes it; None where none does.
-        lease_until: Epoch seconds until which the owner means to keep it, by its own clock.
-        renewals: How often a process has said that it computes it, so that others see whether one still does.
-        lease_s: For how long the owner may be silent before another takes over.
-    """
-
-    id: str
-    question: str
-    created_at: float
-    computed_at: float | None = None
-    answer: str | None = None
-    num_done: int = 0
-    num_known: int = 0
-    owner: str | None = None
-    lease_until: float | None = None
-    renewals: int = 0
-    lease_s: float | None = None
 
 
 class SweepState(StrEnum):

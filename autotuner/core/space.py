@@ -22,39 +22,36 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
-from autotuner.core.option import Kind, Option
+from autotuner.core.option import Kind
 from autotuner.core.placement import hop_crosses
 
 Space = TypeVar("Space")
 
 _DERIVED = "data_parallel_replicate_degree"
-"""The degree that has no axis: it takes the ranks that the other degrees leave."""
+"""This degree has no axis: it takes the ranks that the other degrees leave."""
 
 
 def _with_axes(cls: type[Space]) -> type[Space]:
-    """The class as a dataclass with one field for each option, which defaults to what is searched by default."""
+    """Make the class a dataclass with one field per option, which defaults to the values that a sweep tries."""
     cls.__annotations__ = {}
-    for name, one in OPTIONS.items():
+    for name, spec in OPTIONS.items():
         if name != _DERIVED:
-            cls.__annotations__[name] = _annotation(one)
-            setattr(cls, name, one.searched)
+            values: Any = tuple.__class_getitem__((type(spec.default), ...))
+            may_be_all = spec.kind is Kind.DEGREE or spec.searched is None
+            cls.__annotations__[name] = values | None if may_be_all else values
+            setattr(cls, name, spec.searched)
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
-
-
-def _annotation(one: Option) -> Any:
-    values: Any = tuple.__class_getitem__((type(one.default), ...))
-    return values | None if one.kind == Kind.DEGREE or one.searched is None else values
 
 
 @_with_axes
 class SearchSpace:
-    """Values that each axis may take; None: every value that is legal.
+    """Values that each option may take; None means every legal value.
 
-    There is an axis for each field of ``Layout`` but the replicate degree, which takes the ranks that are left. Axes
-    that a default leaves narrow (schedules, kernels, precision) hold what is widely run; a caller widens them by name.
+    Every option of ``Layout`` has an axis except the replicate degree, which takes the ranks that the others leave.
+    Options that are rarely changed (schedules, kernels, precision) have few values by default; a caller names more.
     """
 
-    if TYPE_CHECKING:  # the fields are those of OPTIONS, so a checker cannot know them; construction does
+    if TYPE_CHECKING:  # the fields are the options, which a type checker cannot know
 
         def __init__(self, **axes: tuple[int, ...] | None) -> None: ...
 
@@ -71,12 +68,12 @@ class SearchSpace:
                 raise InvalidInput(axis.name, list(values), f"must hold values of {lowest} or more", lowest)
 
     def values(self, name: str) -> tuple[int, ...] | None:
-        """The values of the axis of a field; None: every value that is legal."""
-        values: tuple[int, ...] | None = getattr(self, name)
-        return values
+        """Return the values of an option; None means every legal value."""
+        found: tuple[int, ...] | None = getattr(self, name)
+        return found
 
     def with_axes(self, **axes: tuple[int, ...] | None) -> SearchSpace:
-        """The space with other values on the named axes."""
+        """Return the space with other values for the named options."""
         return replace(self, **axes)  # type: ignore[type-var]  # a dataclass at run time
 
 
@@ -93,17 +90,18 @@ _RUNGS: Mapping[str, tuple[tuple[GradientSync, ...], Values]] = {
     "sync_sign": (_OF_MOMENTUM, (True, False)),
     "payload_precision": (_LOSSY, tuple(PayloadPrecision)),
 }
-"""Which exchanges a detail is of, and what is tried of it: 2 to 8 of 64 components (arXiv 2411.19870 sends 1 to 32,
-arXiv 2502.06728 sends 4), one element of 4 and 16 (arXiv 2502.06728 tries 2 to 32), 4 to 64 steps (arXiv 2311.08105
-averages every 50 to 2,000 in runs a thousand times as long). Few, since each is crossed with all layouts: what sends
-least is fastest and comes first, and what its gate rejects takes all with it that send less."""
+"""The exchanges that a detail belongs to, and the values that a sweep tries: 2 to 8 of 64 components (arXiv 2411.19870
+sends 1 to 32, arXiv 2502.06728 sends 4), one element of 4 and 16 (arXiv 2502.06728 tries 2 to 32), 4 to 64 steps (arXiv
+2311.08105 averages every 50 to 2,000 in runs a thousand times as long). They are few because each is crossed with all
+layouts: the layout that sends least is fastest and comes first, and if its gate rejects it, so it does all that send
+less."""
 
 
 def exchange_ladder(named: Mapping[str, Values | None]) -> dict[str, Values]:
-    """Values of every detail that the named exchanges have and nobody named.
+    """Return the values of the details that the named exchanges have and that the caller left out.
 
     Args:
-        named: The axes of the space that somebody named.
+        named: The axes of the space that the caller named.
     """
     exchanges = named.get("gradient_sync") or ()
     return {
@@ -114,36 +112,36 @@ def exchange_ladder(named: Mapping[str, Values | None]) -> dict[str, Values]:
 
 
 _FEWEST_CONTEXT_TOKENS = 4096
-"""Tokens of a sequence that a context rank keeps at least: Megatron Bridge's recipes split 8,192 over 2 ranks at most
+"""Least tokens of a sequence that a context rank keeps: Megatron Bridge's recipes split 8,192 over 2 ranks at most
 (github.com/NVIDIA-NeMo/Megatron-Bridge, performance recipes of Llama 3, 2025-11)."""
 
 _DEEPEST_ROTATED = 8
-"""Pipeline ranks of those whose rotations are tried."""
+"""Most pipeline ranks of a layout whose rotations are tried."""
 
 _MOST_PLACED = 32
-"""Ranks of a cluster whose default space places them otherwise, too: on more it would be several times as large."""
+"""Most ranks of a cluster whose default space varies their placement. With more, the space would be far larger."""
 
 _SEVERAL_QUEUE_PAIRS = 4
 """An assumption: operators of networks that hash set 2 to 8, and more pairs are more state in the adapters."""
 
 _BEST_LAST = OPTIONS["attention_kernel"].plainest_first
-"""Kernels by how fast they are, the fastest last."""
+"""Kernels by their speed, the fastest last."""
 
 _USUAL_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.MXFP8)
 
 _CUDNN_HEADS = range(8, 129, 8)
-"""Heads that torch hands to cuDNN's kernel, as the trial job's rules have it."""
+"""Head dimensions that torch hands to cuDNN's kernel, as in the rules of the trial job."""
 
 
 _BALANCING: Mapping[str, tuple[int, ...]] = {
     "batch_balance": (BatchBalance.NONE, BatchBalance.STRATIFIED_SNAKE, BatchBalance.GLOBAL_SORT),
     "sequence_packing": (False, True),
 }
-"""The least, the usual and the most that balance costs: the others lie between them."""
+"""The cheapest, the usual and the most expensive balance. The others lie between them."""
 
 
 def default_space(job: Job) -> SearchSpace:
-    """What people would try, for a prediction; it needs no devices, so whatever the device and the software offer.
+    """Return the values that people would try, for a prediction. It runs nothing, so the devices need not be there.
 
     =============================  =================================================================================
     attention kernel               the fastest that device and software have
@@ -155,39 +153,39 @@ def default_space(job: Job) -> SearchSpace:
     smaller ends of a pipeline     none on cores, whose noise is larger than what a layer takes
     =============================  =================================================================================
 
-    Where links are known not to be alike, pipelines that bear slow ones are tried beside the usual:
+    If links are known to differ, pipelines that bear slow ones are tried beside the usual:
 
     =============================  =================================================================================
     schedules of pipelines         the adaptive one, too, where the software runs it
     sends between stages           inline, and by delegates where the software has them: 4 of them
     rank order                     stages outermost, and replicas, on up to 32 ranks
-    rotations of stages            none, and on up to 32 ranks those that leave a link which ails to nobody, in
+    rotations of stages            none, and on up to 32 ranks those that leave a degraded link unused, in
                                    pipelines of up to 8 ranks
     =============================  =================================================================================
 
-    Where bytes between nodes are dear, what sends fewer of them, or more evenly, is tried beside the usual:
+    If bytes between nodes are expensive, options that send fewer of them, or more evenly, are tried beside the usual:
 
     =============================  =================================================================================
     hierarchy of collectives       flat, and two levels on several nodes of cores or below an oversubscribed tier
     queue pairs                    1, and 4 on a network whose switches choose ways by hashing
     =============================  =================================================================================
 
-    Where sequences differ in length, what balances them is tried beside nothing:
+    If sequences differ in length, options that balance them are tried, too:
 
     =============================  =================================================================================
     batch balance                  none; strata and the exchange within nodes of arXiv 2402.02447; a sort of all
     packing                        on and off
     =============================  =================================================================================
 
-    Slack beyond what delays ask for is no faster by prediction, and not tried unless a caller names it.
+    Slack beyond the one that delays ask for is not predicted to be faster. It is tried only if a caller names it.
     """
     usual = _usual_space(job).with_axes(**_network_axes(job))
     usual = usual if job.workload.lengths is None else usual.with_axes(**_BALANCING)
-    return usual.with_axes(**slow_link_axes(job)) if _ailing(job) else usual
+    return usual.with_axes(**slow_link_axes(job)) if _degraded(job) else usual
 
 
 def _network_axes(job: Job) -> dict[str, tuple[int, ...]]:
-    """What is tried where bytes between nodes are dear; placements that deal ranks in turn only if they are named."""
+    """Return the axes for expensive bytes between nodes. Cyclic placements are tried only if the caller names them."""
     cluster, network = job.cluster, job.cluster.network
     if cluster.world_size <= cluster.accelerators_per_domain:
         return {}
@@ -201,11 +199,11 @@ def _network_axes(job: Job) -> dict[str, tuple[int, ...]]:
 
 
 def slow_link_axes(job: Job) -> dict[str, tuple[int, ...]]:
-    """What is tried where links are known not to be alike."""
+    """Return the axes for links that are known to differ."""
     has_delegates = job.stack.name == "torch"
     plans = PipelineSchedule.ADAPTIVE in job.stack.pipeline_schedules
     is_small = job.cluster.world_size <= _MOST_PLACED
-    rotations = sorted({0, *(rotation for health in _ailing(job) for rotation in _sparing(job, health))})
+    rotations = sorted({0, *(rotation for health in _degraded(job) for rotation in _sparing(job, health))})
     return {
         "pipeline_schedule": (*_schedules(job), *((PipelineSchedule.ADAPTIVE,) if plans else ())),
         "p2p_transport": tuple(P2PTransport) if has_delegates else (P2PTransport.INLINE,),
@@ -215,13 +213,13 @@ def slow_link_axes(job: Job) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _ailing(job: Job) -> list[LinkHealth]:
-    """The links that are known not to be as the cluster says."""
+def _degraded(job: Job) -> list[LinkHealth]:
+    """Return the links that are known to be slower than the cluster's description."""
     return [health for health in job.cluster.link_health if not health.is_healthy]
 
 
 def _sparing(job: Job, health: LinkHealth) -> Iterator[int]:
-    """Rotations after which no stages of some pipeline talk over a link; none of a whole class."""
+    """Yield the rotations after which no stages of some pipeline use a link, but none for a whole class of links."""
     world = job.cluster.world_size
     if health.ends is None:
         return
@@ -240,7 +238,7 @@ def _sparing(job: Job, health: LinkHealth) -> Iterator[int]:
 
 
 def _usual_space(job: Job) -> SearchSpace:
-    """The space of a job whose links are alike."""
+    """Return the space of a job whose links are alike."""
     return SearchSpace(
         attention_kernel=(_kernels(job)[-1],),
         precision=_precisions(job),
@@ -254,14 +252,14 @@ def _usual_space(job: Job) -> SearchSpace:
 
 
 def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
-    """What a sweep tries: the prediction's space, with whatever only a measurement can rank against its plainer kind.
+    """Return the space of a sweep: the one of predictions, with options that only a measurement can rank.
 
     Args:
         job: Its trials run PyTorch itself.
-        is_gated: A loss gate stands before the first rank of what changes the mathematics; else no fp8 is tried.
+        is_gated: A convergence gate checks layouts that are not numerically equivalent. Without it no fp8 is tried.
     """
     usual = (AttentionKernel.FLASH,) if AttentionKernel.FLASH in _kernels(job) else ()
-    formats = tuple(p for p in _precisions(job) if is_gated or p not in OPTIONS["precision"].changes_mathematics)
+    formats = tuple(p for p in _precisions(job) if is_gated or p not in OPTIONS["precision"].not_equivalent)
     return default_space(job).with_axes(
         attention_kernel=tuple(dict.fromkeys((*usual, _kernels(job)[-1]))),
         precision=formats,
@@ -270,7 +268,7 @@ def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
 
 
 def _kernels(job: Job) -> tuple[AttentionKernel, ...]:
-    """What device and software both have for the model, the fastest last; the plain kernel is always there."""
+    """Return the kernels that device and software have for the model, the fastest last, and at least the plain one."""
     accelerator, stack = job.cluster.accelerator, job.stack
     shared = [k for k in accelerator.attention_kernels if k in stack.attention_kernels and _attends(k, job)]
     if Precision.BF16 not in _formats(job) and accelerator.kind != "cpu":
@@ -287,7 +285,7 @@ def _formats(job: Job) -> tuple[Precision, ...]:
 
 
 def _precisions(job: Job) -> tuple[Precision, ...]:
-    """The formats that are usual on that hardware."""
+    """Return the formats that are usual on the hardware."""
     if job.cluster.accelerator.kind == "cpu" or Precision.BF16 not in _formats(job):
         return (Precision.FP32,)
     has_fp8 = Precision.FP8 in _formats(job) and job.stack.multiplies_fp8
@@ -304,12 +302,12 @@ def _schedules(job: Job) -> tuple[int, ...]:
 
 
 def _compiles(job: Job) -> bool:
-    """Whether layers are compiled; on cores that takes longer than the steps of a trial."""
+    """Return True if layers are compiled. On CPU cores compiling takes longer than the steps of a trial."""
     return job.stack.compiles and job.cluster.accelerator.kind != "cpu"
 
 
 def _ends(job: Job) -> tuple[int, ...] | None:
-    """Layers less on an end of a pipeline; None: what suits it."""
+    """Return the numbers of layers that an end of a pipeline has less; None lets each layout choose."""
     return (0,) if job.cluster.accelerator.kind == "cpu" else None
 
 

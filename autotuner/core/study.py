@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from autotuner.core import check
 from autotuner.core.choices import ShardLevel
@@ -203,21 +202,6 @@ class OptimizerTrial:
         return sum(self.curve.step_times_s) * self.world_size / 3600
 
 
-class StudyState(StrEnum):
-    """Where a study stands."""
-
-    QUEUED = "queued"  # no worker has begun with it
-    RUNNING = "running"
-    COMPLETE = "complete"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def finished(self) -> bool:
-        """No further change will come."""
-        return self not in (StudyState.QUEUED, StudyState.RUNNING)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyBudget:
     """When a study ends.
@@ -299,35 +283,6 @@ def _part(cluster: Cluster, world_size: int) -> Cluster:
     if world_size <= per_node:
         return cluster.resized(num_nodes=1, accelerators_per_node=world_size)
     return cluster.resized(num_nodes=world_size // per_node) if world_size % per_node == 0 else cluster
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerStudy:
-    """A study as it is stored.
-
-    Attributes:
-        detail: How it ended, as a sentence without a full stop; empty before.
-        cancel_requested: Its end was asked for; whoever runs it ends its trial first.
-        owner: The worker that runs it; None where none does.
-        lease_until: Epoch seconds until which the owner means to keep it, by its own clock.
-        renewals: How often a worker has said that it works on it, so that others see whether one still does.
-        lease_s: For how long the owner may be silent before another takes over.
-        created_by: Name of the caller who asked for it; empty where the service asks nobody.
-    """
-
-    id: str
-    request: OptimizerStudyRequest
-    state: StudyState
-    created_at: float
-    started_at: float | None = None
-    finished_at: float | None = None
-    detail: str = ""
-    cancel_requested: bool = False
-    owner: str | None = None
-    lease_until: float | None = None
-    renewals: int = 0
-    lease_s: float | None = None
-    created_by: str = ""
 
 
 def front(trials: Iterable[OptimizerTrial]) -> Sequence[OptimizerTrial]:

@@ -169,7 +169,7 @@ def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
 
 def _steps(trial: Trial, gate: LossGate) -> float | None:
     """Steps to the loss; what a gate of more or fewer steps found counts for as many."""
-    if not trial.layout.changes_mathematics:
+    if trial.layout.is_equivalent:
         return float(gate.num_lossy_steps)
     found = trial.gate
     if found is None or found.outcome is not GateOutcome.PASSED or found.steps_to_loss is None:

@@ -14,7 +14,7 @@ from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import FinishedRun
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
@@ -171,8 +171,8 @@ class Trainer:
 
 
 def _require_field(name: str, path: str) -> None:
-    if name not in LAYOUT_FIELDS:
-        near = get_close_matches(name, LAYOUT_FIELDS, 1, cutoff=0.0)
+    if name not in OPTIONS:
+        near = get_close_matches(name, OPTIONS, 1, cutoff=0.0)
         raise InvalidInput(path, name, "is no field of a layout", near[0] if near else None)
 
 

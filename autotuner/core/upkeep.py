@@ -205,7 +205,7 @@ class Trigger(StrEnum):
     LINKS = "links"
 
 
-class RunState(StrEnum):
+class RetuneState(StrEnum):
     """Where a run stands."""
 
     RUNNING = "running"
@@ -269,7 +269,7 @@ class RetuneRun:
     retune: str
     due_at: float
     trigger: Trigger
-    state: RunState
+    state: RetuneState
     started_at: float
     finished_at: float | None = None
     sweep_id: str | None = None

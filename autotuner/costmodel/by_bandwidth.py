@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.pipeline.rank_load import ranks_looked_at
 from autotuner.costmodel.predict import predict

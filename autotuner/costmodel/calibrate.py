@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Calibration, Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, log_variance
 

@@ -9,16 +9,14 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from autotuner.catalog.compared import Compared, comparisons, model_kind, pooled_scatter
-from autotuner.catalog.cores import core_times
-from autotuner.catalog.load import is_as_catalogued
+from autotuner.catalog.hardware import core_times, is_as_catalogued
+from autotuner.catalog.software import Compared, comparisons, model_kind, pooled_scatter
 from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import ShardLevel
+from autotuner.core.columns import Booleans, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import OPTIONS
-from autotuner.core.option import Kind, Option
-from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
-
-__all__ = ["KIND_PARTS", "LATENT", "LINEAR", "SUBJECTS", "ComparedColumns", "Familiarity", "Subject", "Where"]
+from autotuner.core.layout import OPTIONS, SHARD_WORDS
+from autotuner.core.option import Kind, OptionSpec
 
 
 class Where(IntEnum):
@@ -35,7 +33,8 @@ class Subject:
     """Something that a layout may have, whose prediction was compared with measured runs or was not.
 
     Attributes:
-        name: As an answer says it: ``context parallelism``, ``flash_3 attention``.
+        word: The word of a layout's name, without a number: ``cp``, ``flash_3``. The table of the catalog counts by it.
+        name: The text in an answer: ``context parallelism``, ``flash_3 attention``.
         option: The field of ``Layout``.
         value: The value that it is about; None: any but ``plain``.
         plain: The value of a layout that has nothing of it.
@@ -43,6 +42,7 @@ class Subject:
         parts: Parts of ``StepTime`` that depend on its law.
     """
 
+    word: str
     name: str
     option: str
     value: int | None
@@ -85,6 +85,55 @@ _OPTION_PARTS: Mapping[str, tuple[str, ...]] = {
 }
 """Parts of a step whose law an option selects; an option that is missing is named and widens nothing."""
 
+PHRASES: Mapping[str, str] = {
+    "micro_batch_size": "micro-batch {}",
+    "pipeline_schedule": "schedule {}",
+    "sequence_parallel": "sequence parallel",
+    "reshard_after_forward": "reshard after forward",
+    "recompute": "recompute {}",
+    "attention_kernel": "{} attention",
+    "precision": "{}",
+    "fused_norm": "unfused norm",
+    "first_stage_less_layers": "{} layers fewer on the first stage",
+    "last_stage_less_layers": "{} layers fewer on the last stage",
+    "loss_parallel": "gathered logits",
+    "async_tensor_parallel": "async tensor parallel",
+    "context_exchange": "context by {}",
+    "recompute_every": "every {} layers",
+    "gradient_bucket_bytes": "buckets of {}",
+    "fp32_gradient_reduce": "gradients summed in fp32",
+    "fp8_recipe": "{}",
+    "compiled": "compiled",
+    "optimizer_kernel": "{} optimizer",
+    "offload_activations": "activations offloaded",
+    "collective_algorithm": "{} all-reduces",
+    "collective_protocol": "{} protocol",
+    "collective_channels": "{} channels",
+    "extra_slack": "{} more forwards ahead",
+    "p2p_transport": "{} sends",
+    "num_delegates": "{} delegates",
+    "rank_order": "{}",
+    "stage_rotation": "stages rotated by {}",
+    "gradient_sync": "{} exchange",
+    "sync_sparsity": "one of {} sent",
+    "sync_chunk": "chunks of {}",
+    "sync_top_k": "largest {} sent",
+    "sync_period": "every {} steps",
+    "sync_sign": "without signs",
+    "sync_decay_permille": "momentum decays to {} ‰",
+    "payload_precision": "payload in {}",
+    "gradient_clip": "clipped {}",
+    "batch_balance": "batches balanced {}",
+    "num_dealing_ranks": "dealt among {} ranks",
+    "sequence_packing": "packed sequences",
+    "collective_hierarchy": "{} collectives",
+    "rank_placement": "{} placement",
+    "pxn": "without PXN",
+    "queue_pairs": "{} queue pairs per connection",
+}
+"""The value of an option as answers and pages write it; ``{}`` stands for the value. Pages combine options that are not
+in the table in other ways."""
+
 _NAMES: Mapping[str, str] = {
     "data_parallel_replicate_degree": "replicas",
     "shard_level": "sharded {}",
@@ -98,34 +147,44 @@ def _subjects() -> Iterator[Subject]:
             case Kind.DEGREE if name != "data_parallel_shard_degree":  # its shard level speaks for it
                 yield _subject(name, one, _NAMES.get(name, f"{one.label} parallelism"))
             case Kind.SWITCH:
-                yield _subject(name, one, (one.phrase or one.label))
+                yield _subject(name, one, PHRASES.get(name, one.label))
             case Kind.COUNT if not one.is_split:  # batches, and stages that their schedule speaks for, have no law
                 yield _subject(name, one, one.label)
             case Kind.CHOICE:
                 yield from _subjects_of_choice(name, one)
 
 
-def _subjects_of_choice(name: str, one: Option) -> Iterator[Subject]:
-    phrase = _NAMES.get(name, one.phrase or one.label + " {}")
+def _subjects_of_choice(name: str, one: OptionSpec) -> Iterator[Subject]:
+    phrase = _NAMES.get(name) or PHRASES.get(name, one.label + " {}")
     for value in one.values:
-        is_said = value != one.default or one.always_said or one.said_beside
+        is_said = value != one.default or one.always_shown or one.shown_beside
         if is_said:
-            yield _subject(name, one, phrase.format(one.plain(value)), value)
+            yield _subject(name, one, phrase.format(one.to_plain(value)), value)
 
 
-def _subject(option: str, one: Option, name: str, value: int | None = None) -> Subject:
+def _subject(option: str, one: OptionSpec, name: str, value: int | None = None) -> Subject:
     return Subject(
+        word=_word(one, value),
         name=name,
         option=option,
         value=value,
         plain=one.default,
-        beside=one.said_beside,
+        beside=one.shown_beside,
         parts=_OPTION_PARTS.get(option, ()),
     )
 
 
+def _word(one: OptionSpec, value: int | None) -> str:
+    if isinstance(value, ShardLevel):
+        return SHARD_WORDS[value]
+    return one.word.removesuffix("{}") if value is None else one.word.format(value)
+
+
 SUBJECTS = tuple(_subjects())
 """Everything that a layout may have, in the order of its options."""
+
+NAMES: Mapping[str, str] = {subject.word: subject.name for subject in SUBJECTS}
+"""The text in an answer by the word of a layout's name."""
 
 LATENT, LINEAR = "latent attention", "linear attention"
 """What a model may have beside its kind."""
@@ -202,11 +261,11 @@ class Familiarity:
             return Where.HERE
         return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
 
-    def of_option(self, name: str) -> Where:
-        """Where a subject of that name was compared."""
-        if any(name in one.options for one in self.here):
+    def of_option(self, word: str) -> Where:
+        """Where the subject of a word was compared."""
+        if any(word in one.options for one in self.here):
             return Where.HERE
-        return Where.ELSEWHERE if any(name in one.options for one in comparisons().values()) else Where.NOWHERE
+        return Where.ELSEWHERE if any(word in one.options for one in comparisons().values()) else Where.NOWHERE
 
     def scatter(self, bits: str) -> float | None:
         """How far runs with numbers of this width scatter, here or else anywhere; None where none were compared."""
@@ -225,7 +284,7 @@ class Familiarity:
     @cached_property
     def less_known(self) -> tuple[tuple[Subject, Where], ...]:
         """What a layout may have that was not compared here, though something was; all that was compared nowhere."""
-        places = ((subject, self.of_option(subject.name)) for subject in SUBJECTS)
+        places = ((subject, self.of_option(subject.word)) for subject in SUBJECTS)
         return tuple((subject, where) for subject, where in places if where > self.base or where == Where.NOWHERE)
 
     @cached_property

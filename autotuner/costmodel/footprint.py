@@ -15,13 +15,13 @@ import numpy as np
 
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.complexity import complexity
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint, Measurement, Power
 from autotuner.core.objective import Objective
 from autotuner.core.prediction import Prediction, TrialEstimate
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.step.step_time import StepTimeColumns
 from autotuner.costmodel.traffic import TrafficColumns

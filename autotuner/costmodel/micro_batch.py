@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.sequences import tokens_per_sequence
 
 

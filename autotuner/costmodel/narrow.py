@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.core.choices import Fp8Recipe, Precision
+from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 
 TENSOR_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED)
 """One scale for a whole tensor: rounded values serve both products that a tensor is part of."""

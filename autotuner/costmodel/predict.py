@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 
 from autotuner.core.choices import Precision
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import BF16_PARTS, Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Memory, Prediction, StepTime
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.comparison import ComparedColumns, Familiarity
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step

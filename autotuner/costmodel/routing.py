@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 
 _ROW_BLOCK = 16

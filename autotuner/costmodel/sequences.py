@@ -9,10 +9,10 @@ from functools import cache, lru_cache
 import numpy as np
 
 from autotuner.batches.shape import BatchShape, batch_shape
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import Floats, LayoutColumns
 
 _DEALING_FIELDS = (
     "data_parallel_replicate_degree",

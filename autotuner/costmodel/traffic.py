@@ -22,9 +22,9 @@ from autotuner.core.choices import (
     Recompute,
     ShardLevel,
 )
+from autotuner.core.columns import Floats, Integers, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import (
     context_group,

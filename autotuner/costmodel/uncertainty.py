@@ -14,10 +14,10 @@ from functools import reduce
 
 import numpy as np
 
-from autotuner.catalog.compared import BITS_8, BITS_16
+from autotuner.catalog.software import BITS_8, BITS_16
 from autotuner.core.choices import NARROW_PRECISIONS
+from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Calibration, Job
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.comparison import Familiarity, Where
 from autotuner.costmodel.narrow import is_bf16_on_cores
 from autotuner.costmodel.step.step_time import StepTimeColumns

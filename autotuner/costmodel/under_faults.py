@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.fault_trace import FaultTrace, Stretch
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.prediction import Prediction
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
 
 REPLAN_STEPS = 2
@@ -103,7 +103,7 @@ def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
         return planned_s
     taken = x.take(rows)
     fixed = np.full(len(taken), int(PipelineSchedule.ZERO_BUBBLE), dtype=taken.pipeline_schedule.dtype)
-    fixed_x = replace(taken, pipeline_schedule=fixed, extra_slack=np.zeros_like(taken.extra_slack))
+    fixed_x = taken.only(*OPTIONS, pipeline_schedule=fixed, extra_slack=np.zeros_like(taken.extra_slack))
     unplanned_s: Floats = planned_s.copy()
     unplanned_s[rows] = np.maximum(planned_s[rows], predict(fixed_x, job).step_time.total_s)
     return unplanned_s

@@ -44,14 +44,14 @@ def _write(job: Job, layout: Layout) -> Export:
 
 def _is_said(layout: Layout, name: str) -> bool:
     """What differs from its default, and what a script's own default may well differ from."""
-    return OPTIONS[name].always_said or getattr(layout, name) != OPTIONS[name].default
+    return OPTIONS[name].always_shown or getattr(layout, name) != OPTIONS[name].default
 
 
 def _said(name: str, value: int) -> list[str]:
     flag = name.replace("_", "-")
     if OPTIONS[name].kind == Kind.SWITCH:
         return [f"--{flag}" if value else f"--no-{flag}"]
-    return [f"--{flag}", str(OPTIONS[name].plain(value))]
+    return [f"--{flag}", str(OPTIONS[name].to_plain(value))]
 
 
 # ---------------------------------------------------------------- read
@@ -85,7 +85,7 @@ def _value(given: Flags, name: str) -> Any:
         negated = given.switch(f"no_{name}")
         return given.switch(name) if negated is None else not negated
     if option.kind == Kind.CHOICE:
-        return option.from_plain(given.text(name) or "", name)
+        return option.from_plain(given.text(name) or "")
     number = given.integer(name)
     if number is None:
         raise InvalidInput(name, "", "must be a whole number")

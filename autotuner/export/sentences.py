@@ -14,5 +14,5 @@ def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
 
 
 def _word(name: str, layout: Layout) -> str:
-    plain = OPTIONS[name].plain(getattr(layout, name))
+    plain = OPTIONS[name].to_plain(getattr(layout, name))
     return ("on" if plain else "off") if isinstance(plain, bool) else str(plain)

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 import psutil
 
-from autotuner.catalog.load import load_accelerator, load_cluster
+from autotuner.catalog.hardware import load_accelerator, load_cluster
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.launch.torch_jobs import gemm_flop_per_s

@@ -12,7 +12,6 @@ from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
 from autotuner.ports.optimizer_studies import OptimizerStudyStore
 from autotuner.ports.page import COUNTED_BEHIND, Page
-from autotuner.ports.plans import PlanStore
 from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
@@ -37,7 +36,6 @@ __all__ = [
     "Names",
     "OptimizerStudyStore",
     "Page",
-    "PlanStore",
     "RankedTime",
     "RetentionStore",
     "RetuneStore",

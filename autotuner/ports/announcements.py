@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from autotuner.core.announcement import Announcement, Delivery, DeliveryState, Webhook
-from autotuner.core.run import HeldLease
 from autotuner.ports.page import Page
 
 
 class AnnouncementStore(Protocol):
     """Announcements, webhooks and deliveries; every method is one transaction, as in ``Store``.
 
-    An announcement is stored in the transaction of the outcome that it tells, with a pending delivery for each webhook
-    that then wants its kind.
+    An announcement is stored in the transaction of the outcome that it tells, with a queued delivery (a ``Run``) for
+    each webhook that then wants its kind.
     """
 
     def announce(self, announcement: Announcement) -> None:
@@ -43,28 +42,6 @@ class AnnouncementStore(Protocol):
         ...
 
     # ------------------------------------------------------------------ deliveries
-    def held_deliveries(self) -> Sequence[HeldLease]:
-        """Those that a sender has claimed and not yet ended or put off, for ``LeaseWatch``; attempts are renewals."""
-        ...
-
-    def claim_delivery(
-        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
-    ) -> Delivery | None:
-        """Give the pending delivery that is due longest to ``owner``, as one attempt more; None if none is due.
-
-        Nobody else gets it until it was put off, or stands among the ``lapsed`` of another call, as in ``claim_sweep``:
-        its sender has died. Due times are those of the wall clock; whether a sender lives is not.
-        """
-        ...
-
-    def end_delivery(self, delivery_id: str, state: DeliveryState, detail: str, *, now: float) -> Delivery | None:
-        """Delivered, or given up. None, and nothing is changed, if it was not pending or its webhook is gone."""
-        ...
-
-    def retry_delivery(self, delivery_id: str, *, next_attempt_at: float, detail: str) -> Delivery | None:
-        """Put a pending delivery off. None, and nothing is changed, if it was not pending or its webhook is gone."""
-        ...
-
     def send_again(self, delivery_id: str, *, now: float) -> Delivery:
         """Pending anew, due at once, with no attempts; one that is pending raises ``Conflict``."""
         ...

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import Cluster
-from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.profile import DeviceProfile
-from autotuner.core.run import HeldLease, StopReason, SweepState
+from autotuner.core.run import HeldLease, Run, StopReason, SweepState
 from autotuner.core.sweep import Demand, Event, Prospects, Sweep, SweepOverview, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, ScaledTrial, Trial
 from autotuner.ports.access import AccessStore
@@ -27,7 +27,6 @@ from autotuner.ports.mfu_gates import MfuGateStore
 from autotuner.ports.names import Names
 from autotuner.ports.optimizer_studies import OptimizerStudyStore
 from autotuner.ports.page import Page
-from autotuner.ports.plans import PlanStore
 from autotuner.ports.rankings import RankedTime, TrialFilter, TrialsVersion
 from autotuner.ports.retention import RetentionStore
 from autotuner.ports.retunes import RetuneStore
@@ -67,8 +66,8 @@ class Store(Names, Protocol):
         ...
 
     @property
-    def plans(self) -> PlanStore:
-        """Plans and their answers."""
+    def runs(self) -> Any:  # the ports know no room above them, and go when sweeps are runs, too
+        """The ``RunStore``: plans and deliveries."""
         ...
 
     @property
@@ -390,46 +389,8 @@ class Store(Names, Protocol):
         ...
 
     # ------------------------------------------------------------------ checks of clusters
-    def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> ClusterCheck:
+    def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> Run:
         """Queue a check of the stored cluster of that name; while another of it is not finished, ``Conflict``."""
-        ...
-
-    def get_check(self, check_id: str) -> ClusterCheck:
-        """As it stands now."""
-        ...
-
-    def list_checks(self, name: str, *, page: Page = Page()) -> tuple[Sequence[ClusterCheck], int]:
-        """Those of the stored cluster of that name, newest first, and how many there are in all."""
-        ...
-
-    def request_check_cancel(self, check_id: str, *, now: float) -> ClusterCheck:
-        """Ask for the end: of a check that a worker has begun with it comes by a worker, of another at once."""
-        ...
-
-    def held_checks(self) -> Sequence[HeldLease]:
-        """The lease of every check that somebody holds, as ``held_sweeps`` has them of sweeps."""
-        ...
-
-    def claim_check(
-        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
-    ) -> ClusterCheck | None:
-        """Give the oldest check that waits for a worker to ``owner``; None if there is none. As ``claim_sweep``."""
-        ...
-
-    def save_findings(
-        self, check_id: str, findings: CheckFindings, *, owner: str, now: float, lease_s: float
-    ) -> ClusterCheck:
-        """Store what was found, a sign of life; the check comes back, cancel request included."""
-        ...
-
-    def release_check(self, check_id: str, *, owner: str, now: float) -> None:
-        """Give the check back unfinished (a worker that shuts down): anybody may claim it at once."""
-        ...
-
-    def finish_check(
-        self, check_id: str, state: CheckState, findings: CheckFindings, *, owner: str, now: float
-    ) -> ClusterCheck:
-        """Record the end and drop the lease."""
         ...
 
     # ------------------------------------------------------------------ health

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import Precision
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Objective
@@ -15,7 +17,6 @@ from autotuner.core.rules.rule import Reason, Rule
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.advice.advice import Advice, advice

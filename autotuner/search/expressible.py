@@ -8,7 +8,7 @@ from typing import Any
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Reason, Rule, any_of, fields_read
 from autotuner.core.rules.trial import TRIAL_RULES
@@ -69,7 +69,7 @@ def sayable_space(
         space, rules = trial_space(job, None, axes), trial_rules(None)
     else:
         target = target_of(wanted)
-        fixed = {name: OPTIONS[name].plain(getattr(current, name)) for name in target.elsewhere} if current else {}
+        fixed = {name: OPTIONS[name].to_plain(getattr(current, name)) for name in target.elsewhere} if current else {}
         trainer = Trainer(name=wanted.value, format=wanted, stack=job.stack.name, fixed=fixed)
         space, rules = trainer_space(job, trainer, target, axes), trial_rules(trainer)
     return (_holding(current, space, axes) if current else space), rules
@@ -93,7 +93,7 @@ def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
 
 def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
     """The fields of a layout that it reads, in their order, so that a sweep may search them."""
-    return tuple(name for name in LAYOUT_FIELDS if trainer.reads(name, target.elsewhere))
+    return tuple(name for name in OPTIONS if trainer.reads(name, target.elsewhere))
 
 
 def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
@@ -112,7 +112,7 @@ def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_
 
 
 def _axes() -> tuple[str, ...]:
-    return tuple(name for name in LAYOUT_FIELDS if name != _REST)
+    return tuple(name for name in OPTIONS if name != _REST)
 
 
 def _held_rule(trainer: Trainer) -> Rule:
@@ -129,13 +129,13 @@ def _held_rule(trainer: Trainer) -> Rule:
 
 def _known_rule(trainer: Trainer, name: str) -> Rule:
     one, known = OPTIONS[name], trainer.known(name)
-    words = ", ".join(str(one.plain(value)) for value in known)
+    words = ", ".join(str(one.to_plain(value)) for value in known)
     rule = f"the trainer {trainer.name} knows {name} {words}"
     return Rule(
         f"trainer_knows_{name}",
         name,
         lambda layout, job: any_of(getattr(layout, name), known) == 0,
-        lambda layout, job: f"{rule}, not {one.plain(getattr(layout, name))}",
+        lambda layout, job: f"{rule}, not {one.to_plain(getattr(layout, name))}",
         lambda layout, job: known[0],
     )
 
@@ -158,7 +158,7 @@ def _sayable(name: str, job: Job, rules: Sequence[Rule], *, is_gated: bool) -> t
     if values is None:
         return None
     alone = [rule for rule in rules if fields_read(rule, job) == {name}]
-    usual = [v for v in values if is_gated or v not in one.changes_mathematics]
+    usual = [v for v in values if is_gated or v not in one.not_equivalent]
     for candidates in (usual, (one.default,), one.values):
         if kept := tuple(v for v in candidates if not _breaks(name, v, job, alone)):
             return kept
@@ -173,7 +173,7 @@ def _breaks(name: str, value: int, job: Job, rules: Sequence[Rule]) -> bool:
 
 def _require_held(name: str, values: tuple[int, ...] | None, held: int, trainer: Trainer) -> None:
     if values != (held,) and values is not None:
-        plain = OPTIONS[name].plain
+        plain = OPTIONS[name].to_plain
         rule = f"the trainer {trainer.name} does not read it, so that it is what its own code has"
         raise InvalidInput(f"space.{name}", [plain(value) for value in values], rule, f"[{plain(held)}]")
 
@@ -204,4 +204,4 @@ def _complaint(name: str, value: int, broken: Sequence[Reason], trainer: Trainer
     is_about = about.field == name
     rule = f"the trainer {trainer.name} cannot be told it: {about.message}"
     nearest = about.nearest if is_about else None
-    return is_about, InvalidInput(f"space.{name}", OPTIONS[name].plain(OPTIONS[name].value_of(value)), rule, nearest)
+    return is_about, InvalidInput(f"space.{name}", OPTIONS[name].to_plain(OPTIONS[name].value_of(value)), rule, nearest)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.core.columns import concatenate
 from autotuner.core.job import Job
 from autotuner.core.sweep import SweepRequest
-from autotuner.costmodel.columns import joined
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.shortfall import Shortfall
 from autotuner.search.answers import PredictedBest
@@ -81,7 +81,7 @@ def _stand_ins(request: SweepRequest) -> StandIns | None:
     if request.small_cluster is None:
         return None
     rules = trial_rules(request.trainer)
-    layouts = joined(list(legal_chunks(request.job, request.space, rules)))
+    layouts = concatenate(list(legal_chunks(request.job, request.space, rules)))
     is_whole = request.trainer is not None
     trials = small_trials(request.trial_job, layouts, request.small_cluster, rules, whole_model=is_whole)
     return StandIns(num_layouts=len(trials), refused=tuple(trials.refused))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns, concatenate, is_one_of
 from autotuner.core.fault_trace import FaultTrace, at_worst
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
@@ -16,7 +17,6 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of, joined
 from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.costmodel.under_faults import predict_under, totals_under
@@ -121,7 +121,7 @@ def best_predicted(
         caveats=caveats(job, best.layouts),
         rows=rows,
         unchanged=_first(unchanged.predicted(job, trace))
-        if all(row.layout.changes_mathematics for row in rows)
+        if not any(row.layout.is_equivalent for row in rows)
         else None,
         nearest=None if num_fitting else _first(nearest.predicted(job, trace)),
     )
@@ -153,7 +153,7 @@ class _Leaders:
         order = np.lexsort((peak_bytes, -value))[: self.limit]
         return _Leaders(
             limit=self.limit,
-            layouts=joined((self.layouts, layouts.take(rows))).take(order),
+            layouts=concatenate((self.layouts, layouts.take(rows))).take(order),
             value=value[order],
             peak_bytes=peak_bytes[order],
         )
@@ -171,7 +171,7 @@ class _Leaders:
 
 
 def _keeps_mathematics(x: LayoutColumns) -> Booleans:
-    changing = {name: one.changes_mathematics for name, one in OPTIONS.items() if one.changes_mathematics}
+    changing = {name: one.not_equivalent for name, one in OPTIONS.items() if one.not_equivalent}
     keeps: Booleans = ~np.logical_or.reduce([is_one_of(getattr(x, name), values) for name, values in changing.items()])
     return keeps
 

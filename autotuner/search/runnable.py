@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns, concatenate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
-from autotuner.costmodel.columns import LayoutColumns, joined
 from autotuner.search.expressible import trial_rules
 from autotuner.search.modest import require_modest
 from autotuner.search.scaling.table import small_trials
@@ -48,7 +48,7 @@ def _few_layouts(request: SweepRequest, rules: Sequence[Rule], most: int) -> Lay
         if num_legal > most:
             rule = "legal layouts are more than a sweep searches; name fewer values"
             raise SpaceTooLarge("space", f"more than {most}", rule, most)
-    return joined(chunks)
+    return concatenate(chunks)
 
 
 def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:

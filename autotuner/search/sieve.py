@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from autotuner.core.columns import Booleans, LayoutColumns, broken_rows
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import IDLE_RULES, RULES
 from autotuner.core.rules.rule import Rule, fields_read
 from autotuner.core.space import SearchSpace
-from autotuner.costmodel.columns import Booleans, LayoutColumns, broken_rows
 from autotuner.search.space import broken_alone, combinations_of, crossed
 from autotuner.search.splits import SPLIT_FIELDS, splits_of
 

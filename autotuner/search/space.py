@@ -16,12 +16,12 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from autotuner.core.columns import LayoutColumns, as_column, broken_rows, concatenate
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import IDLE_RULES, RULES
 from autotuner.core.rules.rule import Reason, Rule, fields_read
 from autotuner.core.space import SearchSpace
-from autotuner.costmodel.columns import LayoutColumns, as_column, broken_rows, joined
 from autotuner.costmodel.predict import CHUNK
 from autotuner.search.splits import SPLIT_FIELDS, SpaceTooLarge, splits_of
 
@@ -63,7 +63,7 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
         SpaceTooLarge: More layouts than ``MAX_CANDIDATES`` would have to be judged.
     """
     chunks = list(legal_chunks(job, space, rules))
-    return chunks[0] if len(chunks) == 1 else joined(chunks)
+    return chunks[0] if len(chunks) == 1 else concatenate(chunks)
 
 
 def legal_chunks(
@@ -78,10 +78,10 @@ def legal_chunks(
     for block in _legal_blocks(job, space or SearchSpace(), rules, most):
         pending.append(block)
         while sum(map(len, pending)) > CHUNK:
-            whole = joined(pending)
+            whole = concatenate(pending)
             yield whole.take(slice(0, CHUNK))
             pending = [whole.take(slice(CHUNK, None))]
-    yield joined(pending)
+    yield concatenate(pending)
 
 
 def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int) -> Iterator[LayoutColumns]:
@@ -239,11 +239,11 @@ class _Crossing(LayoutColumns):
         degrees, choices = self.__dict__["_degrees"], self.__dict__["_choices"]
         if name in choices:
             column = np.tile(choices[name], len(degrees))
-        elif name in LAYOUT_FIELDS:
+        elif name in OPTIONS:
             column = np.repeat(getattr(degrees, name), _length(choices))
         else:
             raise AttributeError(name)
-        self.__dict__[name] = column
+        object.__setattr__(self, name, column)
         return column
 
     def __len__(self) -> int:
@@ -251,7 +251,8 @@ class _Crossing(LayoutColumns):
 
     def put(self, name: str, column: npt.NDArray[Any]) -> None:
         """Change a column."""
-        self.__dict__[name] = self.__dict__["_changed"][name] = column
+        self.__dict__["_changed"][name] = column
+        object.__setattr__(self, name, column)
 
     def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
         """Every column of some rows."""
@@ -260,4 +261,4 @@ class _Crossing(LayoutColumns):
         of_degrees, of_choices = np.divmod(rows, max(1, _length(choices)))
         columns = {name: getattr(degrees, name).take(of_degrees) for name in SPLIT_FIELDS}
         columns |= {name: column.take(of_choices) for name, column in choices.items()}
-        return LayoutColumns(**columns | {name: column[rows] for name, column in changed.items()})
+        return LayoutColumns(columns | {name: column[rows] for name, column in changed.items()})

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, Select, func, select
 
-from autotuner.core.announcement import DeliveryState
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState, SweepState
 from autotuner.core.trial import TrialState
 from autotuner.ports.gauges import Gauges
 from autotuner.store.engine import reading
-from autotuner.store.tables import deliveries, sweeps, trials
+from autotuner.store.tables import runs, sweeps, trials
 
 _HOUR_S = 3600.0
 
@@ -26,8 +25,8 @@ class SqlGauges:
 
     def read(self, *, now: float) -> Gauges:
         waiting = select(func.min(sweeps.c.created_at)).where(sweeps.c.state == SweepState.QUEUED)
-        pending = select(func.count(), func.min(deliveries.c.created_at)).where(
-            deliveries.c.state == DeliveryState.PENDING
+        pending = select(func.count(), func.min(runs.c.created_at)).where(
+            runs.c.kind == "delivery", runs.c.state.in_((RunState.QUEUED, RunState.RUNNING))
         )
         with reading(self._engine) as connection:
             num_pending, oldest_pending_at = connection.execute(pending).one()

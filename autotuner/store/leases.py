@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 
-from sqlalchemy import ColumnElement, Connection, Null, and_, null, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
-from autotuner.core.announcement import DeliveryState
-from autotuner.core.cluster_check import CheckState
 from autotuner.core.run import HeldLease, SweepState
-from autotuner.core.study import StudyState
-from autotuner.store.tables import checks, deliveries, optimizer_studies, plans, sweeps
+from autotuner.store.tables import sweeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +24,7 @@ class LeaseColumns:
     owner: ColumnElement[str | None]
     renewals: ColumnElement[int]
     lease_until: ColumnElement[float | None]
-    lease_s: ColumnElement[float | None] | Null
+    lease_s: ColumnElement[float | None]
 
     def held(self, connection: Connection) -> Sequence[HeldLease]:
         """Every lease that somebody holds."""
@@ -55,40 +52,4 @@ SWEEPS = LeaseColumns(
     renewals=sweeps.c.renewals,
     lease_until=sweeps.c.lease_until,
     lease_s=sweeps.c.lease_s,
-)
-
-CHECKS = LeaseColumns(
-    is_begun=checks.c.state == CheckState.RUNNING,
-    id=checks.c.id,
-    owner=checks.c.owner,
-    renewals=checks.c.renewals,
-    lease_until=checks.c.lease_until,
-    lease_s=checks.c.lease_s,
-)
-
-OPTIMIZER_STUDIES = LeaseColumns(
-    is_begun=optimizer_studies.c.state == StudyState.RUNNING,
-    id=optimizer_studies.c.id,
-    owner=optimizer_studies.c.owner,
-    renewals=optimizer_studies.c.renewals,
-    lease_until=optimizer_studies.c.lease_until,
-    lease_s=optimizer_studies.c.lease_s,
-)
-
-PLANS = LeaseColumns(
-    is_begun=plans.c.answer.is_(None),
-    id=plans.c.id,
-    owner=plans.c.owner,
-    renewals=plans.c.renewals,
-    lease_until=plans.c.lease_until,
-    lease_s=plans.c.lease_s,
-)
-
-DELIVERIES = LeaseColumns(
-    is_begun=deliveries.c.state == DeliveryState.PENDING,
-    id=deliveries.c.id,
-    owner=deliveries.c.owner,
-    renewals=deliveries.c.attempts,
-    lease_until=deliveries.c.next_attempt_at,
-    lease_s=null(),
 )

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, Select, delete, exists, or_, select, update
 
-from autotuner.core.announcement import DeliveryState
 from autotuner.core.trial import TrialState
 from autotuner.ports.retention import ThinnedSweep
+from autotuner.store.announcements import deliveries_of
 from autotuner.store.engine import writing
-from autotuner.store.tables import announcements, audit, deliveries, events, measurements, plans, steps, sweeps, trials
+from autotuner.store.tables import announcements, audit, events, measurements, runs, steps, sweeps, trials
 
 _THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.waiting", "trial.resumed", "trial.job")
 """Events of what went on inside trials."""
@@ -30,19 +30,17 @@ class SqlRetention:
             return None if sweep_id is None else _thin(connection, sweep_id, now)
 
     def prune_announcements(self, *, before: float) -> int:
-        pending = exists().where(
-            deliveries.c.announcement_id == announcements.c.id, deliveries.c.state == DeliveryState.PENDING
-        )
+        pending = exists().where(runs.c.parent_id == announcements.c.id, runs.c.finished_at.is_(None))
         old = select(announcements.c.id).where(announcements.c.at < before, ~pending).order_by(announcements.c.at)
         with writing(self._engine) as connection:
             ids = connection.scalars(old.limit(_BATCH)).all()
-            connection.execute(delete(deliveries).where(deliveries.c.announcement_id.in_(ids)))
+            connection.execute(delete(runs).where(deliveries_of(ids)))
             return connection.execute(delete(announcements).where(announcements.c.id.in_(ids))).rowcount
 
     def prune_plans(self, *, before: float) -> int:
         with writing(self._engine) as connection:
-            ids = connection.scalars(select(plans.c.id).where(plans.c.created_at < before).limit(_BATCH)).all()
-            return connection.execute(delete(plans).where(plans.c.id.in_(ids))).rowcount
+            old = select(runs.c.id).where(runs.c.kind == "plan", runs.c.created_at < before).limit(_BATCH)
+            return connection.execute(delete(runs).where(runs.c.id.in_(connection.scalars(old).all()))).rowcount
 
     def prune_audit(self, *, before: float) -> int:
         with writing(self._engine) as connection:

@@ -18,7 +18,7 @@ from autotuner.core.comparison import RunGroup
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import Sweep, SweepRequest
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RunState, Trigger
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
 from autotuner.ports import Page
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
@@ -36,7 +36,7 @@ _RETUNES: AnySelect = select(
 
 _RUNS: AnySelect = select(*(retune_runs.c[field.name] for field in fields(RetuneRun))).select_from(retune_runs)
 
-_UNFINISHED = retune_runs.c.state == RunState.RUNNING
+_UNFINISHED = retune_runs.c.state == RetuneState.RUNNING
 
 
 class SqlRetunes:
@@ -119,7 +119,7 @@ class SqlRetunes:
                 retune=name,
                 due_at=due_at,
                 trigger=trigger,
-                state=RunState.SKIPPED if skipped else RunState.RUNNING,
+                state=RetuneState.SKIPPED if skipped else RetuneState.RUNNING,
                 started_at=now,
                 finished_at=now if skipped else None,
                 sweep_id=queueing.queue_sweep(connection, sweep, now, caller=caller).id if sweep else None,
@@ -156,7 +156,7 @@ class SqlRetunes:
             _lock(connection, name)
             if seen is not None and not _is_held_to(_get(connection, name), seen):
                 return None
-            ended = {"state": RunState.FINISHED, "finished_at": now, "verdict": outcome.verdict, "outcome": outcome}
+            ended = {"state": RetuneState.FINISHED, "finished_at": now, "verdict": outcome.verdict, "outcome": outcome}
             mine = (retune_runs.c.id == run_id) & _UNFINISHED
             if not connection.execute(update(retune_runs).where(mine).values(ended)).rowcount:
                 return None

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import Cluster
-from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState, ClusterCheck
+from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.core.layout import Layout
@@ -20,7 +19,7 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.profile import DeviceProfile
-from autotuner.core.run import HeldLease, StopReason, SweepState
+from autotuner.core.run import HeldLease, Run, StopReason, SweepState
 from autotuner.core.sweep import Demand, Event, Prospects, Sweep, SweepOverview, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, ScaledTrial, Trial, TrialState
 from autotuner.ports import (
@@ -55,9 +54,9 @@ from autotuner.store.history import SqlHistory
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.mfu_gates import SqlMfuGates
 from autotuner.store.optimizer_studies import SqlOptimizerStudies
-from autotuner.store.plans import SqlPlans
 from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
+from autotuner.store.runs import RunStore
 from autotuner.store.schema import current_revision, memory_engine, why_unfit, write_again
 from autotuner.store.shelf import Shelf
 from autotuner.store.tables import clusters, models, profiles, trials
@@ -103,7 +102,7 @@ class SqlStore:
         self.retunes = SqlRetunes(engine)
         self.mfu_gates = SqlMfuGates(engine)
         self.optimizer_studies = SqlOptimizerStudies(engine)
-        self.plans = SqlPlans(engine)
+        self.runs = RunStore(engine)
         self.announcements = SqlAnnouncements(engine)
         self.history = SqlHistory(engine)
         self.retention = SqlRetention(engine)
@@ -438,51 +437,10 @@ class SqlStore:
         return self._profiles.list()
 
     # ------------------------------------------------------------------ checks of clusters
-    def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> ClusterCheck:
+    def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> Run:
         with writing(self._engine) as connection:
-            return checks.create(connection, name, request, now, created_by)
-
-    def get_check(self, check_id: str) -> ClusterCheck:
-        with reading(self._engine) as connection:
-            return checks.get(connection, check_id)
-
-    def list_checks(self, name: str, *, page: Page = Page()) -> tuple[Sequence[ClusterCheck], int]:
-        with reading(self._engine) as connection:
-            rows, total = records.window(connection, checks.newest_first(name), page)
-        return [checks.read(row) for row in rows], total
-
-    def request_check_cancel(self, check_id: str, *, now: float) -> ClusterCheck:
-        with writing(self._engine) as connection:
-            return checks.save(connection, checks.cancel(checks.lock(connection, check_id), now=now))
-
-    def held_checks(self) -> Sequence[HeldLease]:
-        with reading(self._engine) as connection:
-            return leases.CHECKS.held(connection)
-
-    def claim_check(
-        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
-    ) -> ClusterCheck | None:
-        with writing(self._engine) as connection:
-            return checks.claim(connection, owner=owner, now=now, lease_s=lease_s, lapsed=lapsed)
-
-    def save_findings(
-        self, check_id: str, findings: CheckFindings, *, owner: str, now: float, lease_s: float
-    ) -> ClusterCheck:
-        with writing(self._engine) as connection:
-            held = checks.hold(connection, check_id, owner)
-            return checks.save(connection, checks.renew(replace(held, findings=findings), now=now, lease_s=lease_s))
-
-    def release_check(self, check_id: str, *, owner: str, now: float) -> None:
-        with writing(self._engine) as connection:
-            held = checks.hold(connection, check_id, owner)
-            checks.save(connection, replace(held, owner=None, lease_until=now))
-
-    def finish_check(
-        self, check_id: str, state: CheckState, findings: CheckFindings, *, owner: str, now: float
-    ) -> ClusterCheck:
-        with writing(self._engine) as connection:
-            held = replace(checks.hold(connection, check_id, owner), findings=findings)
-            return checks.save(connection, checks.end(held, state, now=now))
+            check_id = checks.create_check(connection, name, request, now, created_by)
+        return self.runs.get("check", check_id)
 
     # ------------------------------------------------------------------ health
     def check(self) -> str:

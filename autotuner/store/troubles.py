@@ -5,17 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, Engine, func, select, type_coerce
 
-from autotuner.core.announcement import DeliveryState, Trouble, TroubleKind
-from autotuner.core.cluster_check import CheckLine, CheckState
-from autotuner.core.run import SweepState
-from autotuner.core.upkeep import MfuGateOutcome, RunState, Verdict
+from autotuner.core.announcement import Trouble, TroubleKind
+from autotuner.core.run import RunState, SweepState
+from autotuner.core.upkeep import MfuGateOutcome, RetuneState, Verdict
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnySelect
-from autotuner.store.tables import checks, deliveries, mfu_gates, retune_runs, sweeps
+from autotuner.store.tables import mfu_gates, retune_runs, runs, sweeps
 from autotuner.store.tables.columns import KnownFields
 
 _VERDICTS = {
@@ -44,13 +43,6 @@ class _Asked:
     software: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lines:
-    """The field of a check's findings that says why it failed."""
-
-    lines: tuple[CheckLine, ...] = ()
-
-
 class SqlTroubles:
     """The TroubleStore port."""
 
@@ -74,7 +66,7 @@ class SqlTroubles:
 def select_runs() -> AnySelect:
     """The last finished run of each retune, where it went wrong."""
     others = retune_runs.alias("others")
-    finished = (others.c.retune == retune_runs.c.retune) & (others.c.state == RunState.FINISHED)
+    finished = (others.c.retune == retune_runs.c.retune) & (others.c.state == RetuneState.FINISHED)
     last = select(func.max(others.c.due_at)).where(finished).scalar_subquery()
     outcome = type_coerce(retune_runs.c.outcome, KnownFields(_Detail)).label("outcome")
     return (
@@ -134,9 +126,9 @@ def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Tro
 # ---------------------------------------------------------------------- clusters
 def select_checks() -> AnySelect:
     """The last check of each cluster that came to an end, where that was a failure."""
-    others = checks.alias("others")
-    ended = others.c.state.in_((CheckState.COMPLETE, CheckState.FAILED))
-    mine = (others.c.cluster_name == checks.c.cluster_name) & ended
+    others = runs.alias("others")
+    ended = others.c.state.in_((RunState.COMPLETE, RunState.FAILED))
+    mine = (others.c.kind == "check") & (others.c.subject == runs.c.subject) & ended
     last = (
         select(others.c.id)
         .where(mine)
@@ -144,31 +136,32 @@ def select_checks() -> AnySelect:
         .limit(1)
         .scalar_subquery()
     )
-    findings = type_coerce(checks.c.findings, KnownFields(_Lines)).label("findings")
     return (
-        select(checks.c.cluster_name, checks.c.finished_at, findings)
-        .where(checks.c.state == CheckState.FAILED, checks.c.id == last)
-        .order_by(checks.c.created_at.desc(), checks.c.id.desc())
+        select(runs.c.subject, runs.c.finished_at, runs.c.detail)
+        .where(runs.c.kind == "check", runs.c.state == RunState.FAILED, runs.c.id == last)
+        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
     )
 
 
 def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
-    for name, at, findings in connection.execute(select_checks().limit(limit)):
-        detail = findings.lines[-1].text if findings.lines else "it says nothing more"
+    for name, at, detail in connection.execute(select_checks().limit(limit)):
         yield Trouble(kind=TroubleKind.CHECK_FAILED, subject=name, name=name, detail=detail, at=at)
 
 
 # ---------------------------------------------------------------------- webhooks
 def select_dead(since: float) -> AnySelect:
-    """How many deliveries to each webhook were given up since then, and when the last was."""
-    last = func.max(deliveries.c.ended_at).label("last")
-    dead = (deliveries.c.state == DeliveryState.DEAD) & (deliveries.c.ended_at > since)
-    counted = select(deliveries.c.webhook, func.count().label("count"), last).where(dead)
-    return counted.group_by(deliveries.c.webhook).order_by(last.desc())
+    """Deliveries that were given up since then."""
+    is_dead = (runs.c.kind == "delivery") & (runs.c.state == RunState.FAILED)
+    query = select(runs.c.subject, runs.c.finished_at, runs.c.detail).where(is_dead, runs.c.finished_at > since)
+    return query.order_by(runs.c.created_at.desc(), runs.c.id.desc())
 
 
 def _of_webhooks(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
-    for name, count, at in connection.execute(select_dead(since).limit(limit)).all():
-        mine = (deliveries.c.webhook == name) & (deliveries.c.state == DeliveryState.DEAD)
-        detail = connection.scalars(select(deliveries.c.detail).where(mine, deliveries.c.ended_at == at).limit(1)).one()
-        yield Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject=name, name=name, detail=detail, at=at, count=count)
+    found: dict[str, Trouble] = {}
+    for name, at, detail in connection.execute(select_dead(since)):
+        known = found.get(
+            name, Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject=name, name=name, detail="", at=0.0, count=0)
+        )
+        newest = replace(known, detail=detail, at=at) if at > known.at else known
+        found[name] = replace(newest, count=known.count + 1)
+    yield from sorted(found.values(), key=lambda trouble: -trouble.at)[:limit]

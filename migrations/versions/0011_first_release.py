@@ -66,44 +66,6 @@ def upgrade() -> None:  # noqa: PLR0915  # all tables at once
         sa.PrimaryKeyConstraint("name", name="pk_models"),
     )
     op.create_table(
-        "optimizer_studies",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("idempotency_key", sa.String(), nullable=True),
-        sa.Column("request", sa.Text(), nullable=False),
-        sa.Column("state", sa.String(32), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("started_at", sa.Double(), nullable=True),
-        sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.Column("detail", sa.String(), nullable=False),
-        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
-        sa.Column("owner", sa.String(), nullable=True),
-        sa.Column("lease_until", sa.Double(), nullable=True),
-        sa.Column("renewals", sa.Integer(), nullable=False),
-        sa.Column("lease_s", sa.Double(), nullable=True),
-        sa.Column("created_by", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_optimizer_studies"),
-        sa.UniqueConstraint("idempotency_key", name="uq_optimizer_studies_idempotency_key"),
-    )
-    op.create_index("ix_optimizer_studies_created_at_id", "optimizer_studies", ["created_at", "id"])
-    op.create_index("ix_optimizer_studies_state_created_at_id", "optimizer_studies", ["state", "created_at", "id"])
-    op.create_table(
-        "plans",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("question", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("computed_at", sa.Double(), nullable=True),
-        sa.Column("answer", sa.Text(), nullable=True),
-        sa.Column("num_done", sa.Integer(), nullable=False),
-        sa.Column("num_known", sa.Integer(), nullable=False),
-        sa.Column("owner", sa.String(), nullable=True),
-        sa.Column("lease_until", sa.Double(), nullable=True),
-        sa.Column("renewals", sa.Integer(), nullable=False),
-        sa.Column("lease_s", sa.Double(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pk_plans"),
-    )
-    op.create_index("ix_plans_created_at", "plans", ["created_at"])
-    op.create_index("ix_plans_owner", "plans", ["owner"])
-    op.create_table(
         "profiles",
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
@@ -122,6 +84,46 @@ def upgrade() -> None:  # noqa: PLR0915  # all tables at once
         sa.PrimaryKeyConstraint("name", name="pk_retunes"),
     )
     op.create_index("ix_retunes_next_due_at", "retunes", ["next_due_at"])
+    op.create_table(
+        "runs",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("subject", sa.String(), nullable=False),
+        sa.Column("unique_key", sa.String(), nullable=True),
+        sa.Column("parent_id", sa.String(), nullable=True),
+        sa.Column("created_by", sa.String(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("finished_at", sa.Double(), nullable=True),
+        sa.Column("request", sa.Text(), nullable=False),
+        sa.Column("progress", sa.Text(), nullable=True),
+        sa.Column("result", sa.Text(), nullable=True),
+        sa.Column("detail", sa.String(), nullable=False),
+        sa.Column("problem", sa.Text(), nullable=True),
+        sa.Column("wanted", sa.String(32), nullable=True),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("claim", sa.Integer(), nullable=False),
+        sa.Column("renewals", sa.Integer(), nullable=False),
+        sa.Column("lease_s", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_runs"),
+        sa.UniqueConstraint("unique_key", name="uq_runs_unique_key"),
+    )
+    op.create_index("ix_runs_kind_created_at_id", "runs", ["kind", "created_at", "id"])
+    op.create_index("ix_runs_kind_state_created_at_id", "runs", ["kind", "state", "created_at", "id"])
+    op.create_index("ix_runs_kind_state_due_at_created_at_id", "runs", ["kind", "state", "due_at", "created_at", "id"])
+    op.create_index("ix_runs_kind_subject_created_at_id", "runs", ["kind", "subject", "created_at", "id"])
+    op.create_index("ix_runs_owner", "runs", ["owner"])
+    op.create_index("ix_runs_parent_id", "runs", ["parent_id"])
+    op.create_table(
+        "optimizer_trials",
+        sa.Column("study_id", sa.String(), nullable=False),
+        sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["study_id"], ["runs.id"], name="fk_optimizer_trials_study_id_runs"),
+        sa.PrimaryKeyConstraint("study_id", "number", name="pk_optimizer_trials"),
+    )
     op.create_table(
         "sweeps",
         sa.Column("id", sa.String(), nullable=False),
@@ -200,50 +202,6 @@ def upgrade() -> None:  # noqa: PLR0915  # all tables at once
     )
     op.create_index("ix_workers_seen_at", "workers", ["seen_at"])
     op.create_table(
-        "checks",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("cluster_name", sa.String(), nullable=False),
-        sa.Column("cluster", sa.Text(), nullable=False),
-        sa.Column("request", sa.Text(), nullable=False),
-        sa.Column("state", sa.String(32), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("started_at", sa.Double(), nullable=True),
-        sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
-        sa.Column("owner", sa.String(), nullable=True),
-        sa.Column("lease_until", sa.Double(), nullable=True),
-        sa.Column("findings", sa.Text(), nullable=False),
-        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
-        sa.Column("renewals", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("lease_s", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(["cluster_name"], ["clusters.name"], name="fk_checks_cluster_name_clusters"),
-        sa.PrimaryKeyConstraint("id", name="pk_checks"),
-    )
-    op.create_index("ix_checks_cluster_name_created_at_id", "checks", ["cluster_name", "created_at", "id"])
-    op.create_index("ix_checks_state_created_at_id", "checks", ["state", "created_at", "id"])
-    op.create_table(
-        "deliveries",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("webhook", sa.String(), nullable=False),
-        sa.Column("announcement_id", sa.String(), nullable=False),
-        sa.Column("state", sa.String(32), nullable=False),
-        sa.Column("attempts", sa.Integer(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("next_attempt_at", sa.Double(), nullable=True),
-        sa.Column("ended_at", sa.Double(), nullable=True),
-        sa.Column("detail", sa.String(), nullable=False),
-        sa.Column("owner", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["announcement_id"], ["announcements.id"], name="fk_deliveries_announcement_id_announcements"
-        ),
-        sa.ForeignKeyConstraint(["webhook"], ["webhooks.name"], name="fk_deliveries_webhook_webhooks"),
-        sa.PrimaryKeyConstraint("id", name="pk_deliveries"),
-        sa.UniqueConstraint("announcement_id", "webhook", name="uq_deliveries_announcement_id_webhook"),
-    )
-    op.create_index("ix_deliveries_created_at_id", "deliveries", ["created_at", "id"])
-    op.create_index("ix_deliveries_state_next_attempt_at_id", "deliveries", ["state", "next_attempt_at", "id"])
-    op.create_index("ix_deliveries_webhook_created_at_id", "deliveries", ["webhook", "created_at", "id"])
-    op.create_table(
         "events",
         sa.Column("sweep_id", sa.String(), nullable=False),
         sa.Column("sequence", sa.Integer(), autoincrement=False, nullable=False),
@@ -278,16 +236,6 @@ def upgrade() -> None:  # noqa: PLR0915  # all tables at once
     op.create_index("ix_mfu_gates_created_at_id", "mfu_gates", ["created_at", "id"])
     op.create_index("ix_mfu_gates_finished_at_created_at", "mfu_gates", ["finished_at", "created_at"])
     op.create_index("ix_mfu_gates_sweep_id", "mfu_gates", ["sweep_id"])
-    op.create_table(
-        "optimizer_trials",
-        sa.Column("study_id", sa.String(), nullable=False),
-        sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("document", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["study_id"], ["optimizer_studies.id"], name="fk_optimizer_trials_study_id_optimizer_studies"
-        ),
-        sa.PrimaryKeyConstraint("study_id", "number", name="pk_optimizer_trials"),
-    )
     op.create_table(
         "retune_runs",
         sa.Column("id", sa.String(), nullable=False),
@@ -419,16 +367,13 @@ def downgrade() -> None:
         "optimizer_trials",
         "mfu_gates",
         "events",
-        "deliveries",
-        "checks",
         "workers",
         "webhooks",
         "tokens",
         "sweeps",
         "retunes",
         "profiles",
-        "plans",
-        "optimizer_studies",
+        "runs",
         "models",
         "clusters",
         "baselines",

@@ -13,13 +13,15 @@ import httpx
 import pytest
 
 from autotuner.bootstrap import App, build
-from autotuner.core.cluster_check import CheckFindings, CheckState
+from autotuner.core.cluster_check import CheckFindings
 from autotuner.core.profile import with_links
 from autotuner.core.profile_fit import fit_profile
+from autotuner.core.run import RunState
 from autotuner.core.wire import to_dict
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings
+from tests import runs
 from tests.api.service import NOW, FixedClock, serve
 from tests.builders import cpu_cluster, engine_job, link_point, measurement, pair_measurements, profile
 
@@ -120,9 +122,8 @@ def test_a_check_is_queued_and_read_and_listed(client: httpx.Client) -> None:
 def test_a_running_check_shows_what_it_found_by_now(client: httpx.Client, store: Store) -> None:
     stored(client)
     check_id = client.post("/clusters/pair/checks", json={}).json()["id"]
-    store.claim_check(owner="a", now=NOW, lease_s=60.0)
     found = CheckFindings(engine="emulated", trial=measurement(), jobs=(engine_job(),)).said("trial: 5 steps", NOW)
-    store.save_findings(check_id, found, owner="a", now=NOW, lease_s=60.0)
+    runs.report(store, runs.claimed(store, "check", now=NOW), found)
     check = client.get(f"/checks/{check_id}").json()
     assert (check["state"], check["answer"], check["jobs"][0]["handle"]) == ("running", "emulated", "17")
     assert check["lines"] == [{"at": NOW, "text": "trial: 5 steps"}]
@@ -142,10 +143,10 @@ def test_a_check_is_cancelled_and_a_finished_one_stays(client: httpx.Client, sto
     waiting = client.post("/clusters/pair/checks", json={}).json()["id"]
     assert client.post(f"/checks/{waiting}/cancel").json()["state"] == "cancelled"
     running = client.post("/clusters/pair/checks", json={}).json()["id"]
-    store.claim_check(owner="a", now=NOW, lease_s=60.0)
+    taken = runs.claimed(store, "check", now=NOW)
     asked = client.post(f"/checks/{running}/cancel").json()
     assert (asked["state"], asked["cancel_requested"]) == ("running", True)
-    store.finish_check(running, CheckState.COMPLETE, CheckFindings(), owner="a", now=NOW)
+    runs.end(store, taken, RunState.COMPLETE, now=NOW)
     assert client.post(f"/checks/{running}/cancel").json()["state"] == "complete"
 
 

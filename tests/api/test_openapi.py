@@ -69,6 +69,12 @@ def test_a_service_that_asks_nobody_says_that_nothing_need_be_shown() -> None:
     assert all(ways[:1] in ([], [{}]) for ways in security)
 
 
+def test_fields_are_described_where_they_are_declared() -> None:
+    schemas = openapi_document()["components"]["schemas"]
+    assert schemas["Layout"]["properties"]["sequence_parallel"]["description"].startswith("Norms")  # behind the field
+    assert schemas["CheckView"]["properties"]["num_points"]["description"] == "Collectives that were timed."  # listed
+
+
 def test_no_two_types_of_a_description_share_a_name() -> None:
     # The room would be part of the name then, which usual generators of clients cannot write.
     assert [name for name in DOCUMENT["components"]["schemas"] if "__" in name] == []

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from autotuner.ports import Store
+from tests.runs import claimed, lease_of
 from tests.studies import candidate, reached_trial, study_trial
 
 STUDY: dict[str, Any] = {
@@ -60,10 +61,10 @@ def test_what_cannot_be_studied_is_refused_by_name(client: httpx.Client, changes
 
 
 def test_a_study_tells_its_curves_and_its_front(client: httpx.Client, store: Store, study: dict[str, Any]) -> None:
-    store.optimizer_studies.claim(owner="w", now=2.0, lease_s=10.0)
+    held = claimed(store, "study", now=1e12)
     fast, cheap = reached_trial(0, 2.0, 3.0), reached_trial(1, 8.0, 1.0)
     for trial in (fast, cheap, study_trial(2, 6.0, 5.9, candidate=candidate(batch=64))):
-        store.optimizer_studies.save_trial(replace(trial, study_id=study["id"]), owner="w", now=3.0, lease_s=10.0)
+        store.optimizer_studies.save_trial(replace(trial, study_id=study["id"]), lease_of(held))
     found = client.get(f"/optimizer-studies/{study['id']}").json()
     assert found["front"] == [0, 1]
     assert [trial["is_on_front"] for trial in found["trials"]] == [True, True, False]
@@ -78,9 +79,9 @@ def test_a_queued_study_is_cancelled_at_once(client: httpx.Client, study: dict[s
 
 
 def test_the_pages_show_the_study(client: httpx.Client, store: Store, study: dict[str, Any]) -> None:
-    store.optimizer_studies.claim(owner="w", now=2.0, lease_s=10.0)
+    held = claimed(store, "study", now=1e12)
     for trial in (reached_trial(0, 2.0, 3.0), reached_trial(1, 8.0, 1.0), study_trial(2, 6.0, 5.9)):
-        store.optimizer_studies.save_trial(replace(trial, study_id=study["id"]), owner="w", now=3.0, lease_s=10.0)
+        store.optimizer_studies.save_trial(replace(trial, study_id=study["id"]), lease_of(held))
     root = str(client.base_url).removesuffix("/").removesuffix("/api/v1")
     assert "after the sweep" in client.get(f"{root}/optimizer-studies").text
     shown = client.get(f"{root}/optimizer-studies/{study['id']}").text

@@ -12,7 +12,9 @@ from api.plans import Plans
 from api.schemas import PlanCreate, PlanView
 from autotuner.clock import SystemClock
 from autotuner.core import wire
+from autotuner.core.run import NewRun
 from autotuner.ports import Clock, Store
+from autotuner.search.planning.plan import PlanProgress
 from autotuner.search.planning.question import plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from tests.api.service import app_on
@@ -115,35 +117,37 @@ def question(store: Store) -> PlanRequest:
     return TypeAdapter(Document[PlanCreate]).validate_python(SMALL).resolved(app_on(store))
 
 
+def queued(store: Store, plan_id: str | None = None) -> str:
+    """The id of a plan that was asked for a while ago."""
+    request = question(store)
+    new = NewRun(id=plan_id or plan_id_of(request), kind="plan", request=request, progress=PlanProgress())
+    store.runs.add(new, now=1.0)
+    return new.id
+
+
 def test_what_one_process_was_asked_another_waits_for_and_finds(
     client: httpx.Client, store: Store, plans: Callable[[Clock], Plans]
 ) -> None:
     other = plans(SystemClock())
     plan_id = client.post("/plans", json=SMALL).json()["id"]
-    assert other.read(plan_id).owner not in (None, other.owner)
     found = PlanView.of(other.read(plan_id, wait_s=50))
     assert wire.to_dict(found.answer) == computed(client, plan_id)["answer"]
-    assert other.ask(question(store)).computed_at == found.computed_at  # nobody computes it again
+    assert other.ask(question(store)).finished_at == found.computed_at  # nobody computes it again
 
 
 def test_a_plan_whose_process_died_is_taken_over_by_whoever_reads_it(
     store: Store, plans: Callable[[Clock], Plans]
 ) -> None:
-    clock, request = ManualClock(), question(store)
-    plan_id = plan_id_of(request)
-    store.plans.add(plan_id, wire.dumps(request), now=1.0)
-    store.plans.claim(plan_id, owner="dead", now=1.0, lease_s=10.0)
+    clock, plan_id = ManualClock(), queued(store)
+    assert store.runs.claim(["plan"], owner="dead", now=1.0, lease_s=10.0) is not None
     mine = plans(clock)
-    for _ in range(4):
-        assert mine.read(plan_id).owner == "dead"
+    while mine.read(plan_id, wait_s=0.1).result is None:
         clock.sleep(2.5)  # a quarter of the lease: as much as the time between two looks counts for
-    assert mine.read(plan_id).owner == mine.owner
-    assert mine.read(plan_id, wait_s=50).answer is not None
 
 
 def test_a_plan_that_another_release_left_unanswered_is_not_found(client: httpx.Client, store: Store) -> None:
-    store.plans.add("0123456789abcdef", wire.dumps(question(store)), now=1.0)
-    assert client.get("/plans/0123456789abcdef").status_code == 404
+    queued(store, "0123456789abcdef")
+    assert client.get("/plans/0123456789abcdef", params={"wait_s": 50}).status_code == 404
 
 
 def test_an_error_is_told_to_who_reads_the_plan_and_leaves_it_to_anybody(client: httpx.Client, store: Store) -> None:
@@ -151,7 +155,7 @@ def test_an_error_is_told_to_who_reads_the_plan_and_leaves_it_to_anybody(client:
     told = client.get(f"/plans/{plan_id}", params={"wait_s": 50})
     assert told.status_code == 422
     assert "no layout that fits" in told.json()["detail"]
-    assert store.plans.get(plan_id).owner is None
+    assert store.runs.get("plan", plan_id).lease is None
 
 
 def test_a_plan_beyond_those_that_are_computed_waits_until_somebody_reads_it_while_there_is_room(

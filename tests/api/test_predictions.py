@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.catalog.load import load_accelerator
+from autotuner.catalog.hardware import load_accelerator
 from tests.api.test_sweeps import BODY
 
 JOB: dict[str, Any] = {

@@ -13,13 +13,14 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from autotuner.announcing.signature import new_secret
 from autotuner.bootstrap import build
 from autotuner.clock import SystemClock
-from autotuner.core.announcement import AnnouncementKind, DeliveryState
+from autotuner.core.announcement import AnnouncementKind
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings
 from tests.announcements import announcement, receiver, status
 from tests.api.service import NOW, serve
 from tests.patience import PATIENCE_S
+from tests.runs import give_up_delivery
 
 URL = "https://hooks.slack.com/services/T000/B000/credential"
 
@@ -123,7 +124,7 @@ def test_deliveries_are_listed_by_webhook_and_state_and_sent_again(client: httpx
     assert client.get("/webhooks/ours").json()["num_pending"] == 1
     assert client.get("/deliveries", params={"webhook": "gates"}).json()["total"] == 0
     assert client.post(f"/deliveries/{waits['id']}/send-again").status_code == 409
-    store.announcements.end_delivery(waits["id"], DeliveryState.DEAD, "HTTP 500", now=NOW)
+    give_up_delivery(store, waits["id"], "HTTP 500", now=NOW)
     (dead,) = client.get("/deliveries", params={"state": "dead", "webhook": "ours"}).json()["items"]
     assert (dead["detail"], dead["next_attempt_at"]) == ("HTTP 500", None)
     assert client.post(f"/deliveries/{dead['id']}/send-again").json()["state"] == "pending"

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.catalog.load import link_names
+from autotuner.catalog.hardware import link_names
 from bench.described_fields import PAGE, page
 
 TEXT = PAGE.read_text()

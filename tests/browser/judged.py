@@ -12,7 +12,8 @@ from dataclasses import replace
 from autotuner.core.choices import Precision
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.objective import Metric, Objective, Weight
-from autotuner.core.study import OptimizerStudy, OptimizerTrial, StudyBudget, StudyState, TargetReached
+from autotuner.core.run import Run, RunState
+from autotuner.core.study import OptimizerTrial, StudyBudget, TargetReached
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import OptimizerName
@@ -20,6 +21,7 @@ from autotuner.core.workload import Workload
 from tests.api.service import NOW, StoreDriver, loss_gate_result
 from tests.browser.large import large_sweep
 from tests.builders import cpu_cluster, cpu_layout, tiny_job
+from tests.runs import claimed, end, lease_of
 from tests.studies import candidate, study_request, study_trial
 
 FRONT = Objective(
@@ -57,7 +59,7 @@ def _losses(seed: int, above: float) -> tuple[float, ...]:
     return tuple(4.0 + above + 5.0 * math.exp(-step / 40) + chance.gauss(0, 0.06) for step in range(_STEPS))
 
 
-def tried_study(driver: StoreDriver, num_trials: int = 12) -> OptimizerStudy:
+def tried_study(driver: StoreDriver, num_trials: int = 12) -> Run:
     """An optimizer study of so many candidates, of which some came to the target."""
     request = study_request(
         job=replace(tiny_job(), cluster=cpu_cluster(2), workload=Workload(seq_len=32, global_batch_size=16)),
@@ -66,13 +68,13 @@ def tried_study(driver: StoreDriver, num_trials: int = 12) -> OptimizerStudy:
         name="AdamW or LAMB, and at which batch",
     )
     made, _ = driver.store.optimizer_studies.create(request, now=NOW)
-    driver.store.optimizer_studies.claim(owner=driver.owner, now=NOW, lease_s=3600.0)
+    held = claimed(driver.store, "study", now=NOW)
     for number in range(num_trials):
         trial = replace(_tried(number), id=f"{made.id}-{number:04d}", study_id=made.id)
-        driver.store.optimizer_studies.save_trial(trial, owner=driver.owner, now=NOW + number, lease_s=3600.0)
-    return driver.store.optimizer_studies.finish(
-        made.id, StudyState.COMPLETE, f"{num_trials} candidates ran", owner=driver.owner, now=NOW + 900
-    )
+        driver.store.optimizer_studies.save_trial(trial, lease_of(held))
+    end(driver.store, held, RunState.COMPLETE, f"{num_trials} candidates ran", now=NOW + 900)
+    run: Run = driver.store.runs.get("study", made.id)
+    return run
 
 
 def _tried(number: int) -> OptimizerTrial:

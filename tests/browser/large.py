@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.core.job import Job
 from autotuner.core.layout import RANK_DEGREES

@@ -17,9 +17,9 @@ from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
-from autotuner.catalog.load import load_cluster
-from autotuner.catalog.topology.applied import on_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.topology.read import read_topology
+from autotuner.catalog.topology.topology import on_cluster
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.ports import Page as Window
 from autotuner.store.sql import memory_store

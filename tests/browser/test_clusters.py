@@ -5,9 +5,11 @@ from itertools import combinations
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.cluster_check import CheckFindings, CheckRequest
 from autotuner.core.profile import with_links
 from autotuner.core.profile_fit import fit_profile
+from autotuner.core.run import RunState
+from tests import runs
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, engine_job, h100_cluster, link_point, pair_measurements
 
@@ -40,9 +42,9 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
     store = driver.store
     store.save_cluster(PAIR)
     check = store.create_check("pair", CheckRequest(), now=NOW)
-    store.claim_check(owner="a", now=NOW + 1, lease_s=60.0)
+    held = runs.claimed(store, "check", now=NOW + 1)
     found = CheckFindings(engine="emulated", jobs=(engine_job(),)).said("trial: job 17 waits", NOW + 6)
-    store.save_findings(check.id, found, owner="a", now=NOW + 6, lease_s=60.0)
+    runs.report(store, held, found)
     page.goto("/clusters/pair")
     expect(page.locator(f"#{check.id} li")).to_have_text(["+5 s trial: job 17 waits"])
     expect(page.locator(f"#{check.id}")).to_contain_text("two: emulated · job 17 queued")
@@ -50,7 +52,7 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
 
     taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, peaks={}, on_cores=True)
     store.save_profile(replace(taken, cluster="pair"))
-    store.finish_check(check.id, CheckState.COMPLETE, found.said("done", NOW + 9), owner="a", now=NOW + 9)
+    runs.end(store, held, RunState.COMPLETE, "done", now=NOW + 9)
     cells = page.locator("#links + div tbody tr").nth(1).locator("td")
     expect(cells).to_have_text(["500 MB/s", "800 MB/s", "200 µs", "100 µs", "loopback"])
     expect(page.locator("#links + div caption")).to_contain_text("Measured on 2 nodes")
@@ -68,10 +70,9 @@ def test_a_cluster_that_was_never_checked_says_how_to_check_it(page: Page, drive
 
 def test_the_pages_of_clusters_fit_a_phone(page: Page, driver: StoreDriver) -> None:
     driver.store.save_cluster(PAIR)
-    check = driver.store.create_check("pair", CheckRequest(), now=NOW)
-    driver.store.claim_check(owner="a", now=NOW, lease_s=60.0)
+    driver.store.create_check("pair", CheckRequest(), now=NOW)
     found = CheckFindings().said("x" * 500, NOW)
-    driver.store.save_findings(check.id, found, owner="a", now=NOW, lease_s=60.0)
+    runs.report(driver.store, runs.claimed(driver.store, "check", now=NOW), found)
     page.set_viewport_size({"width": 360, "height": 740})
     for path in ("/clusters", "/clusters/pair"):
         page.goto(path)

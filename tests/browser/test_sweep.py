@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from autotuner.core.choices import AttentionKernel, Precision, Recompute, ShardLevel
 from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import EngineJob, Stopped
 from autotuner.launch.fake import FakeLauncher
@@ -206,7 +206,7 @@ def test_a_whole_layout_is_a_column_where_one_click_marks_it(page: Page, driver:
     page.goto(f"/sweeps/{sweep.id}?columns=layout")
     shown = page.locator(".ranking .words")
     layout = driver.store.get_trial(f"{sweep.id}-0000").layout
-    assert layout_of(shown.inner_text()) == layout
+    assert Layout.parse(shown.inner_text()) == layout
     shown.click()
     assert page.evaluate("getSelection().toString()").strip() == str(layout)
 

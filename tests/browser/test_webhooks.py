@@ -4,18 +4,17 @@ from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.announcement import DeliveryState
+from autotuner.core.run import RunState
 from tests.announcements import AT, announcement, webhook
 from tests.api.service import StoreDriver
+from tests.runs import claimed, end
 
 
 def test_deliveries_are_shown_with_what_they_tell_and_by_their_state(page: Page, driver: StoreDriver) -> None:
     store = driver.store.announcements
     store.save_webhook(webhook(url="https://hooks.example.com/credential"))
     store.announce(announcement())
-    dead = store.claim_delivery(owner="a", now=AT, lease_s=1.0)
-    assert dead is not None
-    store.end_delivery(dead.id, DeliveryState.DEAD, "HTTP 404 Not Found", now=AT)
+    end(driver.store, claimed(driver.store, "delivery", now=AT), RunState.FAILED, "HTTP 404 Not Found", now=AT)
     store.announce(replace(announcement(), id="an-2", title="weekly: unchanged", path="/retunes/weekly"))
     page.goto("/webhooks")
     expect(page.locator("main")).not_to_contain_text("credential")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.announcement import DeliveryState
 from autotuner.core.run import SweepState
 from autotuner.core.trial import TrialState
 from autotuner.ports import Store
 from tests.builders import failure
 from tests.contracts.acts import add, create, end, finish, held_sweep, measure, start
 from tests.contracts.upkeep import announcement, webhook
+from tests.runs import give_up_delivery
 
 
 def test_an_empty_store_counts_nothing_and_waits_for_nothing(store: Store) -> None:
@@ -49,6 +49,6 @@ def test_deliveries_that_are_pending_are_counted_with_the_oldest(store: Store) -
     for number, at in enumerate((30.0, 20.0, 10.0)):
         store.announcements.announce(replace(announcement(f"rt-{number}"), at=at))
     *_, oldest = store.announcements.deliveries()[0]
-    store.announcements.end_delivery(oldest.id, DeliveryState.DEAD, "410", now=40.0)
+    give_up_delivery(store, oldest.id, "410", now=40.0)
     gauges = store.gauges.read(now=100.0)
     assert (gauges.num_pending_deliveries, gauges.oldest_pending_at) == (2, 20.0)

@@ -95,7 +95,7 @@ READS: dict[str, Callable[[Store, str], Any]] = {
     "get_model": lambda store, key: store.get_model(key),
     "get_cluster": lambda store, key: store.get_cluster(key),
     "get_profile": lambda store, key: store.get_profile(key),
-    "get_check": lambda store, key: store.get_check(key),
+    "runs": lambda store, key: store.runs.get("check", key),
     "remove_cluster": lambda store, key: store.remove_cluster(key),
     "create_check": lambda store, key: store.create_check(key, CheckRequest(), now=1.0),
 }

@@ -41,5 +41,5 @@ def test_a_check_a_retune_and_a_webhook_say_who_asked_for_them(store: Store) -> 
     check = store.create_check("pair", CheckRequest(), now=1.0, created_by="ada")
     store.retunes.save(retune_request(), now=1.0, next_due_at=None, created_by="bob")
     store.announcements.save_webhook(replace(webhook(), created_by="eve"))
-    found = (store.get_check(check.id), store.retunes.get("nightly"), store.announcements.get_webhook("team"))
+    found = (store.runs.get("check", check.id), store.retunes.get("nightly"), store.announcements.get_webhook("team"))
     assert [each.created_by for each in found] == ["ada", "bob", "eve"]

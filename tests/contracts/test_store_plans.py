@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, Select, literal, select, text
 
-from autotuner.core.run import HeldLease
+from autotuner.core.run import HeldLease, RunState
 from autotuner.ports import Page, SweepOrder, TrialFilter
 from autotuner.store import (
     accounts,
@@ -17,6 +17,7 @@ from autotuner.store import (
     overviews,
     records,
     retunes,
+    runs,
     statements,
     steps,
     sweep_lists,
@@ -184,13 +185,14 @@ def test_sqlite_reads_the_reports_of_told_steps_by_the_primary_key(sqlite: Engin
 
 
 TROUBLES = {
-    "ix_checks": troubles.select_checks(),
+    "ix_runs_kind_subject_created_at_id": troubles.select_checks(),
     "ix_mfu_gates_finished_at_created_at": troubles.select_gates(1.0),
     "ix_sweeps_state_created_at_id": troubles.select_sweeps(1.0),
-    "ix_deliveries_state_next_attempt_at_id": troubles.select_dead(1.0),
+    "ix_runs_kind_state_created_at_id": troubles.select_dead(1.0),
+    "ix_runs_kind_state_due_at_created_at_id": runs.select_due(["plan"], 1.0),
     "sqlite_autoindex_retune_runs": troubles.select_runs(),
 }
-"""Queries by an index that each is found by."""
+"""Queries by an index that each is found by; of open runs there are few, and these are sorted."""
 
 
 @pytest.mark.parametrize("index", TROUBLES)
@@ -206,9 +208,9 @@ UPKEEP = {
     "ix_mfu_gates_baseline_name_created_at_id": mfu_gates.newest_first("main"),
     "ix_mfu_gates_content_is_reusable_created_at_id": mfu_gates.select_reusable("x"),
     "ix_announcements_at_id": announcements.select_feed(),
-    "ix_deliveries_created_at_id": announcements.select_deliveries(None, None),
-    "ix_deliveries_webhook_created_at_id": announcements.select_deliveries("team", None),
-    "ix_deliveries_state_next_attempt_at_id": announcements.select_due(1.0),
+    "ix_runs_kind_created_at_id": runs.select_runs("plan"),
+    "ix_runs_kind_subject_created_at_id": runs.select_runs("delivery", "team"),
+    "ix_runs_kind_state_created_at_id": runs.select_runs("delivery", states=[RunState.FAILED]),
     "ix_audit_at_id": accounts.select_audit(None),
     "ix_audit_caller_at_id": accounts.select_audit("ada"),
 }

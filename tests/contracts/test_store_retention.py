@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import insert, select
 
-from autotuner.core.announcement import DeliveryState
 from autotuner.core.measurement import LinkEvent, LinkEventKind
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Outcome, Stopped
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.identity import trial_id
 from autotuner.store.tables import audit, sweeps
+from tests import runs
 from tests.builders import failure, measurement, step_report, step_timeline
 from tests.contracts.acts import OWNER, create, end, finish, held_sweep, start
 from tests.contracts.upkeep import announcement, webhook
@@ -97,8 +98,7 @@ def test_the_sweep_that_ended_first_is_thinned_first(store: Store) -> None:
 def test_old_announcements_go_with_their_deliveries(store: Store) -> None:
     store.announcements.save_webhook(webhook())
     store.announcements.announce(announcement("old"))
-    (delivery,), _ = store.announcements.deliveries()
-    store.announcements.end_delivery(delivery.id, DeliveryState.DELIVERED, "200", now=21.0)
+    runs.end(store, runs.claimed(store, "delivery"), RunState.COMPLETE, "200")
     young = replace(announcement("young"), at=50.0)
     store.announcements.announce(young)
     assert [store.retention.prune_announcements(before=50.0) for _ in range(2)] == [1, 0]

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.core.run import SweepState
-from autotuner.core.upkeep import Retune, RunState, Trigger, Verdict
+from autotuner.core.upkeep import Retune, RetuneState, Trigger, Verdict
 from autotuner.ports import Page, Store
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore, open_store
@@ -98,7 +98,7 @@ def test_a_run_starts_with_its_queued_sweep_and_the_next_due_time(store: Store) 
     saved_retune(store)
     run = started_run(store, trigger=Trigger.CAUGHT_UP, num_missed=3)
     assert (run.retune, run.due_at, run.trigger, run.num_missed) == ("nightly", DUE_AT, Trigger.CAUGHT_UP, 3)
-    assert (run.state, run.started_at, run.finished_at) == (RunState.RUNNING, 101.0, None)
+    assert (run.state, run.started_at, run.finished_at) == (RetuneState.RUNNING, 101.0, None)
     assert run.sweep_id is not None
     sweep = store.get_sweep(run.sweep_id)
     assert (sweep.state, sweep.request, sweep.created_at) == (SweepState.QUEUED, challenge_request(), 101.0)
@@ -143,7 +143,7 @@ def test_a_due_time_beside_an_unfinished_run_is_skipped_and_over(store: Store) -
         sweep=None,
         skipped=True,
     )
-    assert (skipped.state, skipped.finished_at, skipped.sweep_id) == (RunState.SKIPPED, 201.0, None)
+    assert (skipped.state, skipped.finished_at, skipped.sweep_id) == (RetuneState.SKIPPED, 201.0, None)
     assert store.retunes.get("nightly").next_due_at == 300.0
     assert store.retunes.unfinished_run("nightly") == first
     assert store.retunes.runs("nightly") == ([skipped, first], 2)
@@ -221,7 +221,7 @@ def test_a_concluded_run_has_its_outcome_and_its_retune_a_new_baseline(store: St
     found, groups = outcome(Verdict.UNCHANGED), [run_group(), run_group(1005.0, at=120.0)]
     ended = store.retunes.conclude(run.id, found, now=130.0, baseline=groups, announcement=announcement())
     assert ended is not None
-    assert (ended.state, ended.finished_at, ended.outcome) == (RunState.FINISHED, 130.0, found)
+    assert (ended.state, ended.finished_at, ended.outcome) == (RetuneState.FINISHED, 130.0, found)
     assert store.retunes.get_run(run.id) == ended
     retune = store.retunes.get("nightly")
     assert (retune.incumbent, retune.baseline) == (cpu_layout(), tuple(groups))

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.announcement import DeliveryState, Trouble, TroubleKind
-from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.announcement import Trouble, TroubleKind
+from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.run import RunState, StopReason, SweepState
 from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.ports import Store
 from tests.builders import cpu_cluster, tiny_job
-from tests.contracts.acts import LEASE_S, OWNER, claim, create, finish, held_sweep
+from tests.contracts.acts import OWNER, claim, create, finish, held_sweep
 from tests.contracts.upkeep import (
     announcement,
     asked_gate,
@@ -25,6 +25,7 @@ from tests.contracts.upkeep import (
     started_run,
     webhook,
 )
+from tests.runs import claimed, end
 
 
 def told(store: Store, *, since: float = 0.0, **limits: Any) -> Sequence[tuple[TroubleKind, str]]:
@@ -111,19 +112,16 @@ def test_the_sweep_of_a_gate_or_a_retune_is_no_trouble_of_its_own(store: Store) 
 def test_a_cluster_is_told_of_by_its_last_check_that_came_to_an_end(store: Store) -> None:
     store.save_cluster(cpu_cluster(name="lab", engine="slurm"))
 
-    def checked(state: CheckState, at: float) -> None:
+    def checked(state: RunState, at: float) -> None:
         store.create_check("lab", CheckRequest(), now=at)
-        check = store.claim_check(owner=OWNER, now=at, lease_s=LEASE_S)
-        assert check is not None
-        findings = CheckFindings().said("it begins", at).said("node 7 refuses connections", at)
-        store.finish_check(check.id, state, findings, owner=OWNER, now=at + 1)
+        end(store, claimed(store, "check", now=at), state, "node 7 refuses connections", now=at + 1)
 
-    checked(CheckState.FAILED, 10.0)
-    checked(CheckState.CANCELLED, 20.0)
+    checked(RunState.FAILED, 10.0)
+    checked(RunState.CANCELLED, 20.0)
     (trouble,) = store.troubles.read(since=1e9)
     assert (trouble.kind, trouble.subject) == (TroubleKind.CHECK_FAILED, "lab")
     assert (trouble.detail, trouble.at) == ("node 7 refuses connections", 11.0)
-    checked(CheckState.COMPLETE, 30.0)
+    checked(RunState.COMPLETE, 30.0)
     assert told(store) == []
 
 
@@ -132,9 +130,7 @@ def test_deliveries_that_were_given_up_are_told_of_by_webhook_until_they_are_sen
     store.announcements.save_webhook(webhook())
     for number in range(3):
         store.announcements.announce(announcement(f"rt-{number}"))
-        delivery = store.announcements.claim_delivery(owner=OWNER, now=30.0, lease_s=LEASE_S)
-        assert delivery is not None
-        store.announcements.end_delivery(delivery.id, DeliveryState.DEAD, f"answered 50{number}", now=40.0 + number)
+        end(store, claimed(store, "delivery", now=30.0), RunState.FAILED, f"answered 50{number}", now=40.0 + number)
     (trouble,) = store.troubles.read(since=20.0)
     assert (trouble.kind, trouble.subject, trouble.count) == (TroubleKind.DELIVERIES_DEAD, "team", 3)
     assert (trouble.detail, trouble.at) == ("answered 502", 42.0)

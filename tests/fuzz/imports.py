@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.wire import from_dict, to_dict
 from autotuner.export.registry import TARGETS as FORMATS
@@ -48,7 +48,7 @@ _WORDS = (
 def _seeds(name: ExportFormat | None) -> tuple[bytes, ...]:
     formats = FORMATS if name is None else (name,)
     exported = tuple(
-        FORMATS[one].write(big_job(), layout_of(words)).text.encode() for one in formats for words in _LAYOUTS
+        FORMATS[one].write(big_job(), Layout.parse(words)).text.encode() for one in formats for words in _LAYOUTS
     )
     published = tuple(path.read_bytes() for path in sorted(_LAUNCHES.iterdir()))
     is_megatron = name in (None, ExportFormat.MEGATRON_LM)

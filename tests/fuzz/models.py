@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 
-from autotuner.catalog.descriptions import cluster_described, model_described
+from autotuner.catalog.hardware import load_accelerator, load_cluster, load_link
 from autotuner.catalog.huggingface import from_config
-from autotuner.catalog.load import load_accelerator, load_cluster, load_link, load_model, load_stack
+from autotuner.catalog.models import load_model
+from autotuner.catalog.named import cluster_described, model_described
+from autotuner.catalog.software import load_stack
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.model import TransformerSpec
 from autotuner.core.wire import dumps, from_dict, loads, to_dict

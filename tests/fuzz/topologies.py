@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autotuner.catalog.networks import load_preset
 from autotuner.catalog.topology.nccl_xml import read_nccl_xml
 from autotuner.catalog.topology.nvidia_smi import read_nvidia_smi
-from autotuner.catalog.topology.presets import load_network
 from autotuner.catalog.topology.read import read_topology
-from autotuner.catalog.topology.slurm_conf import read_slurm_conf
-from autotuner.catalog.topology.slurm_yaml import read_slurm_yaml
+from autotuner.catalog.topology.slurm import read_slurm_conf, read_slurm_yaml
 from autotuner.catalog.topology.topology import Topology
 from autotuner.core.network import Network, Wiring
 from autotuner.core.wire import from_dict, to_dict
@@ -36,7 +35,7 @@ def _reading(read: Callable[[str], Topology]) -> Callable[[bytes], None]:
 def _network(data: bytes) -> None:
     name, _, count = text_of(data).partition(":")
     num_nodes = int(count[:5]) if count[:5].isascii() and count[:5].isdigit() else 1
-    load_network(name, num_nodes or 1).require_nodes(num_nodes or 1)
+    load_preset(name).joining(num_nodes or 1).require_nodes(num_nodes or 1)
 
 
 TARGETS = (

@@ -8,13 +8,12 @@ import json
 from autotuner.access.secret import read_token, token_text, without_tokens
 from autotuner.announcing.destination import Refused, check_url, destination, origin
 from autotuner.announcing.signature import check_secret
-from autotuner.catalog.link_lines import read_links, written_links
-from autotuner.catalog.phase_lines import read_phases, written_phases
+from autotuner.catalog.text import read_links, read_phases, written_links, written_phases
 from autotuner.cli.layout_text import read_layout
 from autotuner.core.access import check_name
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
-from autotuner.core.layout import Layout, fields_said, layout_of
+from autotuner.core.layout import Layout, parse_words
 from autotuner.core.wire import from_dict, to_dict
 from autotuner.networks import household, is_within, read_networks
 from autotuner.search.upkeep.retunes.cron import Cron
@@ -37,9 +36,9 @@ def _cron(data: bytes) -> None:
 def _layout(data: bytes) -> None:
     """What a layout is written as is read as that layout."""
     text = text_of(data)
-    layout = from_dict(Layout, fields_said(text))
-    assert layout == layout_of(text)
-    assert layout_of(str(layout)) == layout
+    layout = from_dict(Layout, parse_words(text))
+    assert layout == Layout.parse(text)
+    assert Layout.parse(str(layout)) == layout
 
 
 def _layout_text(data: bytes) -> None:

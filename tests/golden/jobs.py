@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.catalog.length_lines import read_lengths
-from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import load_stack
+from autotuner.catalog.text import read_lengths
 from autotuner.core.blocks import LinearAttention, MixtureOfExperts
 from autotuner.core.check import divisors
 from autotuner.core.choices import PipelineSchedule, ShardLevel
@@ -306,7 +308,7 @@ def outcome_of(spec: TrialSpec, *, off_by: float = 0.1, excess: float = 0.001) -
     if needed_bytes > min(limits, default=math.inf):
         return TrialFailure(kind=FailureKind.OOM, message="rank 1 ran out of memory", rank=1)
     num_steps = spec.settings.warmup_steps + spec.settings.measured_steps
-    above = 1.0 + (excess if spec.layout.changes_mathematics else 0.0) + 1e-4 * spec.seed
+    above = 1.0 + (0.0 if spec.layout.is_equivalent else excess) + 1e-4 * spec.seed
     sync_s, plain = 0.1 * step_s * chance.random(), plain_measurement(spec, step_time_s=step_s)
     return replace(
         plain,

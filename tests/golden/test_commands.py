@@ -17,7 +17,6 @@ from starlette.responses import PlainTextResponse
 
 from autotuner.bootstrap import build
 from autotuner.core.access import Scope
-from autotuner.core.announcement import DeliveryState
 from autotuner.settings import Settings
 from autotuner.store.sql import memory_store, open_store
 from tests.announcements import announcement, receiver, status
@@ -26,6 +25,7 @@ from tests.api.service import StoreDriver, app_on, serve, serve_asgi
 from tests.builders import cpu_layout, failure, measurement
 from tests.golden.command_story import CommandStory, leaf_commands
 from tests.golden.golden import Golden
+from tests.runs import claimed, give_up_delivery, lease_of
 from tests.studies import reached_trial, study_trial
 
 HERE = Path(__file__).parent
@@ -211,9 +211,9 @@ def tell_optimizer_studies(story: CommandStory) -> None:
     study = story.json(f"{tune} {sizes} --no-prune --name second")["id"]
     store = open_store(story.database_url)
     for _ in range(2):  # the older study is claimed first
-        store.optimizer_studies.claim(owner="w", now=2.0, lease_s=10.0)
+        held = claimed(store, "study", now=1e12)
     for trial in (reached_trial(0, 2.0, 3.0), reached_trial(1, 8.0, 1.0), study_trial(2, 6.0, 5.9)):
-        store.optimizer_studies.save_trial(replace(trial, study_id=study), owner="w", now=3.0, lease_s=10.0)
+        store.optimizer_studies.save_trial(replace(trial, study_id=study), lease_of(held))
     store.close()
     story.both("optimizer list")
     story.both(f"optimizer show {study}")
@@ -252,7 +252,7 @@ def tell_webhooks(story: CommandStory) -> None:
     deliveries = {one.webhook: one.id for one in announcements.deliveries()[0]}
     story.both("webhook deliveries all")
     for one in deliveries.values():
-        announcements.end_delivery(one, DeliveryState.DEAD, "HTTP 500 Internal Server Error", now=0.0)
+        give_up_delivery(application.store, one, "HTTP 500 Internal Server Error", now=0.0)
     application.close()
     story.both("webhook deliveries all --state dead")
     for _ in range(2):  # the second finds it pending

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from autotuner.aside.asides import Inline
-from autotuner.catalog.load import load_cluster, load_model
-from autotuner.catalog.phase_lines import read_phases
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.text import read_phases
 from autotuner.core.choices import CollectiveAlgorithm, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.fault_trace import FaultTrace

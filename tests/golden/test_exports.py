@@ -20,12 +20,14 @@ from typing import Any
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model, load_stack
-from autotuner.catalog.topology.presets import load_network
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.networks import load_preset
+from autotuner.catalog.software import load_stack
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.core.layout import OPTIONS, layout_of
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.rules.rule import Reason
 from autotuner.core.trial_spec import ExportFormat
@@ -63,7 +65,7 @@ _SPEC = re.compile(r"<<'SPEC'\n(.*?)\nSPEC\n", re.DOTALL)
 def _mixed_cluster() -> Cluster:
     """Return four nodes with one slow link, and a network that has rails and adds values in its switches."""
     slow = LinkHealth(ends=(1, 2), delay_s=0.03)
-    return replace(load_cluster("b200:32"), network=load_network("dgx-superpod", 4), link_health=(slow,))
+    return replace(load_cluster("b200:32"), network=load_preset("dgx-superpod").joining(4), link_health=(slow,))
 
 
 def _jobs() -> dict[str, Job]:
@@ -95,7 +97,7 @@ def test_every_format_is_exported() -> None:
 
 
 def test_every_option_leaves_its_default_in_some_layout() -> None:
-    layouts = [layout_of(words) for drawn in LAYOUTS.values() for words in drawn]
+    layouts = [Layout.parse(words) for drawn in LAYOUTS.values() for words in drawn]
     assert [name for name, one in OPTIONS.items() if all(getattr(x, name) == one.default for x in layouts)] == []
 
 
@@ -119,7 +121,7 @@ class _Exports:
 
     def add(self, name: str, job: Job, words: str, place: int) -> None:
         """Export one layout, and record the result under its job and its place in the job's list."""
-        layout, here = layout_of(words), (name, place)
+        layout, here = Layout.parse(words), (name, place)
         try:
             written = export(job, layout, self._wanted)
         except InvalidInput as error:

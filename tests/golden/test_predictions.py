@@ -24,11 +24,11 @@ from autotuner.core.choices import (
     Recompute,
     ShardLevel,
 )
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import OPTIONS
 from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.space import default_space
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.under_faults import predict_under
 from autotuner.search.space import legal_layouts

@@ -17,7 +17,7 @@ from typing import Any
 import optuna
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.objective import Metric, Objective, Weight

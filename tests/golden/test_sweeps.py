@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import GradientSync, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import Challenge, RunGroup, SequentialTest

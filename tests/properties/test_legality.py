@@ -7,12 +7,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotuner.core.columns import LayoutColumns, broken_rows
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import fields_read
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.costmodel.columns import LayoutColumns, broken_rows
 from autotuner.export.registry import TARGETS
 from tests.properties.strategies import jobs, layouts
 

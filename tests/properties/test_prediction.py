@@ -21,12 +21,12 @@ from autotuner.core.choices import (
     Recompute,
     ShardLevel,
 )
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS
 from autotuner.core.prediction import Memory, StepTime
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import memory
 from autotuner.costmodel.memory.sharding import owned_elements
 from autotuner.costmodel.memory.weights import weights
@@ -105,7 +105,7 @@ def test_a_row_does_not_depend_on_its_neighbours(job: Job, data: st.DataObject) 
 @given(jobs, st.data())
 def test_combinations_of_a_table_and_their_rows_give_the_table(job: Job, data: st.DataObject) -> None:
     rows = some_rows(job, data)
-    names = data.draw(st.lists(st.sampled_from(LAYOUT_FIELDS), min_size=1, unique=True))
+    names = data.draw(st.lists(st.sampled_from(tuple(OPTIONS)), min_size=1, unique=True))
     few, which = rows.distinct(*names)
     assert len(few) <= len(rows)
     assert all(np.array_equal(getattr(few, name)[which], getattr(rows, name)) for name in names)
@@ -114,7 +114,7 @@ def test_combinations_of_a_table_and_their_rows_give_the_table(job: Job, data: s
 @given(jobs, st.data())
 def test_a_norm_that_is_not_fused_never_saves_time_or_memory(job: Job, data: st.DataObject) -> None:
     rows = some_rows(job, data)
-    fused, plain = (predict(replace(rows, fused_norm=np.full(len(rows), f)), job) for f in (True, False))
+    fused, plain = (predict(rows.only(*OPTIONS, fused_norm=np.full(len(rows), f)), job) for f in (True, False))
     # of pipeline ranks whose passes tie, the one whose parts are told may change, and with it what follows the passes
     piped = rows.pipeline_parallel_degree > 1
     # 1e-12: rounding of sums of other parts
@@ -132,10 +132,10 @@ def test_the_worst_stage_is_a_stage_and_nobody_is_worse(job: Job, data: st.DataO
 @given(jobs, st.data())
 def test_recomputing_everything_never_keeps_more_and_never_takes_less(job: Job, data: st.DataObject) -> None:
     rows = some_rows(job, data)
-    rows = replace(rows, offload_activations=np.zeros(len(rows), dtype=bool))  # what is kept is sent
-    plain = replace(rows, recompute=np.full(len(rows), Recompute.NONE, dtype=np.int8))
-    again = replace(rows, recompute=np.full(len(rows), Recompute.FULL, dtype=np.int8))
-    plain, again = (replace(r, recompute_every=np.ones_like(rows.recompute_every)) for r in (plain, again))
+    rows = rows.only(*OPTIONS, offload_activations=np.zeros(len(rows), dtype=bool))  # what is kept is sent
+    plain = rows.only(*OPTIONS, recompute=np.full(len(rows), Recompute.NONE, dtype=np.int8))
+    again = rows.only(*OPTIONS, recompute=np.full(len(rows), Recompute.FULL, dtype=np.int8))
+    plain, again = (r.only(*OPTIONS, recompute_every=np.ones_like(rows.recompute_every)) for r in (plain, again))
     lone_layer = job.model.num_layers // rows.pipeline_parallel_degree < 2
     less, more = predict(again, job), predict(plain, job)
     assert np.all(less.step_time.total_s >= more.step_time.total_s)
@@ -167,7 +167,7 @@ def test_twice_the_batch_never_takes_less_time(job: Job, data: st.DataObject) ->
 def both(rows: LayoutColumns, job: Job, name: str, less: Any, more: Any) -> tuple[PredictionColumns, PredictionColumns]:
     """Predictions of the same rows with one value of a field and with another."""
     column = getattr(rows, name)
-    before, after = (predict(replace(rows, **{name: np.full_like(column, value)}), job) for value in (less, more))
+    before, after = (predict(rows.only(*OPTIONS, **{name: np.full_like(column, value)}), job) for value in (less, more))
     return before, after
 
 

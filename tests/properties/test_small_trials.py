@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 from autotuner.search.sampler.posterior import Kinship, Points, Prior, Related, condition
 from tests.unit.search.tables import LAYOUTS
 

@@ -9,9 +9,9 @@ from functools import cache
 from autotuner.backtest.cells import Row
 from autotuner.backtest.row import Run, read_row
 from autotuner.core.choices import Recompute
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from tests.published.tables import rows
 
 

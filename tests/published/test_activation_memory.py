@@ -17,8 +17,8 @@ import pytest
 from autotuner.backtest.cells import Row, UnusableRow
 from autotuner.backtest.row import Run, read_row
 from autotuner.core.choices import PipelineSchedule, Recompute
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.units import GIB
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, memory
 from tests.published.korthikanti import Case, cases
 from tests.published.tables import rows

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import load_link
-from autotuner.costmodel.columns import Floats
+from autotuner.catalog.hardware import load_link
+from autotuner.core.columns import Floats
 from bench.fit_links import FITS, Fit, Rows, fitted, load_rows, predicted_on
 
 FIT_OF = {fit.link: fit for fit in FITS}

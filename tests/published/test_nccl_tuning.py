@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.costmodel.communication.nccl_tables import NcclAlgorithm, NcclProtocol
 from autotuner.costmodel.communication.nccl_tuning import Wires, bands, chosen
 from autotuner.costmodel.communication.nccl_wires import wires_of

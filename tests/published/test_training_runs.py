@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import Precision
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.planning.best_layouts import best_outcome, job_on
@@ -162,6 +164,6 @@ def test_bloom_is_planned_too_fast_by_what_its_own_layout_does_and_a_layout_of_t
     assert hours.high < BLOOM_176B.accelerator_hours  # the best layout recomputes nothing, by kernels that came later
     request, cluster = requested(BLOOM_176B, "torch"), load_cluster("a100:384")
     job = job_on(request, cluster)
-    row = PredictedLayout(layout=layout_of(BLOOM_LAYOUT), prediction=predict_one(layout_of(BLOOM_LAYOUT), job))
+    row = PredictedLayout(layout=Layout.parse(BLOOM_LAYOUT), prediction=predict_one(Layout.parse(BLOOM_LAYOUT), job))
     own = outcome_of(job, row, request.goal, request.failures).accelerator_hours
     assert own.low < BLOOM_176B.accelerator_hours < own.high

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.wire import to_dict
 from tests.system.ci_jobs import EXAMPLES, Done, github_job, gitlab_job
 from tests.system.service import Service, until

@@ -24,7 +24,7 @@ CANDIDATE = cpu_layout(precision=Precision.FP8_EMULATED, data_parallel_replicate
 
 @pytest.mark.oracle  # a dozen trainings
 def test_emulated_fp8_passes_beside_bf16_with_the_curves_of_both(tmp_path: Path, forks: Forks) -> None:
-    reference = CANDIDATE.mathematics_reference(cpu_cluster().accelerator.precisions)
+    reference = CANDIDATE.equivalent_reference(cpu_cluster().accelerator.precisions)
     assert reference.precision == Precision.BF16
     found = run_gate(LocalLauncher(tmp_path, forks), spec("gate", layout=CANDIDATE), reference, GATE, Watcher())
     assert isinstance(found, GateResult)
@@ -49,7 +49,7 @@ LEARNING = TrialSettings(
 @pytest.mark.oracle  # four trainings
 def test_replicas_that_exchange_less_are_compared_on_the_languages_of_all(tmp_path: Path, forks: Forks) -> None:
     candidate = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO, sync_top_k=8)
-    reference = candidate.mathematics_reference(cpu_cluster().accelerator.precisions)
+    reference = candidate.equivalent_reference(cpu_cluster().accelerator.precisions)
     gate = LossGate(num_lossy_steps=8, num_seeds=2, tolerance=0.1)
     found = run_gate(LocalLauncher(tmp_path, forks), spec("demo", layout=candidate), reference, gate, Watcher())
     assert isinstance(found, GateResult)

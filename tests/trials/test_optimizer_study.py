@@ -10,13 +10,15 @@ import pytest
 
 from autotuner.clock import SystemClock
 from autotuner.core.measurement import StepReport
-from autotuner.core.study import OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range, StudyBudget, StudyState
+from autotuner.core.run import RunState
+from autotuner.core.study import OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range, StudyBudget
 from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher, Store
-from autotuner.search.studies.worker import StudyWorker
+from autotuner.runs.study import study_kind
+from autotuner.runs.worker import Worker
 from autotuner.store.sql import memory_store
 from tests.studies import study_request
 
@@ -33,18 +35,17 @@ def request(space: OptimizerSpace, num_trials: int, **changes: object) -> Optimi
     return study_request(**{**values, "space": space, **changes})
 
 
-def worker(store: Store, launcher: Launcher, shutdown: threading.Event | None = None) -> StudyWorker:
-    return StudyWorker(
-        store.optimizer_studies, launcher, SystemClock(), owner="worker", lease_s=10.0, shutdown=shutdown
-    )
+def worker(store: Store, launcher: Launcher, shutdown: threading.Event | None = None) -> Worker:
+    kind, stop = study_kind(store.optimizer_studies, launcher), shutdown or threading.Event()
+    return Worker(store.runs, {kind.name: kind}, SystemClock(), owner="worker", lease_s=10.0, shutdown=stop)
 
 
 def lived_through(asked: OptimizerStudyRequest, launcher: Launcher) -> list[OptimizerTrial]:
     store = memory_store()
     study, _ = store.optimizer_studies.create(asked, now=1.0)
     assert worker(store, launcher).run_once()
-    ended = store.optimizer_studies.get(study.id)
-    assert ended.state.finished, ended
+    ended = store.runs.get("study", study.id)
+    assert ended.state.is_finished, ended
     return list(store.optimizer_studies.trials(study.id))
 
 
@@ -109,10 +110,10 @@ def test_a_study_goes_on_where_a_worker_that_was_told_to_stop_left_it(tmp_path: 
     stopping.shutdown, stopping.step = shutdown, 0
     worker(store, stopping, shutdown).run_once()
     (left,) = store.optimizer_studies.trials(study.id)
-    assert (store.optimizer_studies.get(study.id).owner, left.state) == (None, TrialState.QUEUED)
+    assert (store.runs.get("study", study.id).lease, left.state) == (None, TrialState.QUEUED)
     worker(store, LocalLauncher(tmp_path, forks)).run_once()
     (ended,) = store.optimizer_studies.trials(study.id)
     assert (ended.id, ended.attempts, ended.candidate) == (left.id, 2, left.candidate)
-    assert store.optimizer_studies.get(study.id).state is StudyState.COMPLETE
+    assert store.runs.get("study", study.id).state is RunState.COMPLETE
     assert ended.reached is not None
     assert ended.reached.num_samples == ended.reached.num_steps * 16

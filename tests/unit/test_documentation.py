@@ -82,7 +82,8 @@ def test_every_decision_is_one_page() -> None:
 def test_every_option_of_a_layout_is_documented_with_its_words() -> None:
     text = (ROOT / "docs/layouts.md").read_text()
     assert [name for name in OPTIONS if f"| `{name}` |" not in text] == []
-    words = [one.said(value) for one in OPTIONS.values() if one.kind == Kind.CHOICE for value in one.values if one.word]
+    choices = [one for one in OPTIONS.values() if one.kind == Kind.CHOICE and one.word]
+    words = [one.word.format(value) for one in choices for value in one.values]
     numbers = [one.word.format("N") for one in OPTIONS.values() if one.is_number and one.word]
     numbers += [f"{word}N" for level, word in SHARD_WORDS.items() if level != ShardLevel.NONE]
     switches = [one.word for one in OPTIONS.values() if one.kind == Kind.SWITCH]

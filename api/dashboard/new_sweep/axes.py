@@ -8,7 +8,7 @@ from typing import Any
 
 from api.dashboard.views.layouts import option_value
 from autotuner.core.layout import OPTIONS
-from autotuner.core.option import Kind, Option
+from autotuner.core.option import Kind, OptionSpec
 from autotuner.core.space import SearchSpace
 
 SUITS, EVERY, CHOSEN = "suits", "all", "chosen"
@@ -54,7 +54,7 @@ class Axis:
         return f"space.{self.name}"
 
     @property
-    def option(self) -> Option:
+    def option(self) -> OptionSpec:
         """All that is known of the field."""
         return OPTIONS[self.name]
 
@@ -79,7 +79,7 @@ def axis_values(axis: Axis, values: Sequence[int] | None, suiting: Sequence[int]
         return SUITS, ()
     if values is None:
         return EVERY, ()
-    said = tuple(_text(axis.option.plain(axis.option.value_of(value))) for value in values)
+    said = tuple(_text(axis.option.to_plain(axis.option.value_of(value))) for value in values)
     if axis.values and set(said) == {value for value, _ in axis.values}:
         return EVERY, ()
     return CHOSEN, said if axis.values else (", ".join(said),)
@@ -87,7 +87,7 @@ def axis_values(axis: Axis, values: Sequence[int] | None, suiting: Sequence[int]
 
 def _axis(name: str) -> Axis:
     one = OPTIONS[name]
-    values = tuple((_text(one.plain(value)), option_value(name, value)) for value in one.values)
+    values = tuple((_text(one.to_plain(value)), option_value(name, value)) for value in one.values)
     has_no_bounds = one.kind == Kind.DEGREE or one.searched is None
     return Axis(
         name=name,

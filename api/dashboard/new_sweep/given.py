@@ -11,11 +11,11 @@ from api.dashboard.new_sweep.axes import AXES, CHOSEN, SUITS, axis_values
 from api.dashboard.new_sweep.inputs import INPUTS
 from api.dashboard.views.permalink import DEFAULT
 from autotuner.bootstrap import App
-from autotuner.catalog.load import load_accelerator
+from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.errors import AutotunerError
 from autotuner.core.fault_trace import FaultTrace, at_worst
-from autotuner.core.layout import Layout, layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
@@ -100,7 +100,7 @@ class Given:
         Raises:
             InvalidInput: A word of the layout is unknown.
         """
-        layout: Layout = layout_of(words)
+        layout: Layout = Layout.parse(words)
         changed: dict[str, tuple[str, ...]] = {}
         for name, axis in AXES.items():
             values, value = suiting.values(name), getattr(layout, name)

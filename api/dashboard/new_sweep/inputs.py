@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
-from autotuner.catalog.length_lines import read_lengths, written_lengths
-from autotuner.catalog.link_lines import read_links, written_links
+from autotuner.catalog.text import read_lengths, read_links, written_lengths, written_links
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.link import LinkHealth
 from autotuner.core.objective import Metric, Objective, Weight, profile_text, read_metrics, read_profile

@@ -10,8 +10,7 @@ from pprint import pformat
 from typing import Any
 
 from api.schemas import SweepCreate
-from autotuner.catalog.length_lines import written_lengths
-from autotuner.catalog.link_lines import written_links
+from autotuner.catalog.text import written_lengths, written_links
 from autotuner.core.cluster import Cluster
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.link import LinkHealth

@@ -25,7 +25,7 @@ _Part = Annotated[Literal["live"] | None, Query()]
 def clusters_page(request: Request, app: AppOf, part: _Part = None) -> Response:
     """All stored clusters by name, where their trials run, and how they were last checked."""
     clusters = app.store.list_clusters()
-    last = {one.name: app.store.list_checks(one.name, page=Page(limit=1))[0] for one in clusters}
+    last = {one.name: app.store.runs.list("check", subject=one.name, page=Page(limit=1))[0] for one in clusters}
     return page(
         request,
         "_clusters.html" if part else "clusters.html",

@@ -21,8 +21,10 @@ from api.dashboard.views.timelines import TimelineView, timeline_view
 from api.dashboard.views.topology import TopologyShown
 from api.dependencies import AppOf
 from autotuner.bootstrap import App
-from autotuner.catalog.load import accelerators, load_accelerator, models, stacks
-from autotuner.catalog.topology.presets import network_presets
+from autotuner.catalog.hardware import accelerators, load_accelerator
+from autotuner.catalog.models import models
+from autotuner.catalog.networks import network_presets
+from autotuner.catalog.software import stacks
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, TooCostly
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
@@ -143,7 +145,7 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
     """The best predicted layout that keeps the mathematics; a plain one where another is named, or none can run."""
     if asked.base is not None or asked.errors:
         return Layout()
-    changing = OPTIONS["precision"].changes_mathematics
+    changing = OPTIONS["precision"].not_equivalent
     keeping = tuple(value for value in default_space(job).values("precision") or () if value not in changing)
     question = Question(job=job, axes={"precision": keeping}, limit=1)
     try:

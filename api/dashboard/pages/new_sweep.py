@@ -26,7 +26,7 @@ from autotuner.bootstrap import App
 from autotuner.core.access import Caller, Scope
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import SweepRequest
@@ -104,7 +104,7 @@ def _placed(given: Given, app: App) -> tuple[Given, tuple[str, ...]]:
 
 def _held(words: str, request: SweepRequest) -> str:
     """Whether a trial can run the layout that somebody comes from, whose values the space holds."""
-    if broken := reasons(layout_of(words), request.job, trial_rules(request.trainer)):
+    if broken := reasons(Layout.parse(words), request.job, trial_rules(request.trainer)):
         return f"No trial can run the layout you come from, {words}: {broken[0].message}. The space holds its values."
     return f"The space holds the layout you come from, {words}."
 

@@ -14,7 +14,8 @@ from api.dependencies import AppOf, PlansOf
 from api.plans import Plans
 from api.schemas import PlanView
 from autotuner.bootstrap import App
-from autotuner.catalog.load import models, stacks
+from autotuner.catalog.models import models
+from autotuner.catalog.software import stacks
 from autotuner.core.errors import AutotunerError
 from autotuner.search.planning.whole_clusters import rentable
 

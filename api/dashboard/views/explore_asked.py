@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from api.dashboard.views.permalink import DEFAULT, Permalink, whole_number
-from autotuner.catalog.length_lines import read_lengths, written_lengths
-from autotuner.catalog.link_lines import read_links, written_links
-from autotuner.catalog.load import accelerators
+from autotuner.catalog.hardware import accelerators
+from autotuner.catalog.text import read_lengths, read_links, written_lengths, written_links
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import OPTIONS, Layout, layout_of
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
 from autotuner.search.explain.arranging import with_choice
 
@@ -133,7 +132,7 @@ def _cluster(query: Mapping[str, str], errors: dict[str, str]) -> str:
 def _base(query: Mapping[str, str], errors: dict[str, str]) -> Layout | None:
     words = query.get("layout", "").strip()
     try:
-        return layout_of(words) if words else None
+        return Layout.parse(words) if words else None
     except InvalidInput as error:
         hint = "" if error.nearest is None else f"; the nearest word is {error.nearest}"
         errors["layout"] = f"{error.value} {error.rule}{hint}"
@@ -157,7 +156,7 @@ def _value(name: str, text: str) -> int:
     if name == _SHARDS and text == ALL_RANKS:
         return 0
     if one.kind is Kind.CHOICE:
-        return one.from_plain(text, name)
+        return one.from_plain(text)
     if one.kind is Kind.SWITCH:
         if text not in _SWITCH:
             raise InvalidInput(name, text, "must be on or off", "on")

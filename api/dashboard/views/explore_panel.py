@@ -129,7 +129,7 @@ class Control:
         """Whether it is not as it is by default."""
         chosen = next((value.sent for value in self.values if value.is_chosen), None)
         one = OPTIONS[self.field]
-        return chosen is not None and chosen != str(one.plain(one.default))
+        return chosen is not None and chosen != str(one.to_plain(one.default))
 
     @property
     def says_something(self) -> bool:
@@ -139,7 +139,7 @@ class Control:
 
 def _value(choice: Choosable, layout: Layout) -> Value:
     one = OPTIONS[choice.field]
-    text, sent = option_value(choice.field, choice.value), str(one.plain(choice.value))
+    text, sent = option_value(choice.field, choice.value), str(one.to_plain(choice.value))
     if one.kind is Kind.SWITCH:
         sent = text
     if choice.field == "data_parallel_shard_degree" and choice.value == layout.data_parallel_degree:

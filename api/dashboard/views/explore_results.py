@@ -115,7 +115,7 @@ class Broken:
         value = value_in_words(reason.value(layout, job))
         if reason.nearest is None or reason.is_of_job:
             return cls(subject=f"{subject} {value}", message=reason.message, nearest="", mended="")
-        after = with_choice(layout, reason.field, OPTIONS[reason.field].from_plain(reason.nearest, reason.field))
+        after = with_choice(layout, reason.field, OPTIONS[reason.field].from_plain(reason.nearest))
         return cls(
             subject=f"{subject} {value}",
             message=reason.message,

@@ -10,7 +10,7 @@ from typing import Any, Self
 from api.dashboard.views.sweep_points import half_of
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput, NotFound
-from autotuner.core.layout import OPTIONS, Layout, fields_said
+from autotuner.core.layout import OPTIONS, Layout, parse_words
 from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store, SweepFilter, TrialFilter
@@ -71,7 +71,7 @@ class Words:
 def _said(word: str) -> Mapping[str, Any]:
     """The fields that a word names; nothing where it names none."""
     try:
-        said = fields_said(word)
+        said = parse_words(word)
     except InvalidInput:
         return {}
     replicas = said.pop("data_parallel_replicate_degree", None)
@@ -80,7 +80,7 @@ def _said(word: str) -> Mapping[str, Any]:
 
 def _plain(layout: Layout, name: str) -> Any:
     value = getattr(layout, name)
-    return OPTIONS[name].plain(value) if name in OPTIONS else value
+    return OPTIONS[name].to_plain(value) if name in OPTIONS else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from api.dashboard.views.permalink import whole_number
 from api.schemas import PhasesRequest
-from autotuner.catalog.phase_lines import read_phases
+from autotuner.catalog.text import read_phases
 from autotuner.core.errors import InvalidInput, NotFound, quoted
 from autotuner.core.job import SwitchCost
 from autotuner.core.units import GIGA

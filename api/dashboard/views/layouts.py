@@ -9,6 +9,7 @@ from api.dashboard import words
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Topic
+from autotuner.costmodel.comparison import PHRASES
 from autotuner.search.results.axis import SHARDING_WORDS
 from autotuner.search.text.sentences import value_in_words
 
@@ -53,7 +54,7 @@ _SAID_APART = ("micro_batch_size", "pipeline_schedule", "shard_level", *_FEWER)
 _PHRASED = tuple(
     name
     for name, one in OPTIONS.items()
-    if one.phrase and not one.qualifies and one.topic is not Topic.DEGREES and name not in _SAID_APART
+    if name in PHRASES and not one.qualifies and one.topic is not Topic.DEGREES and name not in _SAID_APART
 )
 
 
@@ -94,11 +95,11 @@ def _schedule(layout: Layout) -> tuple[str, ...]:
 
 
 def _fewer(layout: Layout) -> tuple[str, ...]:
-    return tuple(short.format(getattr(layout, name)) for name, short in _FEWER.items() if layout.says(name))
+    return tuple(short.format(getattr(layout, name)) for name, short in _FEWER.items() if layout.shows(name))
 
 
 def _others(layout: Layout) -> tuple[str, ...]:
-    return tuple(words.phrase(name, layout) for name in _PHRASED if layout.says(name))
+    return tuple(words.phrase(name, layout) for name in _PHRASED if layout.shows(name))
 
 
 def option_value(field: str, value: int) -> str:

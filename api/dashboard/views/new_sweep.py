@@ -10,7 +10,8 @@ from api.dashboard.new_sweep.given import Given
 from api.dashboard.words import predicted_mfu
 from api.schemas import SweepPreview
 from autotuner.bootstrap import App
-from autotuner.catalog.load import accelerators, models
+from autotuner.catalog.hardware import accelerators
+from autotuner.catalog.models import models
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.layout import OPTIONS
 from autotuner.core.sweep import SweepRequest

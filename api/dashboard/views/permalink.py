@@ -11,13 +11,14 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from api.documents import MAX_INTEGER
 from api.schemas import named_cluster, named_model
 from autotuner.bootstrap import App
-from autotuner.catalog.length_lines import read_lengths, written_lengths
-from autotuner.catalog.link_lines import read_links
-from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import load_stack
+from autotuner.catalog.text import read_lengths, read_links, written_lengths
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout, layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.sweep import Sweep
 from autotuner.core.workload import LengthDistribution, Workload
@@ -93,7 +94,7 @@ class Permalink:
             global_batch_size=whole_number(
                 "global_batch_size", query.get("global_batch_size") or DEFAULT.global_batch_size
             ),
-            layout=layout_of(words) if words else None,
+            layout=Layout.parse(words) if words else None,
             stack=query.get("stack") or DEFAULT.stack,
             optimizer_state_precision=query.get("optimizer_state_precision") or DEFAULT.optimizer_state_precision,
             link_health=query.get("link_health", "").strip(),

@@ -9,7 +9,7 @@ from typing import Self
 
 from api.dashboard.views.permalink import whole_number
 from api.schemas import PlanCreate
-from autotuner.catalog.load import load_accelerator
+from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, quoted
 from autotuner.core.workload import Workload
 from autotuner.search.planning.amounts import read_amount, read_duration_s, read_listed, read_numbers, read_prices

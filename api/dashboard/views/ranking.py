@@ -211,7 +211,7 @@ def ranking(
     limit_bytes = float(request.trial_job.cluster.accelerator.memory_bytes)
     axes = Axes.of(shown, best, limit_bytes)
     chosen = bool(address.get("columns"))
-    has_gates = any(row.layout.changes_mathematics for row in every if row.trial is not None)
+    has_gates = any(not row.layout.is_equivalent for row in every if row.trial is not None)
     usual = _usual(rows_of, request, has_gates=has_gates)
     columns = query.columns if chosen else usual
     fields = fields_of(columns, every, axes, chosen=chosen, heads=_heads(query, address))
@@ -375,7 +375,7 @@ def _notes(row: TableRow, axes: Axes, request: SweepRequest) -> Iterator[Note]:
 
 def _notes_of_trial(trial: Trial) -> Iterator[Note]:
     measured = trial.measurement
-    if trial.layout.changes_mathematics:
+    if not trial.layout.is_equivalent:
         outcome = trial.gate.outcome if trial.gate else GateOutcome.NOT_GATED
         look = "tie" if outcome is GateOutcome.PASSED else "tight"
         yield Note(look=look, text=gate_in_words(outcome))

@@ -1,244 +1,95 @@
-"""Families with experts and attention by heads: Mixtral and its descendants."""
+"""Families with experts, and those that attend by latents or linearly: Mixtral, DeepSeek and their descendants."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from autotuner.catalog.huggingface.dense import qwen_windows
-from autotuner.catalog.huggingface.keys import Config
-from autotuner.catalog.huggingface.shapes import bias, decoder, windows
-from autotuner.core.blocks import MixtureOfExperts
+from autotuner.catalog.huggingface.config import (
+    Config,
+    Read,
+    Table,
+    bias,
+    count,
+    family,
+    flag,
+    integer,
+    must_be_false,
+    read_fields,
+    stated,
+    window,
+)
+from autotuner.catalog.huggingface.dense import NORMED, qwen_windows
+from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.core.errors import InvalidInput
-from autotuner.core.model import TransformerSpec
 
-__all__ = [
-    "dots1",
-    "ernie_moe",
-    "gated_shared",
-    "glm4_moe",
-    "gpt_oss",
-    "granite_moe",
-    "llama4",
-    "minimax_m2",
-    "mixtral",
-    "olmoe",
-    "phimoe",
-    "qwen2_moe",
-    "qwen3_moe",
-    "qwen_experts",
-    "routed_experts",
-]
+_EXPERTS = family(
+    num_experts=integer("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    experts_per_token=integer("num_experts_per_tok", "num_experts_per_token", "moe_k"),
+)
+"""Fields of the experts of a layer, in all spellings of their number."""
+
+_WIDTH = integer("intermediate_size")
+_MOE_WIDTH = integer("moe_intermediate_size")
 
 
-def routed_experts(config: Config, expert_ffn_size: int, **changes: Any) -> MixtureOfExperts:
-    """The experts of a layer, in all spellings of their number."""
-    shapes = {
-        "num_experts": config.integer("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-        "experts_per_token": config.integer("num_experts_per_tok", "num_experts_per_token", "moe_k"),
-        "expert_ffn_size": expert_ffn_size,
-    }
-    return MixtureOfExperts(**{**shapes, **changes})
+def experts(*bases: Table, **fields: Any) -> Read:
+    """Return a reader of the experts of a layer from values and readers of their fields."""
+    table = family(*bases, _EXPERTS, **fields)
+    return lambda config: MixtureOfExperts(**read_fields(config, table))
 
 
-def mixtral(config: Config, name: str) -> TransformerSpec:
-    """Mixtral."""
-    experts = routed_experts(config, config.integer("intermediate_size"))
-    return decoder(config, name, experts=experts, **windows(config))
+def _granite_shared(config: Config) -> dict[str, Any]:
+    """Return the shared expert of Granite, which is there where it has a width."""
+    width = config.count("shared_intermediate_size")
+    return {"num_shared_experts": 1 if width else 0, "shared_expert_ffn_size": width}
 
 
-def granite_moe(config: Config, name: str) -> TransformerSpec:
-    """Granite with experts, and maybe one more that sees every token."""
-    shared = config.count("shared_intermediate_size")
-    experts = routed_experts(
-        config,
-        config.integer("intermediate_size"),
-        num_shared_experts=1 if shared else 0,
-        shared_expert_ffn_size=shared,
-    )
-    return decoder(config, name, attention_bias=bias(config), experts=experts)
+def _gated_shared(config: Config) -> dict[str, Any]:
+    """Return the gated shared expert of Qwen2 and Qwen3-Next, which is there where it has a width."""
+    width = config.stated("shared_expert_intermediate_size")
+    return {"num_shared_experts": 1 if width else 0, "shared_expert_ffn_size": width, "shared_expert_gate": width > 0}
 
 
-def phimoe(config: Config, name: str) -> TransformerSpec:
-    """Phi-3.5-MoE: layer norms, a bias of the output projection."""
-    return decoder(
-        config,
-        name,
-        norm="layernorm",
-        attention_bias=bias(config),
-        output_bias=config.flag("lm_head_bias", default=False),
-        experts=routed_experts(config, config.integer("intermediate_size")),
-        **windows(config),
-    )
-
-
-def olmoe(config: Config, name: str) -> TransformerSpec:
-    """OLMoE: norms of all heads together."""
-    return decoder(
-        config,
-        name,
-        attention_bias=bias(config),
-        qk_norm=True,
-        qk_norm_of_all_heads=True,
-        experts=routed_experts(config, config.integer("intermediate_size")),
-    )
-
-
-def minimax_m2(config: Config, name: str) -> TransformerSpec:
-    """MiniMax-M2: norms of all heads together, a balancing bias."""
-    experts = routed_experts(config, config.integer("intermediate_size"), router_bias=True)
-    head_dim = config.integer("head_dim", default=128)
-    return decoder(config, name, head_dim=head_dim, qk_norm=True, qk_norm_of_all_heads=True, experts=experts)
-
-
-def gpt_oss(config: Config, name: str) -> TransformerSpec:
-    """GPT-OSS: biases everywhere, sinks, windows in every other layer."""
-    experts = routed_experts(config, config.integer("intermediate_size"), router_bias=True, expert_bias=True)
-    return decoder(
-        config,
-        name,
-        head_dim=config.integer("head_dim", default=64),
-        attention_bias=bias(config, default=True),
-        attention_sinks=True,
-        experts=experts,
-        **windows(config, default=128, full_every=2),
-    )
-
-
-def qwen_experts(config: Config, *, shared: int) -> MixtureOfExperts:
-    """Experts of Qwen: maybe with a gated shared one of some width, maybe in some layers only."""
-    return routed_experts(
-        config,
-        config.integer("moe_intermediate_size"),
-        num_shared_experts=1 if shared else 0,
-        shared_expert_ffn_size=shared,
-        shared_expert_gate=shared > 0,
-        num_dense_layers=_leading(config, "mlp_only_layers"),
-        sparse_layer_interval=config.integer("decoder_sparse_step", default=1),
-    )
-
-
-def gated_shared(config: Config) -> int:
-    """Width of the shared expert of Qwen2 and Qwen3-Next."""
-    return config.stated("shared_expert_intermediate_size")
-
-
-def _leading(config: Config, key: str) -> int:
-    """How many leading layers a list names; others cannot be told."""
-    layers = config.numbers(key)
-    if sorted(layers) != list(range(len(layers))):
-        raise InvalidInput(key, list(layers), "must name leading layers, from 0 on", str(list(range(len(layers)))))
+def _named_leading(config: Config) -> int:
+    """Return the number of leading layers that a list names; others cannot be told."""
+    layers = config.numbers("mlp_only_layers")
+    leading = list(range(len(layers)))
+    if sorted(layers) != leading:
+        raise InvalidInput("mlp_only_layers", list(layers), "must name leading layers, from 0 on", str(leading))
     return len(layers)
 
 
-def qwen2_moe(config: Config, name: str) -> TransformerSpec:
-    """Qwen1.5-MoE and Qwen2-57B: a gated shared expert."""
-    biased = "qkv" if config.flag("qkv_bias", default=True) else "none"
-    windowed = {}
-    if config.flag("use_sliding_window", default=False):
-        windowed = windows(config, default=4096, full_every=2)
-    return decoder(
-        config, name, attention_bias=biased, experts=qwen_experts(config, shared=gated_shared(config)), **windowed
-    )
-
-
-def qwen3_moe(config: Config, name: str) -> TransformerSpec:
-    """Qwen3 with experts, and the language model of Qwen3-VL with experts."""
-    return decoder(
-        config,
-        name,
-        attention_bias=bias(config),
-        qk_norm=True,
-        experts=qwen_experts(config, shared=0),
-        **qwen_windows(config),
-    )
-
-
-def glm4_moe(config: Config, name: str) -> TransformerSpec:
-    """GLM-4.5 and 4.6: leading dense layers, a shared expert, a balancing bias."""
-    return decoder(
-        config,
-        name,
-        attention_bias="qkv" if config.flag("attention_bias", default=False) else "none",
-        qk_norm=config.flag("use_qk_norm", default=False),
-        experts=_deepseek_experts(config, num_dense_layers=config.count("first_k_dense_replace", default=1)),
-    )
-
-
-def dots1(config: Config, name: str) -> TransformerSpec:
-    """dots.llm1: normed heads; experts as those of DeepSeek-V3."""
-    return decoder(
-        config,
-        name,
-        attention_bias=bias(config),
-        qk_norm=True,
-        experts=_deepseek_experts(config, num_dense_layers=config.count("first_k_dense_replace")),
-    )
-
-
-def _deepseek_experts(config: Config, *, num_dense_layers: int) -> MixtureOfExperts:
-    return routed_experts(
-        config,
-        config.integer("moe_intermediate_size"),
-        num_shared_experts=config.stated("n_shared_experts"),
-        num_dense_layers=num_dense_layers,
-        router_bias=True,
-    )
-
-
-def ernie_moe(config: Config, name: str) -> TransformerSpec:
-    """ERNIE 4.5 with experts: from one layer on, every n-th of them sparse."""
+def _ernie_refusals(config: Config) -> dict[str, Any]:
+    """Refuse biases, and experts that end before the last layer."""
     num_layers = config.integer("num_hidden_layers")
-    if config.flag("use_bias", default=False):
-        raise InvalidInput("use_bias", True, "must be false for model_type ernie4_5_moe", "false")
+    must_be_false("use_bias")(config)
     last = config.document.get("moe_layer_end_index", -1)
     if last not in (-1, num_layers - 1):
         raise InvalidInput("moe_layer_end_index", last, "must be the last layer", num_layers - 1)
-    experts = routed_experts(
-        config,
-        config.integer("moe_intermediate_size"),
-        num_shared_experts=config.count("moe_num_shared_experts", default=2),
-        num_dense_layers=config.count("moe_layer_start_index", default=1),
-        sparse_layer_interval=config.integer("moe_layer_interval", default=1),
-        router_bias=True,
-    )
-    return decoder(config, name, tied_embeddings=config.flag("tie_word_embeddings", default=True), experts=experts)
-
-
-def llama4(config: Config, name: str) -> TransformerSpec:
-    """Llama 4: a shared expert as wide as the routed ones, attention within chunks in three of four layers."""
-    expert_ffn_size, interval = config.integer("intermediate_size"), _llama4_interval(config)
-    experts = routed_experts(config, expert_ffn_size, num_shared_experts=1, sparse_layer_interval=interval)
-    return decoder(
-        config,
-        name,
-        head_dim=config.integer("head_dim", default=128),
-        ffn_size=config.integer("intermediate_size_mlp"),
-        attention_bias=bias(config),
-        experts=experts,
-        **_chunks(config),
-    )
+    return {}
 
 
 def _llama4_interval(config: Config) -> int:
     interval, num_layers = config.integer("interleave_moe_layer_step", default=1), config.integer("num_hidden_layers")
-    stated = config.numbers("moe_layers")
-    if not stated:
+    listed = config.numbers("moe_layers")
+    if not listed:
         return interval
-    interval = stated[0] + 1
+    interval = listed[0] + 1
     every = range(interval - 1, num_layers, interval) if interval > 0 else range(0)
-    if len(stated) != len(every) or any(one != other for one, other in zip(stated, every, strict=True)):
-        raise InvalidInput("moe_layers", list(stated), "must be every n-th layer of the model")
+    if len(listed) != len(every) or any(one != other for one, other in zip(listed, every, strict=True)):
+        raise InvalidInput("moe_layers", list(listed), "must be every n-th layer of the model")
     return interval
 
 
-def _chunks(config: Config) -> dict[str, Any]:
-    """Attention within chunks, as windows under which a query sees as many keys on average: half a chunk."""
+def _llama4_chunks(config: Config) -> dict[str, Any]:
+    """Return attention within chunks as windows under which a query sees as many keys on average: half a chunk."""
     num_layers, kinds = config.integer("num_hidden_layers"), config.words("layer_types")
     chunk = config.count("attention_chunk_size", default=8192)
     if kinds is not None:
         chunked = kinds[:num_layers].count("chunked_attention")
-    elif stated := config.numbers("no_rope_layers"):
-        chunked = sum(rotates > 0 for rotates in stated[:num_layers])
+    elif rotating := config.numbers("no_rope_layers"):
+        chunked = sum(rotates > 0 for rotates in rotating[:num_layers])
     else:
         chunked = num_layers - num_layers // config.integer("no_rope_layer_interval", default=4)
     if chunk < 2 or not chunked:
@@ -248,3 +99,218 @@ def _chunks(config: Config) -> dict[str, Any]:
         "many: a query sees as many keys on average"
     )
     return {"attention_window": chunk // 2, "num_windowed_layers": chunked, "approximations": (sentence,)}
+
+
+_EVERY_OTHER_WINDOWED = window(4096, full_every=2)
+_QWEN_EXPERTS = family(  # maybe in some layers only
+    expert_ffn_size=_MOE_WIDTH,
+    num_dense_layers=_named_leading,
+    sparse_layer_interval=integer("decoder_sparse_step", default=1),
+)
+_SHARED_EXPERTS = family(expert_ffn_size=_MOE_WIDTH, num_shared_experts=stated("n_shared_experts"), router_bias=True)
+# maybe with one more expert that sees every token
+_GRANITE = family(attention_bias=bias(), experts=experts(shared=_granite_shared, expert_ffn_size=_WIDTH))
+
+SPARSE: Mapping[str, Table] = {
+    "mixtral": family(experts=experts(expert_ffn_size=_WIDTH), windows=window()),
+    "llama4_text": family(  # a shared expert as wide as routed ones, attention within chunks in three of four layers
+        experts=experts(expert_ffn_size=_WIDTH, num_shared_experts=1, sparse_layer_interval=_llama4_interval),
+        head_dim=integer("head_dim", default=128),
+        ffn_size=integer("intermediate_size_mlp"),
+        attention_bias=bias(),
+        windows=_llama4_chunks,
+    ),
+    "qwen2_moe": family(  # Qwen1.5-MoE and Qwen2-57B: a gated shared expert
+        attention_bias=bias("qkv_bias", default=True, kind="qkv"),
+        windows=lambda config: _EVERY_OTHER_WINDOWED(config) if config.flag("use_sliding_window") else {},
+        experts=experts(_QWEN_EXPERTS, shared=_gated_shared),
+    ),
+    # and the language model of Qwen3-VL with experts
+    "qwen3_moe": family(attention_bias=bias(), qk_norm=True, experts=experts(_QWEN_EXPERTS), windows=qwen_windows),
+    "gpt_oss": family(  # biases everywhere, sinks, windows in every other layer
+        experts=experts(expert_ffn_size=_WIDTH, router_bias=True, expert_bias=True),
+        head_dim=integer("head_dim", default=64),
+        attention_bias=bias(default=True),
+        attention_sinks=True,
+        windows=window(128, full_every=2),
+    ),
+    "phimoe": family(  # Phi-3.5-MoE: layer norms, a bias of the output projection
+        norm="layernorm",
+        attention_bias=bias(),
+        output_bias=flag("lm_head_bias"),
+        experts=experts(expert_ffn_size=_WIDTH),
+        windows=window(),
+    ),
+    "olmoe": family(NORMED, attention_bias=bias(), experts=experts(expert_ffn_size=_WIDTH)),
+    "glm4_moe": family(  # GLM-4.5 and 4.6: leading dense layers, a shared expert, a balancing bias
+        attention_bias=bias(kind="qkv"),
+        qk_norm=flag("use_qk_norm"),
+        experts=experts(_SHARED_EXPERTS, num_dense_layers=count("first_k_dense_replace", default=1)),
+    ),
+    "granitemoe": _GRANITE,
+    "granitemoeshared": _GRANITE,
+    "minimax_m2": family(  # a balancing bias
+        NORMED, experts=experts(expert_ffn_size=_WIDTH, router_bias=True), head_dim=integer("head_dim", default=128)
+    ),
+    "ernie4_5_moe": family(  # from one layer on, every n-th of them sparse
+        refused=_ernie_refusals,
+        experts=experts(
+            expert_ffn_size=_MOE_WIDTH,
+            num_shared_experts=count("moe_num_shared_experts", default=2),
+            num_dense_layers=count("moe_layer_start_index", default=1),
+            sparse_layer_interval=integer("moe_layer_interval", default=1),
+            router_bias=True,
+        ),
+        tied_embeddings=flag("tie_word_embeddings", default=True),
+    ),
+    "dots1": family(  # normed heads; experts as those of DeepSeek-V3
+        attention_bias=bias(),
+        qk_norm=True,
+        experts=experts(_SHARED_EXPERTS, num_dense_layers=count("first_k_dense_replace")),
+    ),
+}
+
+
+# ---------------------------------------------------------------- latents, and linear attention
+def _every_layer(config: Config) -> dict[str, Any]:
+    if config.integer("moe_layer_freq", default=1) != 1:
+        raise InvalidInput("moe_layer_freq", config.document["moe_layer_freq"], "must be 1: every layer", 1)
+    return {}
+
+
+def _own_indexers(config: Config) -> dict[str, Any]:
+    """Refuse layers that share the indexer that chooses the keys of a query."""
+    kinds = config.words("indexer_types") or ()
+    if "shared" in kinds or config.integer("index_topk_freq", default=1) > 1 or config.has("index_topk_pattern"):
+        field = next(key for key in ("indexer_types", "index_topk_freq", "index_topk_pattern") if config.has(key))
+        raise InvalidInput(field, config.document[field], "must give every layer an indexer of its own")
+    return {}
+
+
+def _leading_dense(config: Config) -> int:
+    """Return the number of leading layers with an ordinary block, by the list of kinds or its older key."""
+    kinds = config.words("mlp_layer_types")
+    if kinds is None:
+        return config.count("first_k_dense_replace", default=1)
+    leading = next((place for place, kind in enumerate(kinds) if kind == "sparse"), len(kinds))
+    if "dense" in kinds[leading:]:
+        raise InvalidInput("mlp_layer_types", list(kinds), "must be dense in leading layers only")
+    return leading
+
+
+def _v32_dense(config: Config) -> int:
+    first = config.count("first_k_dense_replace", default=3)
+    return _leading_dense(config) if config.has("mlp_layer_types") else first
+
+
+def _deepseek_experts(num_dense_layers: Read, *, router_bias: bool = True) -> Read:
+    """Return a reader of the experts, which a small model of the family has none of."""
+    read = experts(
+        num_dense_layers=num_dense_layers,
+        num_shared_experts=stated("n_shared_experts", "num_shared_experts"),
+        expert_ffn_size=_MOE_WIDTH,
+        router_bias=router_bias,
+    )
+
+    def read_if_any(config: Config) -> Any:
+        num_dense_layers(config)
+        return read(config) if config.stated("n_routed_experts", "num_experts", "num_local_experts") else None
+
+    return read_if_any
+
+
+def _latents(config: Config) -> LatentAttention:
+    return LatentAttention(
+        query_rank=config.stated("q_lora_rank") or None,
+        key_value_rank=config.integer("kv_lora_rank"),
+        rope_head_dim=config.integer("qk_rope_head_dim"),
+        value_head_dim=config.integer("v_head_dim"),
+        indexer_heads=config.count("index_n_heads"),
+        indexer_head_dim=config.count("index_head_dim"),
+    )
+
+
+def _latent(read_experts: Read, **fields: Any) -> Table:
+    return family(
+        **fields,
+        num_kv_heads=integer("num_attention_heads"),
+        head_dim=integer("qk_nope_head_dim"),
+        experts=read_experts,
+        latent_attention=_latents,
+    )
+
+
+def _deepseek(read_experts: Read, **checks: Read) -> Table:
+    return _latent(read_experts, **checks, sparse=_every_layer, unbiased=must_be_false("attention_bias"))
+
+
+def _kimi_attention(config: Config) -> dict[str, Any]:
+    """Return the linear attention of Kimi, and the number of layers that have it."""
+    inner = config.inner("linear_attn_config") or Config({"model_type": config.model_type})
+    kinds, listed = config.words("layer_types"), inner.numbers("kda_layers")
+    if kinds is None and not listed:
+        raise InvalidInput("linear_attn_config", None, "is required for model_type kimi_linear, with its kda_layers")
+    num_heads = inner.integer("num_heads", default=config.integer("linear_num_heads", default=32))
+    head_dim = inner.integer("head_dim", default=config.integer("linear_head_dim", default=128))
+    width = inner.integer("short_conv_kernel_size", default=config.integer("linear_conv_kernel_dim", default=4))
+    linear_attention = LinearAttention(
+        num_key_heads=num_heads,
+        num_value_heads=num_heads,
+        key_head_dim=head_dim,
+        value_head_dim=head_dim,
+        convolution_width=width,
+        gate_rank=head_dim,
+    )
+    num_linear = _linear_layers(config, lambda num_layers: len(listed))
+    return {"linear_attention": linear_attention, "num_linear_layers": num_linear}
+
+
+def _gated_delta(config: Config) -> LinearAttention:
+    return LinearAttention(
+        num_key_heads=config.integer("linear_num_key_heads", default=16),
+        num_value_heads=config.integer("linear_num_value_heads", default=32),
+        key_head_dim=config.integer("linear_key_head_dim", default=128),
+        value_head_dim=config.integer("linear_value_head_dim", default=128),
+        convolution_width=config.integer("linear_conv_kernel_dim", default=4),
+    )
+
+
+def _gated_delta_layers(config: Config) -> int:
+    full_every = config.integer("full_attention_interval", default=4)
+    return _linear_layers(config, lambda num_layers: num_layers - num_layers // full_every)
+
+
+def _linear_layers(config: Config, unlisted: Callable[[int], int]) -> int:
+    """Return the number of layers that a list calls linear, or the number for a model without a list."""
+    num_layers, kinds = config.integer("num_hidden_layers"), config.words("layer_types")
+    return kinds[:num_layers].count("linear_attention") if kinds else unlisted(num_layers)
+
+
+_QWEN3_5 = family(  # three of four layers attend linearly, the others behind a gate
+    num_linear_layers=_gated_delta_layers,
+    attention_bias=bias(),
+    head_dim=integer("head_dim", default=256),
+    qk_norm=True,
+    attention_output_gate=True,
+    linear_attention=_gated_delta,
+)
+_QWEN3_NEXT = family(
+    _QWEN3_5,
+    experts=experts(_QWEN_EXPERTS, shared=_gated_shared),
+    ffn_size=lambda config: config.integer("intermediate_size", default=_MOE_WIDTH(config)),
+)
+_DEEPSEEK_V32 = _deepseek(_deepseek_experts(_v32_dense), indexers=_own_indexers)
+
+LATENT: Mapping[str, Table] = {
+    "deepseek_v2": _deepseek(_deepseek_experts(count("first_k_dense_replace"), router_bias=False)),
+    # also R1, Kimi K2, Moonlight: a balancing bias
+    "deepseek_v3": _deepseek(_deepseek_experts(count("first_k_dense_replace", default=3))),
+    "deepseek_v32": _DEEPSEEK_V32,  # an indexer chooses the keys that a query sees
+    "glm_moe_dsa": _DEEPSEEK_V32,  # GLM-5
+    "glm4_moe_lite": _deepseek(_deepseek_experts(_leading_dense)),  # GLM-4.7-Flash
+    # latents in some layers, linear attention in the others
+    "kimi_linear": _latent(_deepseek_experts(_leading_dense), linear=_kimi_attention),
+    "qwen3_next": _QWEN3_NEXT,
+    "qwen3_5_text": _QWEN3_5,  # without experts
+    "qwen3_5_moe_text": _QWEN3_NEXT,
+}

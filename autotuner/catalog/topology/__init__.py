@@ -1,1 +1,1 @@
-"""Descriptions of networks and nodes: presets by name, and what other programs write down."""
+"""Readers of files that describe a cluster's network or its nodes."""

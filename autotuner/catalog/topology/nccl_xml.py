@@ -1,6 +1,6 @@
-"""What NCCL reads from ``NCCL_TOPO_FILE`` and writes to ``NCCL_TOPO_DUMP_FILE``: a node as XML.
+"""The XML of a node that NCCL reads from ``NCCL_TOPO_FILE`` and writes to ``NCCL_TOPO_DUMP_FILE``.
 
-``cpu`` stands for a NUMA node, ``pci`` for a bridge or a device, ``gpu``, ``nic`` and ``net`` for what a device is
+``cpu`` stands for a NUMA node, ``pci`` for a bridge or a device, ``gpu``, ``nic`` and ``net`` for the use of a device
 (src/graph/xml.cc of NCCL 2.22).
 """
 
@@ -10,16 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from autotuner.catalog.topology.partition import Partition
-from autotuner.catalog.topology.ports import nearest_ports
-from autotuner.catalog.topology.topology import MOST_NVLINKS, FileKind, Topology, mesh_note
+from autotuner.catalog.topology.topology import FileKind, Topology, groups_of, nearest_ports, nvlink_mesh, sockets_of
 from autotuner.core.errors import InvalidInput
-from autotuner.core.network import Groups, PortPath, Wiring
-
-__all__ = ["read_nccl_xml"]
+from autotuner.core.network import Groups, Port, PortPath, Wiring
 
 _NVSWITCH = "0x068000"
-"""The PCI class of a bridge: what NVLinks to a switch have as ``tclass``."""
+"""The PCI class of a bridge, which NVLinks to a switch have as ``tclass``."""
 
 _INTEL_BY_MODEL = ((0xCF, 40e9), (0x8F, 22e9), (0x55, 10e9), (0, 6e9))
 _SOCKETS_BY_VENDOR = {"AuthenticAMD": 16e9, "CentaurHauls": 6e9}
@@ -36,7 +32,7 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Element:
-    """An element of the file, with what it lies in.
+    """An element of the file, with those around it.
 
     Attributes:
         number: Of its line, from 1.
@@ -45,47 +41,46 @@ class _Element:
 
     tag: str
     number: int
-    told: Mapping[str, str]
+    attributes: Mapping[str, str]
     inside: tuple[_Element, ...] = field(default=(), repr=False)
 
     def around(self, tag: str) -> _Element | None:
-        """The outermost element of that kind that it lies in."""
+        """Return the outermost element of that kind that it lies in."""
         return next((each for each in self.inside if each.tag == tag), None)
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number that it must say, decimal or with 0x.
+        """Return a whole number of an attribute, decimal or with 0x.
 
         Raises:
-            InvalidInput: It says none, and there is no default.
+            InvalidInput: It has none, and there is no default.
         """
-        said = self.told.get(name)
-        if said is None and default is not None:
+        text = self.attributes.get(name)
+        if text is None and default is not None:
             return default
         try:
-            return int(said or "", 0)
+            return int(text or "", 0)
         except ValueError as error:
             rule = f"must be a whole number: {name} of <{self.tag}>"
-            raise InvalidInput(f"line {self.number}", said, rule, 0) from error
+            raise InvalidInput(f"line {self.number}", text, rule, 0) from error
 
 
 def read_nccl_xml(text: str) -> Topology:
-    """The wiring of the node that the XML describes.
+    """Return the wiring of the node that the XML describes.
 
     Raises:
         InvalidInput: It is no XML, or describes no node; with the line.
     """
     elements = _of_one_host(_elements(text))
     gpus = _by_number(elements)
-    ports, bandwidths = _ports(elements, gpus)
     wiring = Wiring(
         name="nccl",
         nvlink_groups=_nvlinks(elements, gpus),
-        switches=_switches(gpus),
-        sockets=_sockets(gpus),
-        ports=nearest_ports(ports, bandwidths),
+        switches=groups_of(((each, ("bridge", id(gpu.around("pci") or gpu))) for each, gpu in gpus.items()), gpus),
+        sockets=sockets_of(((each, ("cpu", id(gpu.around("cpu")))) for each, gpu in gpus.items()), gpus),
+        ports=_ports(elements, gpus),
         pcie_bandwidth_bytes_per_s=_pcie_bandwidth(gpus),
         socket_bandwidth_bytes_per_s=_socket_bandwidth(elements),
-        source=FileKind.NCCL_XML.in_words,
+        source=FileKind.NCCL_XML.value,
     )
     mesh_peers, notes = _mesh(gpus, elements)
     if not wiring.pcie_bandwidth_bytes_per_s:
@@ -97,13 +92,13 @@ def read_nccl_xml(text: str) -> Topology:
 
 # ---------------------------------------------------------------- elements with their lines
 def _elements(text: str) -> list[_Element]:
-    """All elements in the order in which they begin; expat knows their lines, and no entity is expanded."""
+    """Return all elements in the order in which they begin; expat knows their lines, and no entity is expanded."""
     parser, found, open_ = expat.ParserCreate(), list[_Element](), list[_Element]()
 
-    def begin(tag: str, told: dict[str, str]) -> None:
+    def begin(tag: str, attributes: dict[str, str]) -> None:
         if len(open_) >= _DEEPEST:
             raise InvalidInput(f"line {parser.CurrentLineNumber}", tag, f"is nested deeper than {_DEEPEST} elements")
-        element = _Element(tag=tag, number=parser.CurrentLineNumber, told=told, inside=tuple(open_))
+        element = _Element(tag=tag, number=parser.CurrentLineNumber, attributes=attributes, inside=tuple(open_))
         found.append(element)
         open_.append(element)
 
@@ -125,16 +120,16 @@ def _elements(text: str) -> list[_Element]:
 
 
 def _of_one_host(elements: list[_Element]) -> list[_Element]:
-    """Those of the first host, where several nodes were written into one file."""
-    hosts = [each.told["host_hash"] for each in elements if each.tag == "cpu" and "host_hash" in each.told]
+    """Return those of the first host, where several nodes were written into one file."""
+    hosts = [each.attributes["host_hash"] for each in elements if each.tag == "cpu" and "host_hash" in each.attributes]
     if len(set(hosts)) < 2:
         return elements
-    cpus = {id(each): each.told.get("host_hash", hosts[0]) for each in elements if each.tag == "cpu"}
+    cpus = {id(each): each.attributes.get("host_hash", hosts[0]) for each in elements if each.tag == "cpu"}
     return [each for each in elements if cpus.get(id(each.around("cpu") or each), hosts[0]) == hosts[0]]
 
 
 def _by_number(elements: list[_Element]) -> dict[int, _Element]:
-    """The accelerators by their numbers."""
+    """Return the accelerators by their numbers."""
     gpus: dict[int, _Element] = {}
     for element in (each for each in elements if each.tag == "gpu"):
         number = element.whole("dev", len(gpus))
@@ -149,66 +144,47 @@ def _by_number(elements: list[_Element]) -> dict[int, _Element]:
 
 
 # ---------------------------------------------------------------- what accelerators share
-def _switches(gpus: Mapping[int, _Element]) -> Groups:
-    """Accelerators below the same bridge."""
-    partition = Partition()
-    for number, gpu in gpus.items():
-        partition.join(number, ("bridge", id(gpu.around("pci") or gpu)))
-    return partition.groups(gpus)
-
-
-def _sockets(gpus: Mapping[int, _Element]) -> Groups:
-    """Accelerators of each NUMA node; empty where there is one."""
-    partition = Partition()
-    for number, gpu in gpus.items():
-        partition.join(number, ("cpu", id(gpu.around("cpu"))))
-    groups = partition.groups(gpus, least=1)
-    return groups if len(groups) > 1 else ()
-
-
 def _nvlinks(elements: list[_Element], gpus: Mapping[int, _Element]) -> Groups:
-    """Accelerators that NVLinks join, to each other or to the same switches."""
+    """Return the accelerators that NVLinks join, to each other or to the same switches."""
     by_bus = {_bus(gpu): number for number, gpu in gpus.items()}
     numbers = {id(gpu): number for number, gpu in gpus.items()}
-    partition = Partition()
+    pairs: list[tuple[object, object]] = []
     for link in (each for each in elements if each.tag == "nvlink" and each.inside):
         number = numbers.get(id(link.inside[-1]))
-        target = link.told.get("target", "").lower()
+        target = link.attributes.get("target", "").lower()
         if number is None:
             raise InvalidInput(f"line {link.number}", link.inside[-1].tag, "must hold no nvlink", "gpu")
         if target in by_bus:
-            partition.join(number, by_bus[target])
-        elif link.told.get("tclass") == _NVSWITCH:
-            partition.join(number, f"switch {target}")
-    return partition.groups(gpus)
+            pairs.append((number, by_bus[target]))
+        elif link.attributes.get("tclass") == _NVSWITCH:
+            pairs.append((number, f"switch {target}"))
+    return groups_of(pairs, gpus)
 
 
 def _mesh(gpus: Mapping[int, _Element], elements: list[_Element]) -> tuple[int, tuple[str, ...]]:
-    """Others that each accelerator has NVLinks of its own to, without a switch, and what is to be said of that."""
-    buses = {_bus(gpu): gpu for gpu in gpus.values()}
-    links = [each for each in elements if each.tag == "nvlink" and each.told.get("target", "").lower() in buses]
+    """Return the peers of each accelerator where each has as many NVLinks to every other one, and a note."""
+    buses = {_bus(gpu) for gpu in gpus.values()}
+    links = [each for each in elements if each.tag == "nvlink" and each.attributes.get("target", "").lower() in buses]
     counts, peers = {link.whole("count", 1) for link in links}, len(gpus) - 1
-    if len(counts) != 1 or peers < 2 or len(links) != len(gpus) * peers or max(counts) * peers > MOST_NVLINKS:
+    if len(counts) != 1 or len(links) != len(gpus) * peers:
         return 0, ()
-    return peers, (mesh_note(max(counts), peers),)
+    return nvlink_mesh(counts.pop(), peers)
 
 
 def _bus(gpu: _Element) -> str:
-    return gpu.inside[-1].told.get("busid", "").lower() if gpu.inside else ""
+    return gpu.inside[-1].attributes.get("busid", "").lower() if gpu.inside else ""
 
 
 # ---------------------------------------------------------------- rates
-def _ports(
-    elements: list[_Element], gpus: Mapping[int, _Element]
-) -> tuple[dict[str, dict[int, PortPath]], dict[str, float | None]]:
-    """What lies between each port and each accelerator, and what each port sends; slow ones are for other things."""
+def _ports(elements: list[_Element], gpus: Mapping[int, _Element]) -> tuple[Port, ...]:
+    """Return the ports that are nearest to some accelerator; slow ones are for other things."""
     nets = [each for each in elements if each.tag == "net"]
     speeds_mbit = {id(net): net.whole("speed", 0) for net in nets}
     fastest = max(speeds_mbit.values(), default=0)
     used = [net for net in nets if speeds_mbit[id(net)] >= _SLOWEST_PORT_SHARE * fastest]
-    names = {id(net): net.told.get("name") or f"net{place}" for place, net in enumerate(used)}
+    names = {id(net): net.attributes.get("name") or f"net{place}" for place, net in enumerate(used)}
     paths = {names[id(net)]: {number: _path(net, gpu) for number, gpu in gpus.items()} for net in used}
-    return paths, {names[id(net)]: speeds_mbit[id(net)] * 1e6 / 8 or None for net in used}
+    return nearest_ports(paths, {names[id(net)]: speeds_mbit[id(net)] * 1e6 / 8 or None for net in used})
 
 
 def _path(net: _Element, gpu: _Element) -> PortPath:
@@ -219,31 +195,28 @@ def _path(net: _Element, gpu: _Element) -> PortPath:
 
 
 def _pcie_bandwidth(gpus: Mapping[int, _Element]) -> float | None:
-    """What the slowest accelerator's PCIe passes in one direction; None where one of them does not say."""
+    """Return bytes per second of the slowest accelerator's PCIe, one direction; None where one of them does not say."""
     rates = [_pcie_rate(gpu.inside[-1]) if gpu.inside else 0.0 for gpu in gpus.values()]
     return min(rates) or None
 
 
 def _pcie_rate(device: _Element) -> float:
-    """Bytes per second from ``16.0 GT/s PCIe`` and a width: 8b/10b coding below 8 GT/s, 128b/130b from there on."""
-    speed = next(iter(device.told.get("link_speed", "").split()), "0")
+    """Return bytes per second of ``16.0 GT/s PCIe`` and a width, with 8b/10b coding below 8 GT/s, else 128b/130b."""
+    speed = next(iter(device.attributes.get("link_speed", "").split()), "0")
+    where = f"line {device.number}"
     try:
         transfers_per_s, width = float(speed) * 1e9, device.whole("link_width", 0)
     except ValueError as error:
-        raise InvalidInput(
-            f"line {device.number}", speed, "must be a rate such as 16.0 GT/s PCIe", "16.0 GT/s"
-        ) from error
+        raise InvalidInput(where, speed, "must be a rate such as 16.0 GT/s PCIe", "16.0 GT/s") from error
     if not 0 <= transfers_per_s < 1e15 or not 0 <= width <= 32:
-        raise InvalidInput(
-            f"line {device.number}", f"{speed} x {width}", "must be a rate and 0 to 32 lanes", "16.0 x 16"
-        )
+        raise InvalidInput(where, f"{speed} x {width}", "must be a rate and 0 to 32 lanes", "16.0 x 16")
     return transfers_per_s * width / 8 * (0.8 if transfers_per_s < 8e9 else 128 / 130)
 
 
 def _socket_bandwidth(elements: list[_Element]) -> float:
-    """Between sockets, by the first processor that says what it is."""
+    """Return bytes per second between sockets, by the first processor that names its kind."""
     for cpu in (each for each in elements if each.tag == "cpu"):
-        vendor, architecture = cpu.told.get("vendor", ""), cpu.told.get("arch", "")
+        vendor, architecture = cpu.attributes.get("vendor", ""), cpu.attributes.get("arch", "")
         if vendor == "GenuineIntel":
             model = max(0, cpu.whole("modelid", 0))
             return next(rate for least, rate in _INTEL_BY_MODEL if model >= least)

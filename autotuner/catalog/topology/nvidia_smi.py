@@ -1,4 +1,4 @@
-"""What ``nvidia-smi topo -m`` prints: a matrix of what lies between the GPUs and the network ports of a node.
+"""The output of ``nvidia-smi topo -m``: a matrix of the connections of GPUs and network ports of a node.
 
 Its words, from the legend that it prints: NV# a set of # NVLinks, PIX at most one PCIe bridge, PXB several of them, PHB
 a PCIe host bridge, NODE several of these in one NUMA node, SYS (SOC before driver 390) the link between NUMA nodes.
@@ -10,15 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import permutations
 from typing import TypeAlias
 
-from autotuner.catalog.topology.partition import Partition
-from autotuner.catalog.topology.ports import nearest_ports
-from autotuner.catalog.topology.topology import MOST_NVLINKS, FileKind, Topology, mesh_note
+from autotuner.catalog.topology.topology import FileKind, Topology, groups_of, nearest_ports, nvlink_mesh, sockets_of
 from autotuner.core.errors import InvalidInput
-from autotuner.core.network import Groups, PortPath, Wiring
-
-__all__ = ["is_nvidia_smi", "read_nvidia_smi"]
+from autotuner.core.network import Groups, Port, PortPath, Wiring
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _GPU = re.compile(r"GPU(\d{1,3})$")
@@ -42,8 +39,8 @@ class _Row:
 
     Attributes:
         number: Of the line in the text, from 1.
-        cells: What lies between its device and each device, in the order of the head.
-        numa_nodes: Those that it is near, as the line has them; empty where it says none.
+        cells: The connection of its device with each device, in the order of the head.
+        numa_nodes: Those near to it, as the line has them; empty where it has none.
     """
 
     number: int
@@ -52,15 +49,15 @@ class _Row:
 
 
 def is_nvidia_smi(text: str) -> bool:
-    """Whether the text looks like the matrix."""
+    """Return True where the text looks like the matrix."""
     return any(line.split()[:1] == ["GPU0"] for line in _STYLE.sub("", text).splitlines())
 
 
 def read_nvidia_smi(text: str) -> Topology:
-    """The wiring of the node whose matrix it is.
+    """Return the wiring of the node that the matrix describes.
 
     Raises:
-        InvalidInput: The matrix is not whole, or says what it does not know; with the line.
+        InvalidInput: The matrix is not whole, or has unknown words; with the line.
     """
     lines = _STYLE.sub("", text).splitlines()
     devices, rows = _matrix(lines)
@@ -74,14 +71,14 @@ def read_nvidia_smi(text: str) -> Topology:
         for other, cell in zip(devices, row.cells, strict=True)
     }
     numbers = range(len(gpus))
-    nvlink_groups = _joined(between, _is_nvlink).groups(numbers)
+    nvlink_groups = groups_of(_pairs(between, _is_nvlink), numbers)
     wiring = Wiring(
         name="nvidia-smi",
         nvlink_groups=nvlink_groups,
-        switches=_joined(between, _BELOW_A_SWITCH.__contains__).groups(numbers),
-        sockets=_sockets(between, {gpus[gpu]: rows[gpu].numa_nodes for gpu in gpus}),
-        ports=nearest_ports(_port_paths(between, [each for each in devices if each not in gpus], numbers, lines)),
-        source="nvidia-smi topo -m",
+        switches=groups_of(_pairs(between, _BELOW_A_SWITCH.__contains__), numbers),
+        sockets=sockets_of(_socket_pairs(between, {gpus[gpu]: rows[gpu].numa_nodes for gpu in gpus}), numbers),
+        ports=_ports(between, [each for each in devices if each not in gpus], numbers, lines),
+        source=FileKind.NVIDIA_SMI.value,
     )
     mesh_peers, notes = _mesh(between, nvlink_groups)
     return Topology(
@@ -90,7 +87,7 @@ def read_nvidia_smi(text: str) -> Topology:
 
 
 def _matrix(lines: list[str]) -> tuple[list[str], dict[str, _Row]]:
-    """Devices in the order of the head, and the line of each."""
+    """Return devices in the order of the head, and the line of each."""
     heads = (number for number, line in enumerate(lines) if line.split()[:1] == ["GPU0"])
     start = next((number for number in heads if "X" not in lines[number].split()), None)
     if start is None:
@@ -135,53 +132,38 @@ def _is_nvlink(cell: str) -> bool:
     return _NVLINKS.match(cell) is not None
 
 
-def _joined(between: _Between, joins: Callable[[str], bool]) -> Partition:
-    """Devices, joined where the cell between them says so."""
-    partition = Partition()
-    for (one, other), cell in between.items():
-        if joins(cell):
-            partition.join(one, other)
-    return partition
+def _pairs(between: _Between, joins: Callable[[str], bool]) -> Iterator[tuple[object, object]]:
+    """Yield the devices that the cell between them joins."""
+    return (pair for pair, cell in between.items() if joins(cell))
 
 
-def _sockets(between: _Between, numa_nodes: Mapping[int, str]) -> Groups:
-    """GPUs by NUMA node: as their lines say it, and as what is near to both says of those that NVLink joins."""
-    partition = _joined(between, _IN_A_SOCKET.__contains__)
-    for gpu, near in numa_nodes.items():
-        if near.isdecimal():
-            partition.join(gpu, f"NUMA node {near}")
-    groups = partition.groups(numa_nodes, least=1)
-    return groups if len(groups) > 1 else ()
+def _socket_pairs(between: _Between, numa_nodes: Mapping[int, str]) -> Iterator[tuple[object, object]]:
+    """Yield GPUs and devices of one socket, and GPUs with the NUMA nodes of their lines.
+
+    A device that is near to two GPUs tells that of those that NVLink joins.
+    """
+    yield from _pairs(between, _IN_A_SOCKET.__contains__)
+    yield from ((gpu, f"NUMA node {near}") for gpu, near in numa_nodes.items() if near.isdecimal())
 
 
-def _port_paths(
-    between: _Between, ports: list[str], numbers: range, lines: list[str]
-) -> dict[str, dict[int, PortPath]]:
-    """What lies between each port and each GPU, by the ports' names in the key that is printed below the matrix."""
+def _ports(between: _Between, devices: list[str], numbers: range, lines: list[str]) -> tuple[Port, ...]:
+    """Return the ports that are nearest to some GPU, by their names in the key that is printed below the matrix."""
     names = {found[1]: found[2] for line in lines if (found := _PORT_NAME.match(line))}
-    return {
-        names.get(port, port): {gpu: _PATHS.get(between[gpu, port], "sockets") for gpu in numbers} for port in ports
-    }
+    paths = {each: {gpu: _PATHS.get(between[gpu, each], "sockets") for gpu in numbers} for each in devices}
+    return nearest_ports({names.get(each, each): path for each, path in paths.items()})
 
 
 def _mesh(between: _Between, groups: Groups) -> tuple[int, tuple[str, ...]]:
-    """Others that each GPU has NVLinks of its own to, without a switch, and what is to be said of that."""
-    counts = {count for group in groups for count in _links_within(between, group)}
+    """Return the peers of each GPU where it has as many NVLinks to every other one, and a note."""
+    counts = {_num_nvlinks(between[pair]) for group in groups for pair in permutations(group, 2)}
     if 0 in counts:
         return 0, ("NVLink joins not each GPU with each: others pass on what is sent between some of them",)
     sizes = {len(group) for group in groups}
     if len(counts) != 1 or len(sizes) != 1:
         return 0, ()
-    (num_links,), peers = counts, sizes.pop() - 1
-    if peers < 2 or num_links * peers > MOST_NVLINKS:
-        return 0, ()
-    return peers, (mesh_note(num_links, peers),)
+    return nvlink_mesh(counts.pop(), sizes.pop() - 1)
 
 
-def _links_within(between: _Between, group: tuple[int, ...]) -> Iterator[int]:
-    """How many NVLinks join each pair of a group."""
-    for one in group:
-        for other in group:
-            if one != other:
-                found = _NVLINKS.match(between[one, other])
-                yield int(found[1]) if found else 0
+def _num_nvlinks(cell: str) -> int:
+    found = _NVLINKS.match(cell)
+    return int(found[1]) if found else 0

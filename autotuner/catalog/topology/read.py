@@ -1,23 +1,26 @@
-"""Reads whatever describes a topology: the kind of file is seen by its look."""
+"""Reads any file that describes a topology, told apart by its look, and our own JSON."""
 
 from __future__ import annotations
 
-from autotuner.catalog.topology.documents import read_json
+import json
+from dataclasses import fields
+
 from autotuner.catalog.topology.nccl_xml import read_nccl_xml
 from autotuner.catalog.topology.nvidia_smi import is_nvidia_smi, read_nvidia_smi
-from autotuner.catalog.topology.slurm_conf import is_slurm_conf, read_slurm_conf
-from autotuner.catalog.topology.slurm_yaml import is_slurm_yaml, read_slurm_yaml
-from autotuner.catalog.topology.topology import Topology
+from autotuner.catalog.topology.slurm import is_slurm_conf, is_slurm_yaml, read_slurm_conf, read_slurm_yaml
+from autotuner.catalog.topology.topology import FileKind, Topology
 from autotuner.core.errors import InvalidInput
-
-__all__ = ["MAX_CHARACTERS", "read_topology"]
+from autotuner.core.network import Network, Wiring
+from autotuner.core.wire import from_dict
 
 MAX_CHARACTERS = 2_000_000
 """Of one file; a topology.conf of 10,000 nodes that are named one by one has a tenth of that."""
 
+_PARTS = {"network": Network, "wiring": Wiring}
+
 
 def read_topology(text: str) -> Topology:
-    """What the text of a file says of a network or a node.
+    """Return the network or the node that the text of a file describes.
 
     Raises:
         InvalidInput: It is none of the files that are known, or not whole; with the line.
@@ -29,7 +32,7 @@ def read_topology(text: str) -> Topology:
     if begins == "<":
         return read_nccl_xml(text)
     if begins == "{":
-        return read_json(text)
+        return _read_json(text)
     if is_nvidia_smi(text):
         return read_nvidia_smi(text)
     if is_slurm_conf(text):
@@ -38,3 +41,24 @@ def read_topology(text: str) -> Topology:
         return read_slurm_yaml(text)
     rule = "must be what nvidia-smi topo -m prints, a NCCL_TOPO_FILE, Slurm's topology.conf or topology.yaml, or JSON"
     raise InvalidInput("line 1", text.strip()[:60], rule)
+
+
+def _read_json(text: str) -> Topology:
+    """Read ``{"network": {...}, "wiring": {...}}``, or the fields of one of them alone."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        lines = text.splitlines()[error.lineno - 1 : error.lineno]
+        raise InvalidInput(f"line {error.lineno}", "".join(lines)[:60], f"must be JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("line 1", text[:60], "must be JSON that is not nested so deep") from error
+    if not isinstance(document, dict):
+        raise InvalidInput("line 1", text[:60], "must be an object", '{"network": {"name": "ours"}}')
+    num_fields = {part: len({field.name for field in fields(kind)} & document.keys()) for part, kind in _PARTS.items()}
+    parts = document if _PARTS.keys() & document.keys() else {max(_PARTS, key=num_fields.__getitem__): document}
+    for name in parts:
+        if name not in _PARTS:
+            raise InvalidInput(name, parts[name], "must be network or wiring", "network")
+    network = from_dict(Network, parts["network"], "network") if parts.get("network") is not None else None
+    wiring = from_dict(Wiring, parts["wiring"], "wiring") if parts.get("wiring") is not None else None
+    return Topology(kind=FileKind.JSON, network=network, wiring=wiring)

@@ -1,54 +1,49 @@
-"""Topology: what a file says of a cluster's network or of its nodes."""
+"""Topology: the network of a cluster or the wiring of its nodes as a file describes them, and the cluster with both."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from autotuner.core.network import Network, Wiring
+from autotuner.catalog.hardware import load_link
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import Groups, Network, Port, PortPath, Wiring
 
-__all__ = ["MOST_NVLINKS", "FileKind", "Topology", "mesh_note"]
-
-MOST_NVLINKS = 18
+_MOST_NVLINKS = 18
 """An accelerator has no more of them: NVLink 4 and 5, NVIDIA Hopper and Blackwell data sheets."""
+
+_FIRST_OF_PCIE_5 = 60e9
+"""Bytes per second that 16 lanes of PCIe 5 pass and those of PCIe 4 do not."""
+
+_PATHS: tuple[PortPath, ...] = ("pcie_switch", "host_bridge", "numa_node", "sockets")
+"""The nearest first."""
 
 
 class FileKind(Enum):
-    """Who writes such files."""
+    """Kinds of files, by their names in a sentence."""
 
-    NVIDIA_SMI = "nvidia_smi"
-    NCCL_XML = "nccl_xml"
-    SLURM_CONF = "slurm_conf"
-    SLURM_YAML = "slurm_yaml"
-    JSON = "json"
-    PRESET = "preset"
-
-    @property
-    def in_words(self) -> str:
-        """What a sentence calls it."""
-        return {
-            FileKind.NVIDIA_SMI: "nvidia-smi topo -m",
-            FileKind.NCCL_XML: "a topology of NCCL (NCCL_TOPO_FILE)",
-            FileKind.SLURM_CONF: "Slurm's topology.conf",
-            FileKind.SLURM_YAML: "Slurm's topology.yaml",
-            FileKind.JSON: "JSON",
-            FileKind.PRESET: "a network of the catalog",
-        }[self]
+    NVIDIA_SMI = "nvidia-smi topo -m"
+    NCCL_XML = "a topology of NCCL (NCCL_TOPO_FILE)"
+    SLURM_CONF = "Slurm's topology.conf"
+    SLURM_YAML = "Slurm's topology.yaml"
+    JSON = "JSON"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """What was read of one file.
+    """The contents of one file, or of several that describe different parts.
 
     Attributes:
-        kind: Who writes such files.
-        network: What joins nodes; None: the file does not say.
-        wiring: What joins the accelerators of a node; None: the file does not say.
+        kind: The program that writes such files.
+        network: The network between nodes; None: the file does not say.
+        wiring: The connections between the accelerators of a node; None: the file does not say.
         num_accelerators: Of a node; None: the file does not say.
         nodes: Names of the nodes in the order in which those below one switch follow each other; empty: not told.
         mesh_peers: Others that NVLinks join each accelerator to without a switch; 0: by switches, or not told.
         nvlink_domain: Accelerators that one NVLink domain joins across nodes; None: the file does not say.
-        notes: What was assumed, evened out or left out, sentences without full stops.
+        notes: Assumptions, simplifications and omissions, sentences without full stops.
     """
 
     kind: FileKind
@@ -61,6 +56,159 @@ class Topology:
     notes: tuple[str, ...] = ()
 
 
-def mesh_note(num_links: int, num_peers: int) -> str:
-    """What is said of accelerators that NVLink joins without a switch."""
-    return f"{num_links} of {num_links * num_peers} NVLinks lead to each other accelerator: no switch joins them"
+def merged(topologies: Iterable[Topology]) -> Topology:
+    """Return the contents of several files together, each of another part.
+
+    Raises:
+        InvalidInput: Two of them describe the same part.
+    """
+    found, *more = topologies
+    for each in more:
+        for part in ("network", "wiring"):
+            if getattr(found, part) is not None and getattr(each, part) is not None:
+                rule = f"{found.kind.value} says it already: only one file may"
+                raise InvalidInput(part, each.kind.value, rule)
+        of_nodes = found if each.wiring is None else each
+        found = replace(
+            found,
+            network=found.network or each.network,
+            wiring=of_nodes.wiring,
+            num_accelerators=of_nodes.num_accelerators,
+            mesh_peers=of_nodes.mesh_peers,
+            nodes=found.nodes or each.nodes,
+            nvlink_domain=found.nvlink_domain or each.nvlink_domain,
+            notes=(*found.notes, *each.notes),
+        )
+    return found
+
+
+# ---------------------------------------------------------------- the cluster
+def on_cluster(topology: Topology, cluster: Cluster) -> Cluster:
+    """Return the cluster with the network and the wiring that were read, and with the links that these imply.
+
+    Raises:
+        InvalidInput: The file describes nodes with more or fewer accelerators, or fewer nodes.
+    """
+    changed = cluster
+    if topology.network is not None:
+        network = _oversubscribed(topology.network, cluster.oversubscription)
+        changed = replace(_with_domain(topology, changed), network=network, oversubscription=1.0)
+        if topology.nodes and len(topology.nodes) < cluster.num_nodes:
+            rule = f"must be at most the {len(topology.nodes)} nodes that the file names"
+            raise InvalidInput("num_nodes", cluster.num_nodes, rule, len(topology.nodes))
+    if topology.wiring is None:
+        return changed
+    if topology.num_accelerators not in (None, cluster.accelerators_per_node):
+        rule = f"the file describes nodes of {topology.num_accelerators} accelerators"
+        raise InvalidInput("accelerators_per_node", cluster.accelerators_per_node, rule, topology.num_accelerators)
+    wired = replace(_with_intra_node_link(topology, topology.wiring, changed), wiring=topology.wiring)
+    return _with_ports(wired, topology.wiring)
+
+
+def _oversubscribed(network: Network, oversubscription: float) -> Network:
+    """Return the network with the cluster's oversubscription at its lowest switches, where no tier states one."""
+    if oversubscription == 1.0 or not network.tiers:
+        return network
+    if any(tier.oversubscription > 1.0 for tier in network.tiers):
+        raise InvalidInput("oversubscription", oversubscription, "must be left out: the network's tiers say it", 1.0)
+    lowest, *above = network.tiers
+    return replace(network, tiers=(replace(lowest, oversubscription=oversubscription), *above))
+
+
+def _with_domain(topology: Topology, cluster: Cluster) -> Cluster:
+    """Return the cluster with NVLink domains as large as the preset or the blocks, if it has domains of nodes."""
+    if topology.nvlink_domain is not None:
+        return replace(cluster, nvlink_domain=max(topology.nvlink_domain, cluster.accelerators_per_node))
+    tiers = topology.network.tiers if topology.network else ()
+    if cluster.nvlink_domain is None or not tiers or tiers[0].name != "block":
+        return cluster
+    return replace(cluster, nvlink_domain=tiers[0].nodes_per_switch * cluster.accelerators_per_node)
+
+
+def _with_intra_node_link(topology: Topology, wiring: Wiring, cluster: Cluster) -> Cluster:
+    """Return the cluster with the link that accelerators of a node have: its own, a mesh of NVLinks, or PCIe.
+
+    PCIe is as fast as the file says, else as between accelerator and host.
+    """
+    if topology.mesh_peers:
+        return replace(cluster, intra_node_link=replace(cluster.intra_node_link, mesh_peers=topology.mesh_peers))
+    if wiring.nvlink_groups:
+        return cluster
+    rate = wiring.pcie_bandwidth_bytes_per_s or cluster.accelerator.host_bandwidth_bytes_per_s
+    link = load_link("pcie5" if rate >= _FIRST_OF_PCIE_5 else "pcie4")
+    return replace(cluster, intra_node_link=link.with_bandwidth(rate))
+
+
+def _with_ports(cluster: Cluster, wiring: Wiring) -> Cluster:
+    """Return the cluster whose accelerators share the ports of their node, each as fast as the file says."""
+    if not wiring.ports:
+        return cluster
+    rates = [port.bandwidth_bytes_per_s for port in wiring.ports if port.bandwidth_bytes_per_s is not None]
+    link = cluster.inter_node_link
+    if rates and min(rates) != link.bandwidth_bytes_per_s:
+        own = link.with_bandwidth(min(rates))
+        cluster = replace(cluster, inter_node_link=replace(own, name=f"{8e-9 * min(rates):g} Gbit/s ports"))
+    if len(wiring.ports) >= cluster.accelerators_per_node:
+        return cluster
+    network = cluster.network or Network(name="one switch", source=wiring.source)
+    return replace(cluster, network=replace(network, ports_per_node=len(wiring.ports)))
+
+
+# ---------------------------------------------------------------- shared by readers of nodes
+def groups_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[int], *, least: int = 2) -> Groups:
+    """Return the groups of accelerators that pairs join, directly or through other things, in their order.
+
+    Args:
+        pairs: Things that belong together; accelerators by their numbers, and whatever joins them.
+        accelerators: The numbers of all accelerators.
+        least: Smallest size of a group.
+    """
+    leaders: dict[object, object] = {}
+
+    def leader(thing: object) -> object:
+        while (found := leaders.get(thing, thing)) != thing:
+            leaders[thing] = thing = leaders.get(found, found)
+        return thing
+
+    for one, other in pairs:
+        leaders[leader(one)] = leader(other)
+    groups: dict[object, list[int]] = {}
+    for each in accelerators:
+        groups.setdefault(leader(each), []).append(each)
+    return tuple(tuple(group) for group in groups.values() if len(group) >= least)
+
+
+def sockets_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[int]) -> Groups:
+    """Return the accelerators of each socket that pairs join; empty where there is one socket."""
+    groups = groups_of(pairs, accelerators, least=1)
+    return groups if len(groups) > 1 else ()
+
+
+def nvlink_mesh(num_links: int, num_peers: int) -> tuple[int, tuple[str, ...]]:
+    """Return the peers of an accelerator in a mesh of NVLinks without a switch, and a note; 0 where it is no mesh."""
+    if num_peers < 2 or num_links * num_peers > _MOST_NVLINKS:
+        return 0, ()
+    note = f"{num_links} of {num_links * num_peers} NVLinks lead to each other accelerator: no switch joins them"
+    return num_peers, (note,)
+
+
+def nearest_ports(
+    paths: Mapping[str, Mapping[int, PortPath]], bandwidths_bytes_per_s: Mapping[str, float | None] | None = None
+) -> tuple[Port, ...]:
+    """Return the ports that some accelerator has none nearer than, in the order of the accelerators near to them.
+
+    A port that every accelerator has a nearer one than, as those of storage are, is none of the network's.
+
+    Args:
+        paths: Of each port by its name, the path to each accelerator.
+        bandwidths_bytes_per_s: Of each port, where they are told.
+    """
+    accelerators = next(iter(paths.values()), {})
+    nearest = {each: min(_PATHS.index(path[each]) for path in paths.values()) for each in accelerators}
+    rates = bandwidths_bytes_per_s or {}
+    ports = []
+    for name, path in paths.items():
+        near = tuple(each for each in accelerators if _PATHS.index(path[each]) == nearest[each])
+        if near:
+            ports.append(Port(name=name, nearest=near, path=path[near[0]], bandwidth_bytes_per_s=rates.get(name)))
+    return tuple(sorted(ports, key=lambda port: (port.nearest[0], _PATHS.index(port.path))))

@@ -69,7 +69,7 @@ MATHEMATICS: Mapping[str, str] = {
 
 def _changes(name: str, layout: Mapping[str, Any]) -> bool:
     option = OPTIONS[name]
-    return name in layout and option.from_plain(layout[name], name) in option.changes_mathematics
+    return name in layout and option.from_plain(layout[name]) in option.not_equivalent
 
 
 def beside_today(answer: Mapping[str, Any]) -> Iterator[str]:

@@ -141,7 +141,7 @@ def _needs_ranks(field: str) -> Rule:
         field,
         lambda x, j: (getattr(x, field) != default) & (x.world_size == 1),
         lambda x, j: "one rank has no other to communicate with",
-        lambda x, j: OPTIONS[field].plain(default),
+        lambda x, j: OPTIONS[field].to_plain(default),
         is_idle=True,
     )
 
@@ -154,7 +154,7 @@ def _needs_nccl(field: str) -> Rule:
         field,
         lambda x, j: (getattr(x, field) != default) & _has_cores(j),
         lambda x, j: f"{j.cluster.accelerator.name} communicates by gloo, which has no such choice; NCCL on GPUs has",
-        lambda x, j: OPTIONS[field].plain(default),
+        lambda x, j: OPTIONS[field].to_plain(default),
         is_of_hardware=True,
     )
 

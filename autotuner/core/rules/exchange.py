@@ -33,7 +33,7 @@ def _means_something(field: str, syncs: tuple[GradientSync, ...], what: str) -> 
         field,
         lambda x, j: (getattr(x, field) != default) & (any_of(x.gradient_sync, syncs) == 0),
         lambda x, j: f"{what}; {x.gradient_sync} exchange does not",
-        lambda x, j: OPTIONS[field].plain(default),
+        lambda x, j: OPTIONS[field].to_plain(default),
         is_idle=True,
     )
 
@@ -45,7 +45,7 @@ def _torch_alone(field: str, what: str) -> Rule:
         field,
         lambda x, j: (getattr(x, field) != default) & (j.stack.name != "torch"),
         lambda x, j: f"{j.stack.name} {what}",
-        lambda x, j: OPTIONS[field].plain(default),
+        lambda x, j: OPTIONS[field].to_plain(default),
     )
 
 

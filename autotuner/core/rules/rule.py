@@ -1,7 +1,7 @@
 """A rule that layouts keep, or a job does.
 
 A rule is one comparison written for one ``Layout``, with ``%``, ``<``, ``!=``, ``&`` and ``|`` only: numpy columns have
-these operators too, so that the same line judges a table of a million layouts (``costmodel.columns``).
+these operators too, so that the same line judges a table of a million layouts (``core.columns``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any, cast
 
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 
 __all__ = ["Reason", "Rule", "any_of", "fields_read", "job_rule", "maximum"]
 
@@ -89,7 +89,7 @@ class _Recorded:
         self.read: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
-        if name in LAYOUT_FIELDS:
+        if name in OPTIONS:
             self.read.add(name)
             return getattr(Layout(), name)
         return cast("property", getattr(Layout, name)).__get__(self)

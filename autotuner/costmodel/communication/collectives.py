@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import measured_s
 

@@ -11,7 +11,7 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 
 def unevenness(num_balls: Floats, num_bins: float) -> Floats:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 from autotuner.costmodel.communication.group import LinkTime
 
 _PORT = 1

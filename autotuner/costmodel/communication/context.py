@@ -8,8 +8,8 @@ from functools import reduce
 import numpy as np
 
 from autotuner.core.choices import ContextExchange
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_to_all_s, reduce_scatter_s, send_s
 from autotuner.costmodel.communication.overlap import overlap_share
 from autotuner.costmodel.communication.process_groups import context_group

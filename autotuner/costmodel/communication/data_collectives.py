@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
+from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.stages import MOST_PIECES, PIECE_BYTES
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import (
     all_gather_s,
     all_reduce_s,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.core.columns import Floats
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats
 
 HOST_BYTES_PER_S = 1.5e9
 """What one delegate sends between hosts by gloo. The iteration times that the authors of arXiv 2504.19232 logged on

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_to_all_s, reduce_scatter_s
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import expert_group, tensor_group

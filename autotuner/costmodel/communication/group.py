@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.link import Link
 from autotuner.core.network import PathKind
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.network_loads import NetworkLoad
 from autotuner.costmodel.communication.slow_links import SlowLinks
 from autotuner.costmodel.communication.wired_node import WiredNode

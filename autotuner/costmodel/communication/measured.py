@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from autotuner.core.columns import Floats
 from autotuner.core.link import CollectiveKind, Link, MeasuredCollective
-from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.slow_links import SlowLinks
 

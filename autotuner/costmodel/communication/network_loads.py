@@ -11,8 +11,8 @@ from operator import mul
 import numpy as np
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.network import Network, Tier
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collisions import unevenness
 from autotuner.costmodel.communication.places import Places
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.core.accelerator import Accelerator
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 
 def overlap_share(accelerator: Accelerator) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Booleans, Floats, Integers
+from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.costmodel.communication.windows import Windows
 
 

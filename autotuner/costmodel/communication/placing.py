@@ -11,9 +11,9 @@ import numpy as np
 
 from autotuner.core.choices import RankPlacement
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.link import Link
 from autotuner.core.network import Network
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.network_loads import network_loads, relayed_share
 from autotuner.costmodel.communication.places import Places

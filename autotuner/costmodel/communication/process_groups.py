@@ -10,10 +10,10 @@ import numpy as np
 from autotuner.core import placement
 from autotuner.core.choices import RankOrder, RankPlacement
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.placement import Spread, pair_crosses, ring_crosses
-from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 from autotuner.costmodel.communication.group import FlatRing, Group
 from autotuner.costmodel.communication.placing import placed
 from autotuner.costmodel.communication.slow_links import slow_of

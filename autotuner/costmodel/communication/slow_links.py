@@ -10,9 +10,9 @@ import numpy as np
 
 from autotuner.core.choices import RankPlacement
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.link import LinkHealth, latest
 from autotuner.core.placement import Spread, dealt_crosses
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 
 DEAD_S = 1e6
 """What a message takes over a dead link: never, but finite, so that sums and differences of times stay numbers."""

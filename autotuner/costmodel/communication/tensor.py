@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.measured import without_starts

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Booleans, Floats, Integers
+from autotuner.core.columns import Booleans, Floats, Integers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Floats, Integers
 from autotuner.core.network import PathKind, Wiring
-from autotuner.costmodel.columns import Floats, Integers
 
 PCIE_EFFICIENCY = 0.8
 """Share of its rate that long messages over PCIe reach: the default of links that nobody published collectives of."""

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autotuner.core.choices import AttentionKernel
+from autotuner.core.columns import Choices, Floats, Integers
 from autotuner.core.kernels import AttentionLaw, FusedPass, UnfusedAttention
-from autotuner.costmodel.columns import Choices, Floats, Integers
 from autotuner.costmodel.kernels.gemm import gemm_s
 
 Sizes = Floats | Integers | float

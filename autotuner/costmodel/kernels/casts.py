@@ -18,8 +18,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from autotuner.core.choices import NARROW_PRECISIONS, Fp8Recipe, Precision
+from autotuner.core.columns import Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.kernels.memory_bound import stream_rate
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.narrow import gathers_parameters, lays_out_twice, matrix_share

@@ -8,7 +8,7 @@ import numpy as np
 
 from autotuner.core.accelerator import CoreTimes, SplitTimes
 from autotuner.core.choices import Recompute
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 
 
 def layer_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:

@@ -15,8 +15,8 @@ from itertools import product
 
 import numpy as np
 
+from autotuner.core.columns import Floats, Integers
 from autotuner.core.kernels import GemmLaw
-from autotuner.costmodel.columns import Floats, Integers
 
 _PARTIAL_SUM_BYTES = 4  # of fp32, which products accumulate in
 _VECTOR_BYTES = 16  # what one load instruction of a thread can fetch, if its address is a multiple

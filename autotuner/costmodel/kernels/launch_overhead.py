@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.kernels.casts import cast_kernels
 from autotuner.costmodel.routing import local_experts
 

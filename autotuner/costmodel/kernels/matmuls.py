@@ -14,11 +14,11 @@ import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.core.choices import NARROW_PRECISIONS, Fp8Recipe, Precision
+from autotuner.core.columns import Booleans, Choices, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.kernels import AttentionLaw, GemmLaw
-from autotuner.core.layout import fields_entering
+from autotuner.core.layout import options_entering
 from autotuner.core.option import CostPart
-from autotuner.costmodel.columns import Booleans, Choices, Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import casts_s
 from autotuner.costmodel.kernels.gemm import gemm_s, whole_vectors
 from autotuner.costmodel.kernels.products import Product, layer_products, router_product
@@ -84,7 +84,7 @@ def layer_matrix_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTimes:
     )
 
 
-SHAPE_FIELDS = fields_entering(CostPart.MATRIX_PRODUCTS)
+SHAPE_FIELDS = options_entering(CostPart.PRODUCTS)
 """All that the shapes of a layer's products depend on, and the format that they are in."""
 
 

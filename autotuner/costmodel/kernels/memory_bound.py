@@ -10,11 +10,11 @@ import numpy as np
 
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import OptimizerKernel, Precision
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.recompute import LayerPart
 from autotuner.core.stages import follows_signs
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, logits_split, tokens_per_pass
 from autotuner.costmodel.routing import load_factor, local_experts, own_copies, own_tokens, width_split
 

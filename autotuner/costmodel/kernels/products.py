@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.core.blocks import LatentAttention, MixtureOfExperts
+from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.routing import local_experts, own_tokens, rows_per_expert, width_split
 

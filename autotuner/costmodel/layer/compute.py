@@ -14,8 +14,8 @@ import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.core.choices import ContextExchange
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.context import exchange_times
 from autotuner.costmodel.communication.experts import dispatch_s, exposed_dispatch_s
 from autotuner.costmodel.communication.tensor import (

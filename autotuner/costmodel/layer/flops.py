@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.core.choices import Recompute
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.recompute import product_share, repeats_core
 from autotuner.costmodel.pipeline.stage_layers import model_layers_not_recomputed
 

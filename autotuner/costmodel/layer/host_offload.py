@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.overlap import overlap_share
 from autotuner.costmodel.memory.activations import LayerBytes
 

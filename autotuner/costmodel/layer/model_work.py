@@ -11,10 +11,10 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from autotuner.core.choices import Recompute
+from autotuner.core.columns import Booleans, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import fields_entering
+from autotuner.core.layout import options_entering
 from autotuner.core.option import CostPart
-from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns
 from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.layer.compute import input_work, layer_work, output_work
 from autotuner.costmodel.layer.work import Work
@@ -23,7 +23,7 @@ from autotuner.costmodel.pipeline.rank_load import RankLoad
 from autotuner.costmodel.pipeline.stage_layers import LayerCounts, model_layers_not_recomputed
 from autotuner.costmodel.sequences import with_dealing
 
-WORK_FIELDS = fields_entering(CostPart.LAYER)
+WORK_FIELDS = options_entering(CostPart.LAYER)
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
 
 

@@ -8,10 +8,10 @@ from functools import reduce
 import numpy as np
 
 from autotuner.core.choices import Recompute
+from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
 from autotuner.core.recompute import LayerPart, recomputed
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import pointwise_shares
 from autotuner.costmodel.memory.activations import has_scores
 from autotuner.costmodel.narrow import is_narrow

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 from autotuner.costmodel.pipeline.passes import Passes
 
 

@@ -9,10 +9,10 @@ from typing import cast
 import numpy as np
 
 from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.placement import hop_crosses
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.delegates import delegated_transfer
 from autotuner.costmodel.communication.group import Group

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.planned import Planned

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers
+from autotuner.core.columns import Floats, Integers
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.stage_passes import StagePasses
 

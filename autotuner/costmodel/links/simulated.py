@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autotuner.core.choices import PipelineSchedule
-from autotuner.costmodel.columns import Floats, Integers
+from autotuner.core.columns import Floats, Integers
 from autotuner.costmodel.links.hops import Hops
 from autotuner.costmodel.links.stage_passes import StagePasses
 from autotuner.pipeline_schedules.actions import Kind

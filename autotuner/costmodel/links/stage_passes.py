@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stages_of_rank
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.costmodel.pipeline.rank_load import stage_load

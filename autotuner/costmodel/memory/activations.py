@@ -13,9 +13,9 @@ from functools import reduce
 import numpy as np
 
 from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
+from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.recompute import LayerPart, recomputed
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.memory.fp32_attention import core_bytes, with_fp32_attention
 from autotuner.costmodel.memory.rounded import with_rounded_inputs
 from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden_split, logits_split, tokens_per_pass

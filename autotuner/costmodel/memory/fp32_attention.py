@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from autotuner.core.choices import AttentionKernel, ContextExchange
+from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.recompute import LayerPart
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split, tokens_per_pass
 
 _SCORES_ALIVE = 2.0

@@ -19,10 +19,10 @@ from typing import cast
 import numpy as np
 
 from autotuner.core.choices import OptimizerKernel, Precision, ShardLevel
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import follows_signs
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
 from autotuner.costmodel.memory.replicas import exchanging_bytes, state_bytes
 from autotuner.costmodel.memory.sharding import Sharding

@@ -8,10 +8,10 @@ from typing import cast
 import numpy as np
 
 from autotuner.core.choices import GradientSync
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import follows_signs, payload_bytes
-from autotuner.costmodel.columns import Floats, LayoutColumns
 
 _WORKING_BYTES: Mapping[GradientSync, float] = {
     GradientSync.FULL: 0.0,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.recompute import LayerPart
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.micro_batch import hidden_split, tokens_per_pass
 from autotuner.costmodel.narrow import saved_share
 from autotuner.costmodel.routing import load_factor

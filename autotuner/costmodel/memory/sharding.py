@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.core.choices import ShardLevel
+from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 from autotuner.core.stages import ONE_STAGE_SCHEDULES
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.memory.weights import Weights, expert_split
 from autotuner.costmodel.narrow import parameter_bytes
 from autotuner.costmodel.pipeline.rank_load import num_micro_batches

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.rank_load import RankLoad
 from autotuner.costmodel.routing import width_split
 

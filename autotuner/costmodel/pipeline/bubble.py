@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotuner.core.choices import PipelineSchedule
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.passes import Passes
 
 

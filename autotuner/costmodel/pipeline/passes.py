@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

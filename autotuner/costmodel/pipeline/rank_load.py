@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.costmodel.pipeline.stage_layers import (
     LayerCounts,
     first_layer,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autotuner.core.columns import Booleans, Integers, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 from autotuner.core.stages import V_SCHEDULES
-from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, is_one_of
 
 
 class LayerCounts(NamedTuple):

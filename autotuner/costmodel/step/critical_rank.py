@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.process_groups import pipeline_group
 from autotuner.costmodel.layer.model_work import ModelWork

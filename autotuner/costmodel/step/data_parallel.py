@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
+from autotuner.core.columns import Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 from autotuner.core.stages import ONE_STAGE_SCHEDULES
-from autotuner.costmodel.columns import Floats, LayoutColumns, is_one_of
 from autotuner.costmodel.communication.data_collectives import (
     data_all_gather_s,
     data_all_reduce_s,

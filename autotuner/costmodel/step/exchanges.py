@@ -12,10 +12,10 @@ from typing import get_args
 
 import numpy as np
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import CollectiveKind, Link, MeasuredCollective
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.pipeline.rank_load import critical_ranks, load_of_rank, num_micro_batches

@@ -14,10 +14,10 @@ import numpy as np
 
 from autotuner.catalog.kernels import kernels_for
 from autotuner.core.choices import GradientSync, Precision
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import payload_bytes, payload_elements, steps_per_exchange
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
 from autotuner.costmodel.communication.process_groups import exchange_group
 from autotuner.costmodel.kernels.gemm import gemm_s

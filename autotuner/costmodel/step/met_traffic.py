@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.core.choices import ContextExchange
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.contention import fair_slowdowns
 from autotuner.costmodel.communication.group import Group, LinkTime
 from autotuner.costmodel.communication.process_groups import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.step.data_parallel import early_share

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import SPLIT_SCHEDULES
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
 from autotuner.costmodel.pipeline.rank_load import critical_ranks, num_micro_batches
 from autotuner.costmodel.step.critical_rank import slowest_rank

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import fields_entering
+from autotuner.core.layout import options_entering
 from autotuner.core.option import CostPart
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.casts import weight_casts_s
 from autotuner.costmodel.kernels.memory_bound import stream_rate
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
@@ -22,7 +22,7 @@ from autotuner.costmodel.step.critical_rank import send_between_stages_s, slowes
 from autotuner.costmodel.step.met_traffic import PassTraffic
 from autotuner.costmodel.step.step_time import StepTimeColumns
 
-STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *fields_entering(CostPart.RANK_STEP))
+STEP_FIELDS = ("data_parallel_degree", "pipeline_stride", *options_entering(CostPart.RANK))
 """All that it depends on; a whole space has three to six layouts for each combination of them."""
 
 

@@ -8,10 +8,10 @@ from dataclasses import fields
 import numpy as np
 
 from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Memory
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories
 from autotuner.costmodel.pipeline.rank_load import RankLoad, critical_ranks, load_of_rank

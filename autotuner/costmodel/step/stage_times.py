@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from autotuner.core.choices import P2PTransport
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import BF16_PARTS, Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stages_of_rank
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.kernels.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
 from autotuner.costmodel.layer.work import Work

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

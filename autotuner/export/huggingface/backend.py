@@ -89,7 +89,7 @@ def _held(name: str, field: str, message: str) -> Rule:
         field,
         lambda x, j: getattr(x, field) != default,
         lambda x, j: message,
-        lambda x, j: OPTIONS[field].plain(default),
+        lambda x, j: OPTIONS[field].to_plain(default),
     )
 
 

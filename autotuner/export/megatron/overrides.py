@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from autotuner.catalog.spellings import model_called
+from autotuner.catalog.models import model_called
 from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job

@@ -49,7 +49,7 @@ class Entry:
     def said(self, layout: Layout) -> Value | None:
         """The setting's value for a layout; None: it has no word."""
         value = getattr(layout, self.name)
-        return self.words.get(value) if self.words else OPTIONS[self.name].plain(value)
+        return self.words.get(value) if self.words else OPTIONS[self.name].to_plain(value)
 
 
 def _degree(name: str, default: int = 1) -> Entry:

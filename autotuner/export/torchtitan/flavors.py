@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel
 from autotuner.core.model import TransformerSpec
 

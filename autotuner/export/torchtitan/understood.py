@@ -165,7 +165,8 @@ def _understood(entry: Entry, settings: Settings, *, matters: bool) -> int:
         words = ", ".join(map(str, (*entry.words.values(), *entry.near)))
         raise InvalidInput(entry.setting, value, f"must be one of {words}")
     if matters:
-        settings.note(NoteKind.CHANGED, entry.setting, f"the nearest of a layout is {OPTIONS[entry.name].plain(near)}")
+        nearest = OPTIONS[entry.name].to_plain(near)
+        settings.note(NoteKind.CHANGED, entry.setting, f"the nearest of a layout is {nearest}")
     return near
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, Precision, ShardLevel
 from autotuner.core.cluster_check import ClusterCheck
 from autotuner.core.layout import Layout
+from autotuner.core.trial import EngineJob
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 
@@ -31,7 +32,7 @@ _BENCHMARK_S = 900.0
 """What products, attention, memory and collectives may take: two minutes on a good network, long on a slow one."""
 
 
-def small_trial(check: ClusterCheck) -> TrialSpec:
+def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
     """One sequence on every rank, and parameters sharded over all of them: each step gathers and scatters across nodes.
 
     A core measures its own rate; a GPU's data sheet says it.
@@ -39,7 +40,7 @@ def small_trial(check: ClusterCheck) -> TrialSpec:
     cluster = check.nodes
     accelerator, on_cpu = cluster.accelerator, cluster.accelerator.kind == "cpu"
     return TrialSpec(
-        trial_id=f"{check.id}-trial",
+        trial_id=f"{check_id}-trial",
         model=load_model(_MODEL),
         workload=Workload(seq_len=_SEQ_LEN, global_batch_size=cluster.world_size),
         layout=Layout(
@@ -53,16 +54,16 @@ def small_trial(check: ClusterCheck) -> TrialSpec:
         reference_flop_per_s=None if on_cpu else accelerator.reference_flop_per_s,
         precision_flop_per_s=None if on_cpu else accelerator.peak_flop_per_s(Precision.BF16),
         cluster=cluster,
-        jobs=check.findings.jobs,
+        jobs=jobs,
     )
 
 
-def benchmark_spec(check: ClusterCheck) -> TrialSpec:
+def benchmark_spec(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
     """What the job of the benchmarks has of a trial: an id of its own, the nodes, a limit."""
-    trial = small_trial(check)
+    trial = small_trial(check_id, check, jobs)
     settings = TrialSettings(timeout_s=_BENCHMARK_S)
     return TrialSpec(
-        trial_id=f"{check.id}-links",
+        trial_id=f"{check_id}-links",
         model=trial.model,
         workload=trial.workload,
         layout=trial.layout,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotuner.catalog.load import load_stack
+from autotuner.catalog.software import load_stack
 from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.measuring import Peak

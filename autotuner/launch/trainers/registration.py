@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from autotuner.catalog.load import load_stack, stacks
+from autotuner.catalog.software import load_stack, stacks
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
 from autotuner.core.wire import from_dict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autotuner.catalog.load import node_size
+from autotuner.catalog.hardware import node_size
 from autotuner.core.choices import Recompute, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job

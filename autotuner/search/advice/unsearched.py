@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.ranking import PredictedLayout
@@ -68,7 +68,7 @@ def unsearched(
 def _outside(best: Layout, job: Job, space: SearchSpace, rules: Sequence[Rule]) -> Iterator[Layout]:
     """The neighbours that the space does not hold and that keep the rules."""
     for layout in neighbours(best, job):
-        changed = [name for name in LAYOUT_FIELDS if getattr(layout, name) != getattr(best, name) and name != _DERIVED]
+        changed = [name for name in OPTIONS if getattr(layout, name) != getattr(best, name) and name != _DERIVED]
         is_outside = any(not _is_named(layout, name, space) for name in changed)
         if is_outside and not reasons(layout, job, rules):
             yield layout

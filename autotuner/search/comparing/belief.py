@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 from autotuner.search.comparing.sitting import Sitting
 
 _WITHIN: Floats = np.geomspace(0.0005, 0.5, 40)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autotuner.core.columns import Floats
 from autotuner.core.comparison import Comparison, Decision, RunGroup, SequentialTest
 from autotuner.core.errors import InvalidInput
-from autotuner.costmodel.columns import Floats
 from autotuner.search.comparing.belief import Belief, believe, believe_pairs
 from autotuner.search.comparing.bets import decide
 from autotuner.search.comparing.sitting import sittings

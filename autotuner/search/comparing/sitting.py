@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 _FAR = 4.0
 """Deviations from the median of its sitting beyond which a run counts as lying there: of normal runs 1 in 16,000."""

@@ -105,7 +105,7 @@ def nearest_legal(layout: Layout, job: Job) -> Layout | None:
 def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layout]:
     for reason in broken:
         if reason.nearest is not None and not reason.is_of_job:
-            value = OPTIONS[reason.field].from_plain(reason.nearest, reason.field)
+            value = OPTIONS[reason.field].from_plain(reason.nearest)
             yield arranged(with_choice(layout, reason.field, value), job)
     yield from _smaller_degrees(layout, job)
     for step in neighbours(layout, job):

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from autotuner.core.choices import GradientSync
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import require_legal
@@ -18,7 +19,6 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_rate
 from autotuner.costmodel.by_bandwidth import steps_by_bandwidth
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.peak import memory
 from autotuner.search.explain.exchange_ways import exchange_ways
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_seconds
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.search.explain.batch_ways import BatchWay, batch_ways

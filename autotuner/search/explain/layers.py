@@ -14,15 +14,15 @@ from math import prod
 import numpy as np
 
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankOrder, RankPlacement
+from autotuner.core.columns import Floats, Integers, LayoutColumns, broken_rows
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.core.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, OPTIONS, Layout
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.objective import Objective
 from autotuner.core.option import CommunicationLayer
 from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial import Trial
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, broken_rows
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.space import legal_layouts
@@ -237,7 +237,7 @@ def _crossed(table: LayoutColumns, axes: Mapping[str, tuple[int, ...]], job: Job
     combinations = np.array(list(product(*axes.values())))
     at_once = max(1, _BLOCK // len(table))
     for some in np.split(combinations, range(at_once, len(combinations), at_once)):
-        columns = {name: np.tile(getattr(table, name), len(some)) for name in LAYOUT_FIELDS}
+        columns = {name: np.tile(getattr(table, name), len(some)) for name in OPTIONS}
         columns |= {name: np.repeat(some[:, place], len(table)) for place, name in enumerate(axes)}
         crossed = LayoutColumns.from_values(columns)
         legal: Integers = np.flatnonzero(~broken_rows(crossed, job, RULES))
@@ -259,7 +259,7 @@ def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerRepor
     gave nothing; None where every trial tried some of a later layer.
     """
     ranked = objective.ranked(list(trials))
-    searched = [name for name in LAYOUT_FIELDS if len({getattr(trial.layout, name) for trial in ranked}) > 1]
+    searched = [name for name in OPTIONS if len({getattr(trial.layout, name) for trial in ranked}) > 1]
     gains: list[LayerGain] = []
     for layer in CommunicationLayer:
         plain = [trial for trial in ranked if _leaves_alone(trial.layout, layer, searched)]

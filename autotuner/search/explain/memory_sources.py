@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from autotuner.core.choices import GradientSync, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import follows_signs
 from autotuner.core.units import format_bytes, format_count
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.replicas import state_bytes
 from autotuner.costmodel.memory.sharding import Sharding
 from autotuner.costmodel.pipeline.rank_load import load_of_rank

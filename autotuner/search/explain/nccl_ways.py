@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autotuner.core.choices import ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.units import format_bytes
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.nccl_tuning import Band, bands
 from autotuner.costmodel.communication.nccl_wires import wires_of

@@ -11,7 +11,7 @@ from autotuner.core.check import divisors
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
-from autotuner.core.option import Option
+from autotuner.core.option import OptionSpec
 from autotuner.core.rules.legality import HARDWARE_RULES, IDLE_RULES
 from autotuner.core.stages import V_SCHEDULES
 
@@ -162,7 +162,7 @@ def _options(layout: Layout, job: Job) -> Iterator[Layout]:
                 yield step
 
 
-def _other_values(one: Option, value: int) -> tuple[int, ...]:
+def _other_values(one: OptionSpec, value: int) -> tuple[int, ...]:
     if not one.is_number:
-        return tuple(other for other in one.values if other != value and other not in one.changes_mathematics)
+        return tuple(other for other in one.values if other != value and other not in one.not_equivalent)
     return (2 * value, value // 2) if value % 2 == 0 else (2 * value,)

@@ -14,8 +14,8 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.core.columns import Floats, Integers, LayoutColumns
+from autotuner.core.layout import OPTIONS, RANK_DEGREES
 from autotuner.search.text.sentences import signed, value_in_words
 
 MeasuredLayouts = tuple[LayoutColumns, Floats]
@@ -91,7 +91,7 @@ def insights(measured: Iterable[MeasuredLayouts]) -> tuple[Insight, ...]:
         codes = _codes(rows)
         for axis in _AXES:
             for before, after in _pairs(codes, axis):
-                first = LAYOUT_FIELDS.index(axis.fields[0])
+                first = _COLUMN[axis.fields[0]]
                 values = axis.values(int(codes[before, first]), int(codes[after, first]))
                 gains[axis.subject, *values].append(float(seconds[before] / seconds[after] - 1))
     found = [_insight(*key, values) for key, values in gains.items()]
@@ -111,12 +111,12 @@ def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[LayoutColumn
 
 def _codes(layouts: LayoutColumns) -> Integers:
     """The fields as integers: shape (layouts, fields)."""
-    return np.stack([np.asarray(getattr(layouts, name), dtype=np.int64) for name in LAYOUT_FIELDS], axis=1)
+    return np.stack([np.asarray(getattr(layouts, name), dtype=np.int64) for name in OPTIONS], axis=1)
 
 
 def _pairs(codes: Integers, axis: Axis) -> Iterator[tuple[int, int]]:
     """Rows before and after, which differ in every field of the axis and in no other."""
-    columns = [LAYOUT_FIELDS.index(name) for name in axis.fields]
+    columns = [_COLUMN[name] for name in axis.fields]
     for rows in _equal_but_for(codes, columns):
         ordered = sorted(rows, key=lambda row: axis.rank(int(codes[row, columns[0]])))
         for before, after in pairwise(ordered) if axis.stepwise else combinations(ordered, 2):
@@ -147,6 +147,9 @@ def _axes() -> Iterator[Axis]:
 
 
 _AXES = tuple(_axes())
+
+_COLUMN = {name: column for column, name in enumerate(OPTIONS)}
+"""Columns of the codes by the options' names."""
 
 
 # ---------------------------------------------------------------- statements

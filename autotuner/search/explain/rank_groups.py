@@ -8,12 +8,12 @@ from itertools import combinations, pairwise
 
 from autotuner.core.choices import RankOrder, RankPlacement
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.placement import Place, node_of, place_of, rank_at
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.routing import width_split
 from autotuner.costmodel.step.exchanges import exchanges
 from autotuner.search.explain.routes import routes

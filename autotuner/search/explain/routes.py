@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotuner.core.choices import ContextExchange, RankPlacement
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.units import format_rate
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.group import Group, LinkTime
 from autotuner.costmodel.communication.process_groups import (
     context_group,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 Side = tuple[float, float]
 Box = tuple[Side, ...]

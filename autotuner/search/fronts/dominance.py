@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.costmodel.columns import Booleans, Floats, Integers
+from autotuner.core.columns import Booleans, Floats, Integers
 
 
 def non_dominated(values: Floats) -> Booleans:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Booleans, Floats, Integers
+from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.search.fronts.frontier import Frontier
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)

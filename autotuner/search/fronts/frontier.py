@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 from autotuner.search.fronts.boxes import Boxes, open_boxes
 from autotuner.search.fronts.dominance import non_dominated
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.columns import Floats
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
 from autotuner.core.trial import Trial
-from autotuner.costmodel.columns import Floats
 from autotuner.search.fronts.dominance import non_dominated
 
 

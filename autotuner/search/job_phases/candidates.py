@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.columns import Booleans, Floats, LayoutColumns, broken_rows, concatenate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job, JobPhase, PhasedJob
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace, default_space
-from autotuner.costmodel.columns import Booleans, Floats, LayoutColumns, broken_rows, joined
 from autotuner.costmodel.layer.flops import model_flop_per_step
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
@@ -89,7 +89,7 @@ def _staying(phased: PhasedJob, jobs: Sequence[Job], space: SearchSpace, limit: 
             legal &= _can_run(chunk, job, phase)
         rows = np.flatnonzero(legal)
         whole_s = sum((_expected_s(chunk.take(rows), phased, phase) for phase in phased.phases), np.zeros(len(rows)))
-        best_s, best = np.append(best_s, whole_s), joined((best, chunk.take(rows)))
+        best_s, best = np.append(best_s, whole_s), concatenate((best, chunk.take(rows)))
         order = np.argsort(best_s, kind="stable")[:limit]
         best_s, best = best_s[order], best.take(order)
     return [best.row(index) for index in range(len(best)) if np.isfinite(best_s[index])]

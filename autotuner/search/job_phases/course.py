@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 
 def cheapest_course(phase_s: Floats, switch_s: float, start: int | None = None) -> tuple[int, ...] | None:

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import PhasedJob, SwitchCost, checkpoint_bytes
 from autotuner.core.layout import Layout
 from autotuner.core.rules.degrees import DEGREE_RULES
 from autotuner.core.rules.legality import require_legal
 from autotuner.core.units import format_bytes, format_duration, format_long_duration
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.job_phases.candidates import Candidates, candidates_of
 from autotuner.search.job_phases.course import cheapest_course, course_s, each_phase_its_own
 from autotuner.search.text.caveats import caveats

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from autotuner.core.columns import Floats
 from autotuner.core.job import Calibration, Job, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.core.trial import PastTrial
-from autotuner.costmodel.columns import Floats
 from autotuner.search.learning.factors import FACTORS, Factors, TimedRuns, factor_deviations
 from autotuner.search.learning.platform import Platform
 from autotuner.search.learning.spread import interval_scale, needed_scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers
+from autotuner.core.columns import Floats, Integers
 from autotuner.costmodel.uncertainty import Z80
 
 _CLAIM = 4.0

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Prediction
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.uncertainty import PARTS, interval_error
 from autotuner.search.planning.outcome import Outcome
 

@@ -107,7 +107,7 @@ def _thin_space(whole: SearchSpace, request: PlanRequest) -> SearchSpace:
 def _whole_space(job: Job, request: PlanRequest) -> SearchSpace:
     """The default space of a prediction, but for formats that change the mathematics, which somebody has to name."""
     space = default_space(job)
-    changing = OPTIONS["precision"].changes_mathematics
+    changing = OPTIONS["precision"].not_equivalent
     keeping = tuple(value for value in space.values("precision") or () if value not in changing)
     return space.with_axes(precision=keeping or None).with_axes(**_allowed(job, request))
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 from autotuner.search.planning.belief import Belief
 from autotuner.search.planning.loss import Loss
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.outcome import Outcome
 

@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from autotuner.aside.asides import Asides
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.planning.belief import Belief, errors_of
 from autotuner.search.planning.best_layouts import SearchedCluster, job_on, searched_clusters
@@ -39,6 +39,16 @@ _AT_ONCE = 4
 """Clusters that one aside looks through: of the largest models that takes it 6 seconds."""
 
 _THREADS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanProgress:
+    """How far a plan is computed, in pieces of work."""
+
+    num_done: int = 0
+    num_known: int = 0
+    """Pieces that there are as far as is known; more may come."""
+
 
 Progress = Callable[[int, int], None]
 """Hears how many pieces of work are done, and how many there are as far as is known."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotuner.core import check
+from autotuner.core import check, wire
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
+from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Failures, Goal
@@ -76,6 +77,8 @@ class PlanRequest:
     max_accelerators: int = 16_384
 
     def __post_init__(self) -> None:
+        space = wire.from_dict(SearchSpace, wire.to_dict(dict(self.axes)), "axes")  # JSON says a choice by its word
+        object.__setattr__(self, "axes", {name: getattr(space, name) for name in self.axes})
         check.positive(self, "max_accelerators")
         _require(all(size > 0 for size in self.sizes), "sizes", self.sizes, "must be above 0")
         factors, sizes = self.network_factors, self.extra_memory_bytes

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.catalog.load import Fact, accelerator_facts, accelerators, load_accelerator, load_cluster
+from autotuner.catalog.facts import Fact
+from autotuner.catalog.hardware import accelerator_facts, accelerators, load_accelerator, load_cluster
 from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput

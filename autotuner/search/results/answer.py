@@ -91,7 +91,7 @@ def answer(request: SweepRequest, trials: Sequence[Trial], prospects: Prospects 
 def _gate(best: Trial) -> GateOutcome | None:
     if best.gate is not None:
         return best.gate.outcome
-    return GateOutcome.NOT_GATED if best.layout.changes_mathematics else None
+    return None if best.layout.is_equivalent else GateOutcome.NOT_GATED
 
 
 def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], request: SweepRequest) -> Why | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from autotuner.core.choices import ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.option import Kind, Option
+from autotuner.core.option import Kind, OptionSpec
+from autotuner.costmodel.comparison import PHRASES
 from autotuner.search.text.sentences import value_in_words
 
 Value = int | str
@@ -85,7 +86,8 @@ def _axes() -> Iterable[Axis]:
         if name in (*_LETTERS.values(), *_TOLD_ELSEWHERE):
             continue
         if one.is_number:
-            phrase = one.phrase if one.phrase.startswith("{} ") else ""
+            phrase = PHRASES.get(name, "")
+            phrase = phrase if phrase.startswith("{} ") else ""
             zero = _AT_ZERO.get(name, "")
             yield Axis(name=name, label=one.label, words=(), read=_reading(name), phrase=phrase, zero=zero)
         else:
@@ -99,7 +101,7 @@ def _reading(name: str) -> Callable[[Layout], Value]:
     return read
 
 
-def _reading_words(name: str, one: Option) -> Callable[[Layout], Value]:
+def _reading_words(name: str, one: OptionSpec) -> Callable[[Layout], Value]:
     words = {value: value_in_words(one.value_of(value)) for value in one.values}
 
     def read(layout: Layout) -> Value:
@@ -108,7 +110,7 @@ def _reading_words(name: str, one: Option) -> Callable[[Layout], Value]:
     return read
 
 
-def _words(one: Option) -> tuple[str, ...]:
+def _words(one: OptionSpec) -> tuple[str, ...]:
     values = one.plainest_first or one.values
     return tuple(value_in_words(bool(value) if one.kind is Kind.SWITCH else value) for value in values)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.search.explain.pairwise import Insight, insights
 from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.results.importance import shares_explained

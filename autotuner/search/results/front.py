@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Floats
 from autotuner.core.objective import Metric, Weight
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.costmodel.columns import Booleans, Floats
 from autotuner.search.fronts.dominance import dominators, non_dominated
 from autotuner.search.fronts.frontier import Frontier, reference_below
 from autotuner.search.fronts.of_trials import Valued, log_values, valued

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers
+from autotuner.core.columns import Floats, Integers
 
 _NOTHING = 1e-9
 """Share of its square below which the rest of a column is rounding: it follows from others."""

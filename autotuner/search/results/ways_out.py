@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autotuner.core.columns import Integers
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_bytes
-from autotuner.costmodel.columns import Integers
 from autotuner.search.results.axis import Axis, Value, varied
 from autotuner.search.text.sentences import change_in_words
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 _LOWEST, _HIGHEST, _STEP = -12.0, 8.0, 1 / 256
 """The table's range of u: below it the difference of two numbers that are almost equal is lost, above it u is exact."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import FullSizeEstimate, StepTime
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import Z80, interval_error
 from autotuner.search.sampler.acquisition import log_probability

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.columns import Floats
 from autotuner.core.job import Job
-from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.uncertainty import PARTS
 from autotuner.search.sampler.posterior import Kinship
 from autotuner.search.sampler.time_prior import COMMON

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.layout import OPTIONS
-from autotuner.core.option import Option
-from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.core.option import OptionSpec
 
 _LENGTH = 2.0
 """Steps of distance after which similarity has fallen to 1 / e. Replays of published sweeps hardly tell lengths of 1 to
@@ -32,7 +32,7 @@ def similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
     return np.exp(distance / -_LENGTH)
 
 
-def _steps(one: Option, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _steps(one: OptionSpec, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
     steps: npt.NDArray[Any]
     if not one.is_number:
         steps = ours != theirs

@@ -17,13 +17,13 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 
+from autotuner.core.columns import Integers, LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Objective
 from autotuner.core.trial import PastTrial
 from autotuner.core.wire import from_dict
-from autotuner.costmodel.columns import Integers, LayoutColumns
 from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import time_error
@@ -130,7 +130,7 @@ class LayoutSampler(BaseSampler):
     def distributions(self) -> dict[str, BaseDistribution]:
         """One categorical distribution per layout field, over the values that occur in the table."""
         choices: dict[str, BaseDistribution] = {}
-        for name in LAYOUT_FIELDS:
+        for name in OPTIONS:
             _, first = np.unique(getattr(self._layouts, name), return_index=True)
             choices[name] = CategoricalDistribution([params_of(self._layouts.row(int(row)))[name] for row in first])
         return choices

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from autotuner.costmodel.columns import LayoutColumns
+from autotuner.core.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION
 from autotuner.search.sampler.posterior import Posterior, Prior, Related, condition

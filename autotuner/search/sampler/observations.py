@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
+from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.search.sampler.memory_prior import MemoryTrial
 
 OUT_OF_MEMORY = "out_of_memory"
@@ -155,16 +155,16 @@ class EvidenceReader:
 
     def _rows_of(self, params: Mapping[str, Any]) -> Integers:
         """Every row that is this layout."""
-        if set(params) != set(LAYOUT_FIELDS):
+        if set(params) != set(OPTIONS):
             return np.empty(0, dtype=np.int64)
-        key = tuple(params[name] for name in LAYOUT_FIELDS)
+        key = tuple(params[name] for name in OPTIONS)
         if key not in self._rows:
             self._rows[key] = self._find(params)
         return self._rows[key]
 
     def _find(self, params: Mapping[str, Any]) -> Integers:
         rows = np.arange(len(self._layouts))
-        for name in LAYOUT_FIELDS:
+        for name in OPTIONS:
             rows = rows[getattr(self._layouts, name)[rows] == _value(name, params[name])]
         return rows
 
@@ -215,19 +215,19 @@ def _memory(trial: FrozenTrial, allowance_bytes: float) -> MemoryTrial | None:
 
 def params_of(layout: Layout) -> dict[str, Any]:
     """The layout as Optuna parameters: integers, booleans and words."""
-    return {name: one.plain(getattr(layout, name)) for name, one in OPTIONS.items()}
+    return {name: one.to_plain(getattr(layout, name)) for name, one in OPTIONS.items()}
 
 
 def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The trial's layout; an enqueued trial has it as fixed parameters, and one just asked for has it in parts."""
-    if len(trial.params) == len(LAYOUT_FIELDS):
+    if len(trial.params) == len(OPTIONS):
         return trial.params
     asked = {} if trial.state.is_finished() else promised.get(trial.number, {})
     return asked or trial.system_attrs.get("fixed_params", {})
 
 
 def _value(name: str, param: Any) -> int:
-    return int(OPTIONS[name].from_plain(param, name))
+    return int(OPTIONS[name].from_plain(param))
 
 
 def _positive(trial: FrozenTrial, name: str) -> float:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers, LayoutColumns, joined
+from autotuner.core.columns import Floats, Integers, LayoutColumns, concatenate
 from autotuner.search.sampler.layout_kernel import similarity
 
 _CHUNK = 1 << 16
@@ -67,7 +67,7 @@ class Points:
     def together(cls, some: Sequence[Points]) -> Points:
         """All points of all of them, at least one."""
         return cls(
-            layouts=joined([one.layouts for one in some]),
+            layouts=concatenate([one.layouts for one in some]),
             log_predicted=np.concatenate([one.log_predicted for one in some]),
             loads=np.concatenate([one.loads for one in some]),
             residual=np.concatenate([one.residual for one in some]),

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
+from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.core.objective import WORTHWHILE_GAIN
-from autotuner.costmodel.columns import Booleans, Floats, Integers
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.fronts.expected_gain import log_expected_volume_gain
 from autotuner.search.fronts.frontier import Frontier

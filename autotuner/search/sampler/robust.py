@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 
 _DEGREES_OF_FREEDOM = 2.0
 """Of the Student distribution of what no factor explains: a run on a broken network is further off than normal errors

@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.trial import PastTrial
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.search.sampler.kinship import MEMORY_REACH, TIME_REACH, Reach, is_same_hardware, kinship

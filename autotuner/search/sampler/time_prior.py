@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, LayoutColumns
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import PARTS, LayoutErrors, TimeError, part_shares
 from autotuner.search.sampler.posterior import Posterior, Prior, Related, condition

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Integers, LayoutColumns, broken_rows
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import IDLE_RULES
 from autotuner.core.rules.rule import Rule
 from autotuner.core.stages import layers_per_stage
 from autotuner.core.trial import ScaledTrial
 from autotuner.core.units import format_bytes
-from autotuner.costmodel.columns import Booleans, Integers, LayoutColumns, broken_rows
 from autotuner.costmodel.predict import predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.scaling.smaller import fewer_layers, scaled
@@ -85,7 +85,7 @@ class SmallTrials:
     def trial_of(self, layout: Layout) -> ScaledTrial:
         """The trial that stands for one of the layouts."""
         is_it = np.ones(len(self), dtype=np.bool_)
-        for name in LAYOUT_FIELDS:
+        for name in OPTIONS:
             is_it &= getattr(self.layouts, name) == getattr(layout, name)
         depth = int(self.depth[np.flatnonzero(is_it)[0]])
         found = scaled(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
@@ -201,7 +201,7 @@ class _Shrunk:
     def numbers(self) -> Integers:
         """A number for each row, equal where the trials are."""
         own = {name: self._column(name) for name in _OF_THE_JOB}
-        return self.layouts.only(*LAYOUT_FIELDS, **own).distinct(*LAYOUT_FIELDS, *own)[1]
+        return self.layouts.only(*OPTIONS, **own).distinct(*OPTIONS, *own)[1]
 
     def judged(self, rules: Sequence[Rule]) -> _Verdict:
         """Which keep the rules and fit."""
@@ -242,14 +242,14 @@ class _Shrunk:
 
 def _changed(layouts: LayoutColumns, found: Sequence[Any], of_row: Integers) -> LayoutColumns:
     """The layouts with what their trials change of them."""
-    columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in LAYOUT_FIELDS}
+    columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in OPTIONS}
     trials = {number: one.layout for number, one in enumerate(found) if isinstance(one, ScaledTrial)}
     for name in _SHRINKING:
         values = {number: int(getattr(small, name)) for number, small in trials.items()}
         own = np.array([values.get(number, -1) for number in range(len(found))], dtype=np.int64)[of_row]
         columns[name] = np.where(own < 0, columns[name], own).astype(columns[name].dtype, copy=False)
     columns["reshard_after_forward"] = columns["reshard_after_forward"] & (columns["shard_level"] != 0)
-    return LayoutColumns(**columns)
+    return LayoutColumns(columns)
 
 
 def _broken(layouts: LayoutColumns, job: Job, rules: Sequence[Rule]) -> tuple[Booleans, Counter[str]]:
@@ -265,10 +265,10 @@ def _broken(layouts: LayoutColumns, job: Job, rules: Sequence[Rule]) -> tuple[Bo
 
 def _without_idle(layouts: LayoutColumns, job: Job) -> LayoutColumns:
     """With the defaults of choices that mean nothing beside the others."""
-    columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in LAYOUT_FIELDS}
-    plain: Mapping[str, Any] = {name: getattr(Layout(), name) for name in LAYOUT_FIELDS}
+    columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in OPTIONS}
+    plain: Mapping[str, Any] = {name: getattr(Layout(), name) for name in OPTIONS}
     for rule in IDLE_RULES:
-        idle = broken_rows(LayoutColumns(**columns), job, [rule])
+        idle = broken_rows(LayoutColumns(columns), job, [rule])
         settled = np.where(idle, plain[rule.field], columns[rule.field])
         columns[rule.field] = settled.astype(columns[rule.field].dtype, copy=False)
-    return LayoutColumns(**columns)
+    return LayoutColumns(columns)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from autotuner.core.study import Candidate, LossCurve, OptimizerStudy, OptimizerTrial, StudyState, TargetReached, front
+from autotuner.core.run import Finish, RunState
+from autotuner.core.study import Candidate, LossCurve, OptimizerStudyRequest, OptimizerTrial, TargetReached, front
 from autotuner.core.trial import TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.search.studies.proposing import propose
@@ -14,34 +15,23 @@ from autotuner.search.studies.pruning import Pruning
 from autotuner.search.studies.starts import starts_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyEnd:
-    """How a study ends.
-
-    Attributes:
-        detail: As a sentence without a full stop.
-    """
-
-    state: StudyState
-    detail: str
-
-
 class StudyPlan:
     """Decides what a study does next.
 
     Args:
-        study: As it was claimed.
+        study_id: Of the study.
+        request: What was asked for.
         trials: Every trial stored so far, by number.
     """
 
-    def __init__(self, study: OptimizerStudy, trials: Sequence[OptimizerTrial]) -> None:
-        self._id = study.id
-        self._request = study.request
+    def __init__(self, study_id: str, request: OptimizerStudyRequest, trials: Sequence[OptimizerTrial]) -> None:
+        self._id = study_id
+        self._request = request
         self._trials = {trial.number: trial for trial in trials}
-        self._starts = starts_of(study.request)
+        self._starts = starts_of(request)
         self._pruning: Pruning | None = None
 
-    def next(self) -> OptimizerTrial | StudyEnd:
+    def next(self) -> OptimizerTrial | Finish:
         """The trial to run, an interrupted one before a new one; or the end."""
         ended = [trial for trial in self._trials.values() if trial.state.finished]
         interrupted = [trial for trial in self._trials.values() if not trial.state.finished]
@@ -52,6 +42,10 @@ class StudyPlan:
             return self._end(f"{len(ended)} candidates were tried")
         self._pruning = Pruning(self._request, ended) if self._request.prunes else None
         return interrupted[0] if interrupted else self._new(propose(self._request, self._starts, ended))
+
+    def tell(self, trial: OptimizerTrial) -> None:
+        """Learn how a trial stands that was run."""
+        self._trials[trial.number] = trial
 
     def spec(self, trial: OptimizerTrial) -> TrialSpec:
         """What a launcher runs for the trial: as many steps as its samples last."""
@@ -127,9 +121,9 @@ class StudyPlan:
             curve=LossCurve(global_batch_size=candidate.global_batch_size),
         )
 
-    def _end(self, why: str) -> StudyEnd:
+    def _end(self, why: str) -> Finish:
         best = front(self._trials.values())
         if not best:
-            return StudyEnd(state=StudyState.FAILED, detail=f"{why}, and none came to the target")
+            return Finish(state=RunState.FAILED, detail=f"{why}, and none came to the target")
         reached = sum(trial.reached is not None for trial in self._trials.values())
-        return StudyEnd(state=StudyState.COMPLETE, detail=f"{why}, and {reached} came to the target")
+        return Finish(state=RunState.COMPLETE, detail=f"{why}, and {reached} came to the target")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.columns import Integers, LayoutColumns, concatenate
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import PastTrial
-from autotuner.costmodel.columns import Integers, LayoutColumns, joined
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.under_faults import predict_under
 from autotuner.search.explain.neighbours import neighbours
@@ -88,12 +88,12 @@ def _layouts(request: SweepRequest) -> LayoutColumns:
     if not challenge.searches:
         return own
     searched = legal_layouts(request.legal_job, request.space, trial_rules(request.trainer))
-    return searched if _rows(searched, challenge.incumbent).size else joined((searched, own))
+    return searched if _rows(searched, challenge.incumbent).size else concatenate((searched, own))
 
 
 def _rows(layouts: LayoutColumns, layout: Layout) -> Integers:
     """Every row that is the layout."""
     rows = np.arange(len(layouts))
-    for name in LAYOUT_FIELDS:
+    for name in OPTIONS:
         rows = rows[getattr(layouts, name)[rows] == int(getattr(layout, name))]
     return rows

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
-from autotuner.core.convergence_gate import GateOutcome, mathematics
+from autotuner.core.convergence_gate import GateOutcome, function_key
 from autotuner.core.measurement import Measurement
 from autotuner.core.measuring import FOREIGN_CPU_SHARE
 from autotuner.core.rules.legality import reasons
@@ -162,8 +162,8 @@ def _may_take_over(request: SweepRequest, challenge: Challenge, trial: Trial) ->
     passed = trial.gate is not None and trial.gate.outcome is GateOutcome.PASSED
     if trial.layout.needs_passed_gate:
         return passed
-    is_same = challenge.incumbent is not None and mathematics(trial.layout) == mathematics(challenge.incumbent)
-    return passed or is_same or not trial.layout.changes_mathematics or not request.loss_gate.enabled
+    is_same = challenge.incumbent is not None and function_key(trial.layout) == function_key(challenge.incumbent)
+    return passed or is_same or trial.layout.is_equivalent or not request.loss_gate.enabled
 
 
 def _num_measured(trials: Sequence[Trial]) -> int:

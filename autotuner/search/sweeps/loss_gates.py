@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from autotuner.core.convergence_gate import mathematics
+from autotuner.core.convergence_gate import function_key
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import EngineJob, Trial
@@ -32,9 +32,9 @@ class LossGates:
         The layout in use is not gated where it may be ranked without: it trains already. A leader whose mathematics a
         running gate looks at waits for that one's verdict.
         """
-        looked_at = [mathematics(layout) for layout in self._looked_at.values()]
+        looked_at = [function_key(layout) for layout in self._looked_at.values()]
         for trial in leaders:
-            if self._is_open(trial) and mathematics(trial.layout) not in looked_at:
+            if self._is_open(trial) and function_key(trial.layout) not in looked_at:
                 return RunGate(trial=trial, reference=self._reference(trial))
         return None
 
@@ -49,12 +49,12 @@ class LossGates:
     def _is_open(self, trial: Trial) -> bool:
         layout = trial.layout
         trains_already = layout == self._in_use and not layout.needs_passed_gate
-        asks = self._is_enabled and layout.changes_mathematics and not trains_already
+        asks = self._is_enabled and not layout.is_equivalent and not trains_already
         is_first = trial.gate is None and trial.repeats is None
         return asks and is_first and trial.number not in self._running
 
     def _reference(self, trial: Trial) -> Layout:
-        return trial.ran.mathematics_reference(self._precisions)
+        return trial.ran.equivalent_reference(self._precisions)
 
     def started(self, trial: Trial, now: float) -> None:
         """The gate runs; from now on it costs."""

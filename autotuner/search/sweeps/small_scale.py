@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import FullSizeEstimate, TrialEstimate
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialState
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.expressible import trial_rules

@@ -14,7 +14,7 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind, PastTrial, Trial, TrialState
@@ -259,7 +259,7 @@ _OPTUNA_STATE = {
 
 def _layout_of(asked: optuna.Trial) -> Layout:
     params = asked.params
-    return from_dict(Layout, {name: params[name] for name in LAYOUT_FIELDS})
+    return from_dict(Layout, {name: params[name] for name in OPTIONS})
 
 
 def _optuna_state(trial: Trial) -> OptunaState:

@@ -7,10 +7,10 @@ from typing import cast
 
 import numpy as np
 
-from autotuner.core.convergence_gate import GateOutcome, GateResult, mathematics, trains_no_better
+from autotuner.core.columns import Integers, LayoutColumns
+from autotuner.core.convergence_gate import GateOutcome, GateResult, function_key, trains_no_better
 from autotuner.core.layout import Layout
 from autotuner.core.trial import Trial
-from autotuner.costmodel.columns import Integers, LayoutColumns
 
 
 def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
@@ -23,10 +23,10 @@ def verdict_of(layout: Layout, trials: Iterable[Trial]) -> GateResult | None:
         found = trial.gate
         if found is None or found.shared_from is not None or not found.is_verdict:
             continue
-        if found.outcome is GateOutcome.PASSED and mathematics(layout) == mathematics(trial.layout):
+        if found.outcome is GateOutcome.PASSED and function_key(layout) == function_key(trial.layout):
             return found.shared(trial.number, "has the same mathematics")
         if found.outcome is GateOutcome.FAILED and trains_no_better(layout, trial.layout):
-            is_same = mathematics(layout) == mathematics(trial.layout)
+            is_same = function_key(layout) == function_key(trial.layout)
             return found.shared(trial.number, "has the same mathematics" if is_same else "sends more")
     return None
 

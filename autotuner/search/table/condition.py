@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import fields_said
+from autotuner.core.layout import parse_words
 from autotuner.search.table.column import Column, Value
 from autotuner.search.table.columns import COLUMNS, column_named
 from autotuner.search.table.row import TableRow
@@ -156,7 +156,7 @@ def _number(column: Column, text: str, word: str) -> float:
 def _of_layout_word(word: str) -> Iterator[Condition]:
     """The choices that a word of a layout sets."""
     try:
-        fields = fields_said(word)
+        fields = parse_words(word)
     except InvalidInput:
         names = ", ".join(list(COLUMNS)[:7])
         rule = f"is no condition: a column ({names} ...), one of {' '.join(_COMPARISONS)}, and a value"

@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from autotuner.catalog.borrowed import borrowed_facts
-from autotuner.catalog.compared import comparisons
+from autotuner.catalog.kernels import borrowed_facts
+from autotuner.catalog.software import comparisons
 from autotuner.core.choices import AttentionKernel, GradientClip, GradientSync, P2PTransport, Precision
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Calibration, Job
 from autotuner.core.model import TransformerSpec
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import LATENT, LINEAR, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.text.faults import link_in_words

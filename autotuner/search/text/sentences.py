@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, RANK_DEGREES, Layout
+from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
 from autotuner.core.units import format_count, format_rate, format_seconds
 
 EMULATED = "emulated, not ranked"
 """What stands beside a trial whose number format its hardware lacks."""
 
-_IN_ORDER = (*RANK_DEGREES, *(name for name in LAYOUT_FIELDS if name not in RANK_DEGREES))
+_IN_ORDER = (*RANK_DEGREES, *(name for name in OPTIONS if name not in RANK_DEGREES))
 
 _DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
 

@@ -6,14 +6,13 @@ refer to. No row keeps it, since the store and the revision write every column.
 
 from autotuner.store.tables.access import audit, sessions, tokens
 from autotuner.store.tables.columns import metadata
-from autotuner.store.tables.names import checks, clusters, models, profiles
-from autotuner.store.tables.plans import plans
-from autotuner.store.tables.studies import optimizer_studies, optimizer_trials
+from autotuner.store.tables.names import clusters, models, profiles
+from autotuner.store.tables.runs import runs
+from autotuner.store.tables.studies import optimizer_trials
 from autotuner.store.tables.sweeps import events, failures, gates, measurements, steps, sweeps, trials, workers
 from autotuner.store.tables.upkeep import (
     announcements,
     baselines,
-    deliveries,
     mfu_gates,
     retune_runs,
     retunes,
@@ -24,9 +23,7 @@ __all__ = [
     "announcements",
     "audit",
     "baselines",
-    "checks",
     "clusters",
-    "deliveries",
     "events",
     "failures",
     "gates",
@@ -34,12 +31,11 @@ __all__ = [
     "metadata",
     "mfu_gates",
     "models",
-    "optimizer_studies",
     "optimizer_trials",
-    "plans",
     "profiles",
     "retune_runs",
     "retunes",
+    "runs",
     "sessions",
     "steps",
     "sweeps",

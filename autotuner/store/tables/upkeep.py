@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, UniqueConstraint, text
 
-from autotuner.core.announcement import AnnouncementKind, DeliveryState, PayloadFormat
+from autotuner.core.announcement import AnnouncementKind, PayloadFormat
 from autotuner.core.comparison import RunGroup
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import (
@@ -14,7 +14,7 @@ from autotuner.core.upkeep import (
     MfuGateResult,
     RetuneOutcome,
     RetuneRequest,
-    RunState,
+    RetuneState,
     Trigger,
     Verdict,
 )
@@ -42,7 +42,7 @@ class _RetuneRuns(TypedColumns):
     retune: Named[str] = Column(Plain, ForeignKey(retunes.c.name))
     due_at: Named[float]
     trigger: Named[Trigger] = Column(word(Trigger))
-    state: Named[RunState] = Column(word(RunState))
+    state: Named[RetuneState] = Column(word(RetuneState))
     started_at: Named[float]
     finished_at: Named[float | None]
     sweep_id: Named[str | None] = Column(Plain, ForeignKey(sweeps.c.id))
@@ -126,27 +126,3 @@ class _Webhooks(TypedColumns):
 
 
 webhooks = Table("webhooks", metadata, _Webhooks)
-
-
-class _Deliveries(TypedColumns):
-    id: Named[str] = Column(Plain, primary_key=True)
-    webhook: Named[str] = Column(Plain, ForeignKey(webhooks.c.name))
-    announcement_id: Named[str] = Column(Plain, ForeignKey(announcements.c.id))
-    state: Named[DeliveryState] = Column(word(DeliveryState))
-    attempts: Named[int]
-    created_at: Named[float]
-    next_attempt_at: Named[float | None]
-    ended_at: Named[float | None]
-    detail: Named[str] = Column(Plain)
-    owner: Named[str | None] = Column(Plain)  # the sender that posts it
-
-
-deliveries = Table(
-    "deliveries",
-    metadata,
-    _Deliveries,
-    UniqueConstraint("announcement_id", "webhook"),
-    Index(None, "created_at", "id"),  # the list, newest first
-    Index(None, "webhook", "created_at", "id"),  # those to one webhook
-    Index(None, "state", "next_attempt_at", "id"),  # what is due
-)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotuner.announcing.backoff import DELAYS_S
 from autotuner.core.announcement import AnnouncementKind
+from autotuner.runs.delivery import DELAYS_S
 
 TEXT = (Path(__file__).parents[3] / "docs/webhooks.md").read_text()
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.space import legal_layouts
 from tests.builders import tiny_job, tiny_space

@@ -9,8 +9,9 @@ import pytest
 
 from autotuner.backtest import words
 from autotuner.backtest.sources import Source, software, source_of, sources
-from autotuner.catalog.load import load_accelerator, load_link, load_stack, models, stacks
-from autotuner.catalog.spellings import model_called
+from autotuner.catalog.hardware import load_accelerator, load_link
+from autotuner.catalog.models import model_called, models
+from autotuner.catalog.software import load_stack, stacks
 from autotuner.core.choices import ContextExchange, Fp8Recipe
 from autotuner.core.stack import Stack
 

@@ -1,11 +1,13 @@
-"""Shapes of public models against the sizes that their publishers state."""
+"""Shapes of public models against the sizes that their publishers state, and models by name."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from autotuner.catalog.load import load_model, models
-from autotuner.catalog.spellings import model_called
+from autotuner.catalog.models import load_model, model_called, model_like, models
+from tests.builders import tiny_model
 
 CHECKPOINTS = {
     "bloom-176b": 176_247_271_424,
@@ -227,3 +229,19 @@ def test_a_model_is_known_by_what_tables_call_it(called: str, name: str) -> None
 @pytest.mark.parametrize("called", ["", "my model", "GPT", "Llama-9B", "DeepSeek-V3 30B", "Nemotron-H-8B", "70B"])
 def test_other_names_are_no_model_of_the_catalog(called: str) -> None:
     assert model_called(called) is None
+
+
+def test_a_model_without_a_known_name_is_the_catalog_s_of_the_same_shapes() -> None:
+    assert model_like(replace(load_model("mixtral-8x7b"), name="imported")).name == "mixtral-8x7b"
+    assert model_like(load_model("llama-3.1-70b")).name == "llama-3.1-70b"  # llama-3-70b has these shapes too
+    assert model_like(tiny_model()) == tiny_model()
+
+
+@pytest.mark.parametrize("name", models())
+def test_every_model_can_be_built(name: str) -> None:
+    assert load_model(name).name == name
+
+
+def test_the_demo_model_is_small_enough_for_one_core() -> None:
+    # 6 FLOP per parameter and token: 512 tokens need 12 GFLOP, a tenth of a second of one core
+    assert load_model("llama-demo").num_parameters < 5_000_000

@@ -10,9 +10,9 @@ from autotuner.core.choices import (
     Precision,
     ShardLevel,
 )
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.complexity import BURDENS, FREE_OPTIONS, burdens_of, complexity
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.costmodel.columns import LayoutColumns
 
 SHARDED = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS)
 PIPELINED = Layout(pipeline_parallel_degree=4, pipeline_schedule=PipelineSchedule.ZBV, virtual_stages_per_rank=2)
@@ -24,13 +24,13 @@ def test_plain_replicas_are_not_complex_however_many_there_are() -> None:
 
 def test_every_burden_names_an_option_and_says_why() -> None:
     assert {burden.option for burden in BURDENS} <= set(OPTIONS)
-    assert all(burden.why and burden.weight > 0 for burden in BURDENS)
+    assert all(burden.reason and burden.weight > 0 for burden in BURDENS)
 
 
 def test_what_changes_the_mathematics_weighs_most() -> None:
     weights = {burden.option: burden.weight for burden in BURDENS}
     heaviest = max(weights.values())
-    changing = {name for name, one in OPTIONS.items() if one.changes_mathematics}
+    changing = {name for name, one in OPTIONS.items() if one.not_equivalent}
     assert {name for name, weight in weights.items() if weight == heaviest} == changing
 
 

@@ -9,19 +9,19 @@ from typing import cast
 import pytest
 
 from autotuner.core.choices import GradientClip, GradientSync, PayloadPrecision, Precision
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.convergence_gate import (
     GateOutcome,
     GateResult,
     LossGate,
     Training,
+    function_key,
     is_hopeless,
     judge,
-    mathematics,
     trains_no_better,
 )
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from tests.builders import cpu_layout
 
 DEMO = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
@@ -29,7 +29,7 @@ DEMO = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
 
 def test_layouts_that_differ_in_speed_alone_have_the_same_mathematics() -> None:
     other = replace(DEMO, tensor_parallel_degree=2, micro_batch_size=4, compiled=True)
-    assert mathematics(DEMO) == mathematics(other)
+    assert function_key(DEMO) == function_key(other)
 
 
 @pytest.mark.parametrize(
@@ -42,22 +42,22 @@ def test_layouts_that_differ_in_speed_alone_have_the_same_mathematics() -> None:
     ],
 )
 def test_exchange_replicas_and_format_are_mathematics(other: Layout) -> None:
-    assert mathematics(DEMO) != mathematics(other)
+    assert function_key(DEMO) != function_key(other)
 
 
 def test_replicas_are_no_mathematics_where_they_exchange_all() -> None:
-    assert mathematics(Layout()) == mathematics(Layout(data_parallel_replicate_degree=8))
+    assert function_key(Layout()) == function_key(Layout(data_parallel_replicate_degree=8))
 
 
 def test_buckets_are_mathematics_where_each_has_a_norm_of_its_own() -> None:
     large = Layout(data_parallel_replicate_degree=2, gradient_clip=GradientClip.BUCKET)
-    assert mathematics(replace(large, gradient_bucket_bytes=2**20)) != mathematics(large)
+    assert function_key(replace(large, gradient_bucket_bytes=2**20)) != function_key(large)
 
 
 def test_over_how_many_ranks_a_matrix_is_split_is_mathematics_in_8_bits_alone() -> None:
-    assert mathematics(Layout()) == mathematics(Layout(tensor_parallel_degree=2))
+    assert function_key(Layout()) == function_key(Layout(tensor_parallel_degree=2))
     split = Layout(precision=Precision.FP8, tensor_parallel_degree=2)
-    assert mathematics(Layout(precision=Precision.FP8)) != mathematics(split)
+    assert function_key(Layout(precision=Precision.FP8)) != function_key(split)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_not_found_suggests_the_nearest_name() -> None:
 
 
 def test_a_lost_lease_names_worker_and_sweep() -> None:
-    assert str(LeaseLost("sweep-1", "worker-2")) == "worker 'worker-2' no longer holds the lease on sweep 'sweep-1'"
+    assert str(LeaseLost("sweep-1", "worker-2")) == "worker 'worker-2' no longer holds the lease on 'sweep-1'"
 
 
 def test_half_of_a_surrogate_pair_is_spelt_out_so_that_the_words_can_be_sent() -> None:

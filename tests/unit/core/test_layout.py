@@ -20,7 +20,7 @@ from autotuner.core.choices import (
     ShardLevel,
 )
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import LAYOUT_FIELDS, OPTIONS, Layout, fields_said, layout_of
+from autotuner.core.layout import OPTIONS, Layout, parse_words
 from autotuner.core.wire import from_dict
 from tests.properties.strategies import layouts
 
@@ -72,7 +72,7 @@ def test_a_sharded_optimizer_is_not_called_fsdp() -> None:
     assert str(Layout(data_parallel_shard_degree=2, shard_level=ShardLevel.OPTIMIZER)).startswith("zero2 ")
 
 
-@pytest.mark.parametrize("field", [name for name in LAYOUT_FIELDS if name.endswith(("_degree", "_size", "_per_rank"))])
+@pytest.mark.parametrize("field", [name for name in OPTIONS if name.endswith(("_degree", "_size", "_per_rank"))])
 def test_a_degree_of_zero_is_refused_by_name(field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         from_dict(Layout, {field: 0})
@@ -89,7 +89,7 @@ def test_equal_layouts_are_one_key() -> None:
 
 def test_narrow_formats_lossy_exchanges_and_early_clips_change_the_mathematics_and_no_other_option_does() -> None:
     changing = {
-        (name, value) for name, one in OPTIONS.items() for value in one.values if _with(name, value).changes_mathematics
+        (name, value) for name, one in OPTIONS.items() for value in one.values if not _with(name, value).is_equivalent
     }
     assert changing == {
         *(("precision", one) for one in (Precision.FP8, Precision.FP8_EMULATED, Precision.NVFP4)),
@@ -100,22 +100,22 @@ def test_narrow_formats_lossy_exchanges_and_early_clips_change_the_mathematics_a
 
 def test_the_reference_of_a_lossy_exchange_sums_all_gradients() -> None:
     layout = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO, sync_top_k=2)
-    assert layout.mathematics_reference((Precision.BF16,)) == Layout(data_parallel_replicate_degree=2)
+    assert layout.equivalent_reference((Precision.BF16,)) == Layout(data_parallel_replicate_degree=2)
 
 
 def test_the_reference_of_fp8_is_bf16_where_the_accelerator_multiplies_it() -> None:
     layout = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.ROWWISE, tensor_parallel_degree=2)
-    assert layout.mathematics_reference((Precision.FP32, Precision.BF16)) == Layout(tensor_parallel_degree=2)
+    assert layout.equivalent_reference((Precision.FP32, Precision.BF16)) == Layout(tensor_parallel_degree=2)
 
 
 def test_the_reference_of_emulated_fp8_without_bf16_sums_gradients_in_fp32_as_it_is() -> None:
     layout = Layout(precision=Precision.FP8_EMULATED, fp32_gradient_reduce=True)
-    assert layout.mathematics_reference((Precision.FP32,)) == Layout(precision=Precision.FP32)
+    assert layout.equivalent_reference((Precision.FP32,)) == Layout(precision=Precision.FP32)
 
 
 def test_a_layout_that_changes_nothing_is_its_own_reference() -> None:
     layout = Layout(precision=Precision.FP32, compiled=True)
-    assert layout.mathematics_reference((Precision.BF16,)) == layout
+    assert layout.equivalent_reference((Precision.BF16,)) == layout
 
 
 def _with(name: str, value: int) -> Layout:
@@ -124,7 +124,7 @@ def _with(name: str, value: int) -> Layout:
 
 @given(layouts)
 def test_the_words_of_every_layout_legal_or_not_are_read_back_as_that_layout(layout: Layout) -> None:
-    assert layout_of(str(layout)) == layout
+    assert Layout.parse(str(layout)) == layout
 
 
 @given(st.lists(layouts, min_size=2, max_size=8, unique=True))
@@ -138,7 +138,7 @@ def test_no_two_layouts_have_the_same_words(different: list[Layout]) -> None:
 )
 def test_any_text_is_a_layout_or_refused(text: str) -> None:
     with suppress(InvalidInput):
-        assert isinstance(layout_of(text), Layout)
+        assert isinstance(Layout.parse(text), Layout)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_any_text_is_a_layout_or_refused(text: str) -> None:
     ],
 )
 def test_the_word_of_the_shard_degree_says_what_is_sharded(word: str, level: ShardLevel) -> None:
-    layout = layout_of(word)
+    layout = Layout.parse(word)
     assert (layout.data_parallel_shard_degree, layout.shard_level) == (8, level)
     assert str(layout).split()[0] == word
 
@@ -159,23 +159,23 @@ def test_the_word_of_the_shard_degree_says_what_is_sharded(word: str, level: Sha
 def test_one_shard_rank_beside_context_ranks_is_said() -> None:
     layout = Layout(context_parallel_degree=2, shard_level=ShardLevel.PARAMETERS)
     assert str(layout) == "fsdp1 cp2 mb1 flash bf16"
-    assert layout_of("fsdp1 cp2") == layout
+    assert Layout.parse("fsdp1 cp2") == layout
 
 
 def test_words_are_read_in_upper_and_lower_case() -> None:
-    assert fields_said("FSDP8 tp2 Recompute-Full") == fields_said("fsdp8 tp2 recompute-full")
+    assert parse_words("FSDP8 tp2 Recompute-Full") == parse_words("fsdp8 tp2 recompute-full")
 
 
 def test_words_set_what_they_name_and_nothing_else() -> None:
-    assert fields_said("fsdp8 tp2 mb4 sp") == {
+    assert parse_words("fsdp8 tp2 mb4 sp") == {
         "data_parallel_shard_degree": 8,
         "shard_level": "parameters",
         "tensor_parallel_degree": 2,
         "micro_batch_size": 4,
         "sequence_parallel": True,
     }
-    assert from_dict(Layout, fields_said("zero8")).shard_level == ShardLevel.OPTIMIZER
-    assert fields_said("") == {}
+    assert from_dict(Layout, parse_words("zero8")).shard_level == ShardLevel.OPTIMIZER
+    assert parse_words("") == {}
 
 
 @pytest.mark.parametrize(
@@ -216,29 +216,29 @@ def test_words_set_what_they_name_and_nothing_else() -> None:
     ],
 )
 def test_every_option_has_a_word(words: str, fields: dict[str, object]) -> None:
-    assert fields_said(words) == fields
+    assert parse_words(words) == fields
     assert set(words.split()) <= set(str(from_dict(Layout, fields)).split())
 
 
 @pytest.mark.parametrize("word", ["tp", "tp0", "tp-1", "8", "tpx", "flash2", "tp9999999999999"])
 def test_a_word_that_layouts_do_not_have_is_refused(word: str) -> None:
     with pytest.raises(InvalidInput, match="is no word of a layout"):
-        fields_said(f"mb1 {word}")
+        parse_words(f"mb1 {word}")
 
 
 def test_a_word_that_contradicts_another_is_refused() -> None:
     with pytest.raises(InvalidInput, match="says tensor_parallel_degree again"):
-        fields_said("tp2 tp4")
+        parse_words("tp2 tp4")
 
 
 def test_the_nearest_word_is_named() -> None:
     with pytest.raises(InvalidInput, match="nearest legal value: recompute-full"):
-        fields_said("recompute-ful")
+        parse_words("recompute-ful")
 
 
 def test_a_word_like_none_gets_the_nearest_with_its_number_and_is_told_where_all_are() -> None:
     with pytest.raises(InvalidInput) as caught:
-        fields_said("foo8")
+        parse_words("foo8")
     assert caught.value.nearest == "zero8"
     assert "docs/layouts.md" in caught.value.rule
     assert len(str(caught.value)) < 200

@@ -28,7 +28,9 @@ def test_what_is_searched_by_default_is_legal_by_itself(name: str) -> None:
 
 def test_no_two_options_share_a_label_or_a_word() -> None:
     labels = [one.label for one in OPTIONS.values()]
-    words = [word for one in OPTIONS.values() for word in (map(one.said, one.values or (7,)) if one.word else ())]
+    words = [
+        word for one in OPTIONS.values() for word in (map(one.word.format, one.values or (7,)) if one.word else ())
+    ]
     named = {word for word in words if words.count(word) > 1}
     assert len(set(labels)) == len(labels)
     assert named <= {one.word for one in OPTIONS.values() if one.kind == Kind.SWITCH}

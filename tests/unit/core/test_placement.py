@@ -13,6 +13,7 @@ import pytest
 
 from autotuner.core.choices import PipelineSchedule, RankOrder, RankPlacement
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkEnds, LinkHealth
@@ -33,7 +34,6 @@ from autotuner.core.placement import (
     stage_links,
     tensor_spread,
 )
-from autotuner.costmodel.columns import LayoutColumns
 from tests.builders import h100_cluster
 
 GRID: dict[str, Any] = {

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import (
     AttentionKernel,
     BatchBalance,

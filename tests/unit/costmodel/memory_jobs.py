@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, memory, rank_memories
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks
 from tests.builders import cpu_cluster, cpu_layout, h100_cluster, llama_70b, tiny_model

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import load_stack
+from autotuner.catalog.software import load_stack
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Calibration, Job, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.costmodel.calibrate import MeasuredRuns, calibrated, calibrated_by_both
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import CLUSTER
 from tests.builders import big_job

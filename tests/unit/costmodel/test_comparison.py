@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.compared import EXPERTS, comparisons
-from autotuner.catalog.load import load_accelerator, load_stack
+from autotuner.catalog.hardware import load_accelerator
+from autotuner.catalog.software import EXPERTS, comparisons, load_stack
 from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import LATENT, LINEAR, SUBJECTS, Familiarity, Subject, Where
 from tests.builders import big_job
 

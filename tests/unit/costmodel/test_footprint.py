@@ -7,12 +7,12 @@ import pytest
 
 from autotuner.core.choices import Recompute, ShardLevel
 from autotuner.core.cluster import Tariff
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint, Power
 from autotuner.core.objective import Metric, Objective, Weight
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.footprint import IDLE_SHARE, footprint_of, predicted_footprints, worth_per_step
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.traffic import TrafficColumns

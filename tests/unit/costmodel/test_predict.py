@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Calibration, Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import Link
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import StepTime
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from autotuner.core.choices import BatchBalance, Recompute, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one, predict_totals
 from tests.builders import big_job
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia

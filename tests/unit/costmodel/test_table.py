@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotuner.costmodel.columns import Floats, Integers
+from autotuner.core.columns import Floats, Integers
 from autotuner.costmodel.table import columns_of, mapped, write
 
 

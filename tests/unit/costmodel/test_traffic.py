@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from autotuner.core.choices import CollectiveHierarchy, GradientSync, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.traffic import TrafficColumns
 from tests.builders import h100_cluster, tiny_model
 

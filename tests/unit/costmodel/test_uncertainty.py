@@ -10,13 +10,13 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from autotuner.catalog.compared import BITS_8, BITS_16, DENSE, comparisons, pooled_scatter
-from autotuner.catalog.load import load_cluster, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.software import BITS_8, BITS_16, DENSE, comparisons, load_stack, pooled_scatter
 from autotuner.core.choices import Precision
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Calibration, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import StepTime
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.comparison import Where
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.step.step_time import StepTimeColumns

@@ -6,10 +6,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.layer.compute import layer_work, output_work
 from autotuner.costmodel.layer.work import Work
 from tests.builders import big_job, llama_70b

@@ -66,6 +66,6 @@ def _mended(layout: Layout, job: Job, rules: tuple[Rule, ...], random: Random) -
         if reason.is_of_job:
             break
         near = OPTIONS[reason.field].default if reason.nearest is None else reason.nearest
-        value = OPTIONS[reason.field].from_plain(near, reason.field)
+        value = OPTIONS[reason.field].from_plain(near)
         layout = replace(layout, **{reason.field: value})  # type: ignore[arg-type]  # each field has its own type
     return reject()

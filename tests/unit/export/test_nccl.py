@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.export.registry import export, read
 from tests.builders import big_job
 
@@ -24,7 +24,7 @@ _COMMAND = "torchrun --nproc-per-node 8 pretrain_gpt.py --micro-batch-size 1 --b
     ],
 )
 def test_variables_of_nccl_are_fields_of_the_layout(variables: str, words: str) -> None:
-    plain, asked = layout_of("dp8 mb1 flash bf16"), layout_of(f"dp8 mb1 flash bf16 {words}")
+    plain, asked = Layout.parse("dp8 mb1 flash bf16"), Layout.parse(f"dp8 mb1 flash bf16 {words}")
     names = ("collective_algorithm", "collective_protocol", "collective_channels", "pxn", "queue_pairs")
     found = read(f"{variables}\n{_COMMAND}", "megatron-lm").layout
     assert [getattr(found, name) for name in names] == [getattr(asked, name) for name in names]
@@ -51,6 +51,6 @@ def test_a_choice_that_a_layout_does_not_have_is_told(setting: str, why: str) ->
 def test_what_an_export_tells_nccl_is_read_back(name: str) -> None:
     names = ("collective_algorithm", "collective_protocol", "collective_channels", "pxn", "queue_pairs")
     for algorithm in ("algo-nvls", "algo-collnet"):
-        layout = layout_of(f"dp64 mb1 flash bf16 {algorithm} proto-simple channels8 no-pxn qps4")
+        layout = Layout.parse(f"dp64 mb1 flash bf16 {algorithm} proto-simple channels8 no-pxn qps4")
         found = read(export(big_job(), layout, name).text, name, 64).layout
         assert [getattr(found, field) for field in names] == [getattr(layout, field) for field in names]

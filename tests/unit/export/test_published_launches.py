@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.export.registry import read
 from autotuner.export.target import Imported
 
@@ -36,7 +36,7 @@ def test_a_published_script_of_megatron_is_the_layout_model_and_job_that_it_trai
     num_ranks, words, batch, seq_len, billions = MEGATRON[name]
     found = _read(name, num_ranks)
     assert found.format == "megatron-lm"
-    assert found.layout == layout_of(words)
+    assert found.layout == Layout.parse(words)
     assert (found.global_batch_size, found.seq_len) == (batch, seq_len)
     assert found.model is not None
     assert found.model.num_parameters / 1e9 == pytest.approx(billions, rel=0.01)
@@ -70,7 +70,7 @@ def test_without_the_number_of_ranks_there_are_as_few_as_the_rest_needs(name: st
 
 def test_a_published_configuration_of_deepspeed_is_a_batch_on_all_ranks_with_states_on_the_host() -> None:
     found = _read("llama_8b_zero_offload.json", 4)
-    assert found.layout == layout_of("fsdp4 mb1 reshard flash bf16")
+    assert found.layout == Layout.parse("fsdp4 mb1 reshard flash bf16")
     assert found.global_batch_size == 4
     assert "changed zero_optimization.offload_optimizer: optimizer states wait in the host's memory" in _told(found)
     assert _read("llama_8b_zero_offload.json", 1).layout.micro_batch_size == 4
@@ -78,5 +78,5 @@ def test_a_published_configuration_of_deepspeed_is_a_batch_on_all_ranks_with_sta
 
 def test_a_published_script_of_deepspeed_is_read_as_started_without_arguments() -> None:
     found = _read("llama2_7b_chat.sh", 8)
-    assert found.layout == layout_of("fsdp8 mb4 reshard recompute-full flash bf16")
+    assert found.layout == Layout.parse("fsdp8 mb4 reshard recompute-full flash bf16")
     assert (found.model_name, found.seq_len) == ("meta-llama/Llama-2-7b-hf", 512)

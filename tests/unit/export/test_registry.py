@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotuner.catalog.load import stacks
+from autotuner.catalog.software import stacks
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, read, recognised, stack_of, target_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.catalog.load import load_accelerator
+from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.errors import InvalidInput
 from autotuner.launch.detect import detect_cluster, forget_cluster, visible_gpus
 from autotuner.launch.local import LocalLauncher

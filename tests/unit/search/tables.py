@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 import numpy as np
 
 from autotuner.core.choices import Precision, Recompute
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.space import legal_layouts

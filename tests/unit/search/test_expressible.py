@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job

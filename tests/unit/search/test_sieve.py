@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace

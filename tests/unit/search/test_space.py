@@ -19,13 +19,13 @@ from autotuner.core.choices import (
     Recompute,
     ShardLevel,
 )
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import DEFAULT_BUCKET_BYTES, LAYOUT_FIELDS, Layout
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.space import MAX_CANDIDATES, explain_empty, legal_layouts
 from autotuner.search.splits import SpaceTooLarge
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space
@@ -68,7 +68,7 @@ def four_gpus(**model: object) -> Job:
 
 def brute_force(job: Job, space: SearchSpace) -> set[Layout]:
     """Every combination of values that keeps every rule, one scalar verdict at a time."""
-    axes = {name: getattr(space, name, None) or DEGREES for name in LAYOUT_FIELDS}
+    axes = {name: getattr(space, name, None) or DEGREES for name in OPTIONS}
     rank_axes = {name: axes.pop(name) for name in RANK_AXES}
     legal = set()
     for degrees in product(*rank_axes.values()):
@@ -276,7 +276,7 @@ def test_a_space_with_more_candidates_than_are_judged_at_once_is_the_union_of_it
     whole = legal_layouts(big_job(), space)
     parts = [legal_layouts(big_job(), space.with_axes(precision=(value,))) for value in space.values("precision") or ()]
     assert len(whole) == sum(len(part) for part in parts) > 1 << 16
-    assert len(whole.distinct(*LAYOUT_FIELDS)[0]) == len(whole)
+    assert len(whole.distinct(*OPTIONS)[0]) == len(whole)
 
 
 def test_combinations_of_choices_are_counted_and_refused_before_any_is_built() -> None:

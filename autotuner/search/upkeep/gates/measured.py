@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, environment_changes
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.run import SweepState
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Sweep, SweepRequest
@@ -45,7 +45,7 @@ def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepReque
 
 def _only(layout: Layout) -> SearchSpace:
     """The space that holds one layout."""
-    axes = {name: (getattr(layout, name),) for name in LAYOUT_FIELDS if hasattr(SearchSpace, name)}
+    axes = {name: (getattr(layout, name),) for name in OPTIONS if hasattr(SearchSpace, name)}
     return SearchSpace(**axes)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.dry_run import DryRun
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -15,7 +16,6 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import reasons
 from autotuner.core.units import format_bytes
 from autotuner.core.upkeep import MfuGateOutcome
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.uncertainty import fit_probability, interval_error
 from autotuner.search.sampler.time_prior import time_prior

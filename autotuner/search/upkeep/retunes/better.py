@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_seconds
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict
 from autotuner.search.explain.explanation import moved_in_words
 from autotuner.search.text.measured import PHASE_WORDS

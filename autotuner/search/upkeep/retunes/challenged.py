@@ -55,6 +55,6 @@ def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | Non
     rules = trial_rules(request.trainer)
     measured = [(one.step_time_s, one.layout) for one in past if one.step_time_s is not None]
     for _, layout in sorted(measured, key=lambda pair: pair[0]):
-        if not layout.changes_mathematics and not reasons(layout, request.trial_job, rules):
+        if layout.is_equivalent and not reasons(layout, request.trial_job, rules):
             return layout
     return None

@@ -9,7 +9,7 @@ from api.dashboard.new_sweep.axes import AXES, axis_values
 from api.dashboard.new_sweep.body import body_of
 from api.dashboard.new_sweep.checked import read
 from api.dashboard.new_sweep.given import Given
-from autotuner.catalog.link_lines import read_links
+from autotuner.catalog.text import read_links
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import LossGate
@@ -192,7 +192,7 @@ def test_values_of_an_axis_are_read_back_from_the_form(axis: str) -> None:
     one = AXES[axis]
     values = one.option.values[:1] or (1, 2)
     how, said = axis_values(one, values, None)
-    plain = [one.option.plain(value) for value in values]
+    plain = [one.option.to_plain(value) for value in values]
     assert (how, one.read(how, said)) == ("chosen", plain)
 
 

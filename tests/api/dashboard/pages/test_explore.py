@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from api.dashboard.views.permalink import Permalink
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from tests.api.service import StoreDriver
 from tests.builders import cpu_cluster, sweep_request, tiny_model
 
@@ -37,7 +37,7 @@ def test_without_a_question_the_best_layout_of_a_known_job_is_shown(browser: htt
 def test_the_permalink_of_an_answer_asks_the_same_again(browser: httpx.Client) -> None:
     page = text_of(browser, f"/explore?{TP8}")
     link = page.split('data-permalink="')[1].split('"')[0].replace("&amp;", "&")
-    assert Permalink.read(link).layout == layout_of("zero2 tp8 pp4 1f1b mb1 sp flash bf16")
+    assert Permalink.read(link).layout == Layout.parse("zero2 tp8 pp4 1f1b mb1 sp flash bf16")
     assert text_of(browser, link).split("data-said")[1] == page.split("data-said")[1]
 
 

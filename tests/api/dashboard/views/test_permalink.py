@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from api.dashboard.views.permalink import DEFAULT, Permalink
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.errors import InvalidInput, NotFound
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from tests.api.service import StoreDriver, app_on
 from tests.builders import sweep_request, tiny_model
 
-LINK = replace(DEFAULT, layout=layout_of("zero2 tp8 pp4 1f1b mb1 sp recompute-selective flash bf16"))
+LINK = replace(DEFAULT, layout=Layout.parse("zero2 tp8 pp4 1f1b mb1 sp recompute-selective flash bf16"))
 
 
 def test_an_address_is_read_back_as_it_was_written() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.views.sweep_points import layout_in_short, trial_points
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.measurement import RobustMeasurement
 from autotuner.core.objective import Objective
 from autotuner.core.trial import Trial, TrialState
@@ -56,7 +56,7 @@ def test_a_trial_on_fewer_ranks_counts_with_what_is_estimated_of_the_layout() ->
 
 
 def test_a_layout_in_short_has_its_degrees() -> None:
-    assert layout_in_short(layout_of("dp2 fsdp4 tp8 pp2 1f1b mb4")) == "tp8 pp2 dp8 mb4"
+    assert layout_in_short(Layout.parse("dp2 fsdp4 tp8 pp2 1f1b mb4")) == "tp8 pp2 dp8 mb4"
 
 
 def test_a_sweep_without_a_result_has_no_pictures() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.catalog.huggingface import MODEL_TYPES, from_config
-from autotuner.catalog.load import load_model, models
+from autotuner.catalog.models import load_model, models
 from tests.unit.catalog.huggingface.families import PAGE, page_rows
 from tests.unit.catalog.huggingface.published import Published, published
 from tests.unit.catalog.huggingface.transformers_models import num_parameters

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.catalog.topology.host_lists import names_of
-from autotuner.catalog.topology.slurm_conf import read_slurm_conf
-from autotuner.catalog.topology.slurm_yaml import read_slurm_yaml
+from autotuner.catalog.topology.slurm import names_of, read_slurm_conf, read_slurm_yaml
 from autotuner.catalog.topology.topology import Topology
 from autotuner.core.errors import InvalidInput
 from tests.unit.catalog.topology.published import HYPERPOD_YAML, SLURM_BLOCKS, SLURM_TREE, SOPERATOR_YAML

@@ -9,9 +9,11 @@ from dataclasses import replace
 import pytest
 
 from autotuner.bootstrap import build
-from autotuner.core.cluster_check import CheckFindings, CheckRequest, CheckState
+from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.profile_fit import fit_profile
+from autotuner.core.run import RunState
 from autotuner.settings import Settings
+from tests import runs
 from tests.builders import pair_measurements
 from tests.unit.catalog.topology import published
 from tests.unit.cli.command_line import CommandLine
@@ -132,7 +134,7 @@ def test_a_check_that_nobody_runs_waits_and_is_cancelled(registered: CommandLine
     assert "never" not in registered.run("cluster", "list")
     registered.run("cluster", "remove", "pair", code=4)
     application = build(Settings(num_workers=0))
-    application.store.request_check_cancel(asked["id"], now=1.0)
+    application.store.runs.cancel("check", asked["id"], "cancelled before it began", now=1.0)
     application.close()
     assert "no check of pair is running" in registered.run("cluster", "check", "pair", "--cancel")
 
@@ -141,12 +143,10 @@ def test_a_checked_cluster_shows_its_links_measured_beside_described(registered:
     registered.run(*ADD)
     application = build(Settings(num_workers=0))
     store = application.store
-    check = store.create_check("pair", CheckRequest(), now=1.0)
-    store.claim_check(owner="a", now=2.0, lease_s=10.0)
+    store.create_check("pair", CheckRequest(), now=1.0)
     taken = fit_profile(pair_measurements(), name="pair", measured_at=3.0, num_ranks=4, peaks={}, on_cores=True)
     store.save_profile(replace(taken, cluster="pair"))
-    found = CheckFindings().said("the profile of pair is stored", 3.0)
-    store.finish_check(check.id, CheckState.COMPLETE, found, owner="a", now=3.0)
+    runs.end(store, runs.claimed(store, "check"), RunState.COMPLETE, "the profile of pair is stored", now=3.0)
     application.close()
     shown = registered.run("cluster", "show", "pair")
     assert "500 MB/s" in shown

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.wire import to_dict
 from tests.unit.cli.command_line import CommandLine
 

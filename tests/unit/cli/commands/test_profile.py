@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 
 from autotuner.bootstrap import build
-from autotuner.catalog.cores import core_times
+from autotuner.catalog.hardware import core_times
 from autotuner.core.profile import DeviceProfile, with_links
 from autotuner.launch.detect import detect_cluster
 from autotuner.machine import host_hash

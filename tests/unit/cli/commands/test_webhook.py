@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autotuner.bootstrap import App, build
-from autotuner.core.announcement import DeliveryState
 from autotuner.settings import Settings
 from tests.announcements import announcement, receiver, status
+from tests.runs import give_up_delivery
 from tests.unit.cli.command_line import CommandLine
 
 ADD = ("webhook", "add", "slack", "https://hooks.slack.com/services/credential", "--format", "slack")
@@ -47,7 +47,7 @@ def test_deliveries_are_listed_with_the_last_answer_and_sent_again(cli: CommandL
     app.store.announcements.announce(announcement())
     ((waits,), _) = app.store.announcements.deliveries()
     assert "pending, next 2025-10-09" in cli.run("webhook", "deliveries", "slack")
-    app.store.announcements.end_delivery(waits.id, DeliveryState.DEAD, "HTTP 500 Internal Server Error", now=0.0)
+    give_up_delivery(app.store, waits.id, "HTTP 500 Internal Server Error", now=0.0)
     assert "HTTP 500 Internal Server Error" in cli.run("webhook", "deliveries", "--state", "dead")
     assert f"{waits.id} to slack is pending" in cli.run("webhook", "send-again", waits.id)
     app.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.core.choices import (
     AttentionKernel,

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.link import Link
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication import collectives
 from autotuner.costmodel.communication.group import MULTICAST_S, OWN_SHARD_COST, Group
 from autotuner.costmodel.communication.process_groups import group_of, replicate_group

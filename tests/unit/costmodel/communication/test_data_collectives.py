@@ -10,12 +10,12 @@ import pytest
 
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement, ShardLevel
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.link import Link
 from autotuner.core.network import Network
 from autotuner.core.stages import num_pieces
 from autotuner.core.units import MIB
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, reduce_scatter_s
 from autotuner.costmodel.communication.data_collectives import (
     data_all_gather_s,

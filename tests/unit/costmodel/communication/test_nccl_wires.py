@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.network import Network
 from autotuner.costmodel.communication.nccl_tables import Generation
 from autotuner.costmodel.communication.nccl_wires import generation_of, wires_of

@@ -9,10 +9,10 @@ import pytest
 
 from autotuner.core.choices import RankOrder, RankPlacement, ShardLevel
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.link import Link
 from autotuner.core.network import Network, Tier
-from autotuner.costmodel.columns import Floats, LayoutColumns
 from autotuner.costmodel.communication.collectives import all_reduce_s
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.process_groups import (

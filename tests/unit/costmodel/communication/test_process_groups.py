@@ -10,8 +10,8 @@ import pytest
 
 from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.process_groups import (
     context_group,
     expert_group,

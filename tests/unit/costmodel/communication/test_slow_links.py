@@ -9,9 +9,9 @@ import pytest
 
 from autotuner.core.choices import RankOrder, ShardLevel
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth, MeasuredCollective
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, all_to_all_s
 from autotuner.costmodel.communication.process_groups import replicate_group, shard_group, tensor_group
 from tests.builders import h100_cluster

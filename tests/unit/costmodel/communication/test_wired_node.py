@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Integers
 from autotuner.core.layout import Layout
 from autotuner.core.network import Wiring
-from autotuner.costmodel.columns import Integers
 from autotuner.costmodel.communication.process_groups import group_of
 from autotuner.costmodel.communication.wired_node import PCIE_EFFICIENCY, WiredNode, wired_node
 from autotuner.search.explain.routes import routes

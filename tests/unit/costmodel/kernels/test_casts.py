@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import Fp8Recipe, Precision
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

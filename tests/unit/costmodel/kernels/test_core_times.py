@@ -9,8 +9,8 @@ import pytest
 
 from autotuner.core.accelerator import CoreTimes, PassTimes, ShardTimes, SplitTimes
 from autotuner.core.choices import Recompute
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.kernels.core_times import ends_host_s, layer_host_s, recompute_host_s, shard_host_s
 from autotuner.costmodel.predict import predict_one
 from tests.builders import cpu_layout, tiny_job

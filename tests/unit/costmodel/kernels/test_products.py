@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.blocks import LinearAttention, MixtureOfExperts
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

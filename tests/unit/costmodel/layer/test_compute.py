@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import accelerators, load_cluster
+from autotuner.catalog.hardware import accelerators, load_cluster
 from autotuner.core.blocks import LinearAttention
 from autotuner.core.choices import AttentionKernel, ContextExchange, Recompute
 from autotuner.core.layout import Layout

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, Recompute
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
 from tests.builders import big_job, h100_cluster, tiny_job
 

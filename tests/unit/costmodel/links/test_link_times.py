@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from autotuner.core.choices import P2PTransport, PipelineSchedule, RankOrder
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.rules.legality import reasons
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.predict import predict, predict_one, predict_totals
 from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.costmodel.table import columns_of

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.bubble import rank_bubble_s
 from autotuner.costmodel.pipeline.passes import Passes
 from autotuner.pipeline_schedules.simulate import PassTimes

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.rank_load import critical_ranks, fullest_ranks, num_micro_batches
 from tests.builders import h100_cluster, tiny_model
 

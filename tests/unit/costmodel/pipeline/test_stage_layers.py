@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_layers, stages_of_rank
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.pipeline.stage_layers import held_layers, layers_not_recomputed, model_layers_not_recomputed
 from tests.builders import tiny_job, tiny_model
 

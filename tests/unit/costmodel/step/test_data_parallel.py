@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from autotuner.core.choices import GradientClip, GradientSync, PipelineSchedule, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.predict import predict

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from autotuner.core.choices import GradientSync, PayloadPrecision, RankOrder, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import payload_bytes, sent_bytes
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
 from autotuner.costmodel.communication.process_groups import exchange_group
 from autotuner.costmodel.predict import predict, predict_one

@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 
 from autotuner.core.choices import ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
-from autotuner.costmodel.columns import LayoutColumns
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.costmodel.layer.model_work import PartWorks
 from autotuner.costmodel.memory.peak import rank_memories
 from autotuner.costmodel.pipeline.rank_load import fullest_ranks
@@ -57,7 +57,7 @@ def blocking_job() -> Job:
 
 
 def test_a_step_is_told_apart_by_every_field_but_those_that_say_how_the_model_is_shared() -> None:
-    assert {*STEP_FIELDS, *SHARED, *UPDATED} == {*LAYOUT_FIELDS, "data_parallel_degree", "pipeline_stride"}
+    assert {*STEP_FIELDS, *SHARED, *UPDATED} == {*OPTIONS, "data_parallel_degree", "pipeline_stride"}
 
 
 @pytest.mark.parametrize("job", [big_job(), blocking_job()])

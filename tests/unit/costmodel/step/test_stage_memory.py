@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.layout import Layout
 from autotuner.costmodel.predict import predict, predict_one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.export.registry import read
 from autotuner.export.target import Imported
 
@@ -28,7 +28,7 @@ def test_auto_is_filled_in_from_the_command_beside_it() -> None:
     batch = "--per_device_train_batch_size 4 --gradient_accumulation_steps 2"
     command = f"deepspeed --num_gpus 8 train.py {batch} --bf16 true"
     found = read(f"{command}\n{_AUTO}", "deepspeed")
-    assert found.layout == layout_of("shardgrad8 mb4 flash bf16")
+    assert found.layout == Layout.parse("shardgrad8 mb4 flash bf16")
     assert found.global_batch_size == 64
     assert '"auto"' not in _told(found)
 
@@ -70,13 +70,13 @@ def test_what_waits_in_the_host_s_memory_is_told() -> None:
 
 def test_fp16_is_read_as_the_nearest_format() -> None:
     found = read('{"train_batch_size": 8, "fp16": {"enabled": true}}', "deepspeed", 8)
-    assert found.layout == layout_of("dp8 mb1 flash bf16")
+    assert found.layout == Layout.parse("dp8 mb1 flash bf16")
     assert "changed fp16.enabled" in _told(found)
 
 
 def test_one_rank_has_nothing_to_shard() -> None:
     found = read('{"train_batch_size": 4, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}', None, 1)
-    assert found.layout == layout_of("mb4 flash bf16")
+    assert found.layout == Layout.parse("mb4 flash bf16")
     assert "stage 3 runs as stage 0" in _told(found)
 
 
@@ -96,7 +96,7 @@ def test_a_script_that_writes_its_configuration_is_read_with_its_variables() -> 
         eval $CMD
     """
     found = read(text)
-    assert found.layout == layout_of("zero4 mb4 recompute-full bucket1000000000 flash bf16")
+    assert found.layout == Layout.parse("zero4 mb4 recompute-full bucket1000000000 flash bf16")
     assert (found.seq_len, found.model_name, found.num_ranks) == (4096, "meta-llama/Llama-3.1-8B", 4)
 
 

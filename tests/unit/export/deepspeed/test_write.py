@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.export.registry import export
 from tests.builders import big_job
 
 
 def test_the_batch_sizes_multiply_and_the_pipeline_s_size_stands_beside_the_stage() -> None:
-    exported = export(big_job(), layout_of("zero4 pp8 1f1b mb2 recompute-full flash bf16"), "deepspeed")
+    exported = export(big_job(), Layout.parse("zero4 pp8 1f1b mb2 recompute-full flash bf16"), "deepspeed")
     assert json.loads(exported.files[0].text) == {
         "train_batch_size": 1024,
         "gradient_accumulation_steps": 128,
@@ -28,7 +28,7 @@ def test_the_batch_sizes_multiply_and_the_pipeline_s_size_stands_beside_the_stag
 
 
 def test_stages_and_automatic_tensor_ranks_never_stand_in_one_configuration() -> None:
-    exported = export(big_job(), layout_of("zero2 tp4 pp4 1f1b mb1 flash bf16"), "deepspeed")
+    exported = export(big_job(), Layout.parse("zero2 tp4 pp4 1f1b mb1 flash bf16"), "deepspeed")
     config = json.loads(exported.files[0].text)
     assert config["pipeline"] == {"stages": 4}
     assert "tensor_parallel" not in config
@@ -36,12 +36,12 @@ def test_stages_and_automatic_tensor_ranks_never_stand_in_one_configuration() ->
 
 
 def test_recomputation_of_a_whole_model_is_the_script_s() -> None:
-    exported = export(big_job(), layout_of("fsdp64 mb2 recompute-full flash bf16"), "deepspeed")
+    exported = export(big_job(), Layout.parse("fsdp64 mb2 recompute-full flash bf16"), "deepspeed")
     assert exported.arguments == ("--gradient_checkpointing",)
 
 
 def test_what_the_script_decides_is_said_with_the_layout_s_values() -> None:
-    exported = export(big_job(), layout_of("fsdp64 mb2 compiled flash bf16"), "deepspeed")
+    exported = export(big_job(), Layout.parse("fsdp64 mb2 compiled flash bf16"), "deepspeed")
     assert exported.defaults[-1] == (
         "the script decides attention_kernel (flash), fused_norm (on), compiled (on), optimizer_kernel (fused)"
     )
@@ -75,5 +75,5 @@ def test_what_the_script_decides_is_said_with_the_layout_s_values() -> None:
 def test_what_deepspeed_cannot_say_is_told_with_the_nearest_that_it_can(
     words: str, rule: str, nearest: int | str | bool
 ) -> None:
-    unsaid = {reason.rule: reason.nearest for reason in export(big_job(), layout_of(words), "deepspeed").unsaid}
+    unsaid = {reason.rule: reason.nearest for reason in export(big_job(), Layout.parse(words), "deepspeed").unsaid}
     assert unsaid[rule] == nearest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.export.registry import read
 from autotuner.export.target import Imported
 
@@ -37,7 +37,7 @@ def _told(found: Imported) -> str:
 
 def test_a_configuration_of_fsdp_with_tensor_ranks_is_read() -> None:
     found = read(_FSDP)
-    assert found.layout == layout_of("fsdp4 tp2 reshard mb1 recompute-full flash bf16")
+    assert found.layout == Layout.parse("fsdp4 tp2 reshard mb1 recompute-full flash bf16")
     assert "assumed per_device_train_batch_size: a configuration of accelerate has no batch size" in _told(found)
 
 
@@ -59,7 +59,7 @@ def test_sizes_that_do_not_multiply_to_the_processes_are_refused() -> None:
 def test_the_first_fsdp_s_strategies_are_read(strategy: str, words: str) -> None:
     launch = "--use_fsdp --mixed_precision bf16 --num_machines 2 --num_processes 16"
     found = read(f"accelerate launch {launch} --fsdp_sharding_strategy {strategy} train.py --seed 1")
-    assert found.layout == layout_of(words)
+    assert found.layout == Layout.parse(words)
     assert f"changed fsdp_version: 1: {'SHARD_GRAD_OP' if strategy == '2' else strategy}" in _told(found)
 
 
@@ -79,7 +79,7 @@ mixed_precision: bf16
 num_processes: 8
 """
     found = read(f"{text}accelerate launch train.py --per_device_train_batch_size 2 --gradient_checkpointing")
-    assert found.layout == layout_of("fsdp8 reshard mb2 recompute-full flash bf16")
+    assert found.layout == Layout.parse("fsdp8 reshard mb2 recompute-full flash bf16")
     assert found.global_batch_size == 64
     assert "changed zero_optimization.offload_optimizer" in _told(found)
 
@@ -97,7 +97,7 @@ mixed_precision: bf16
 num_processes: 16
 """
     found = read(text)
-    assert found.layout == layout_of("zero4 tp2 sp pp2 1f1b mb1 recompute-selective flash bf16")
+    assert found.layout == Layout.parse("zero4 tp2 sp pp2 1f1b mb1 recompute-selective flash bf16")
     assert "Megatron's own arguments say more" in _told(found)
 
 
@@ -105,7 +105,7 @@ def test_arguments_of_the_trainer_are_read_with_its_defaults() -> None:
     found = read(
         "torchrun --nproc-per-node 8 train.py --bf16 --fsdp 'full_shard auto_wrap' --output_dir x", "transformers"
     )
-    assert found.layout == layout_of("fsdp8 reshard mb8 flash bf16")
+    assert found.layout == Layout.parse("fsdp8 reshard mb8 flash bf16")
     assert "assumed per_device_train_batch_size: 8" in _told(found)
 
 
@@ -113,7 +113,7 @@ def test_arguments_as_json_are_read() -> None:
     text = """{"output_dir": "x", "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "bf16": true,
         "fsdp": true, "fsdp_config": {"reshard_after_forward": false, "activation_checkpointing": true}}"""
     found = read(text, "transformers", 8)
-    assert found.layout == layout_of("fsdp8 mb2 recompute-full flash bf16")
+    assert found.layout == Layout.parse("fsdp8 mb2 recompute-full flash bf16")
     assert found.global_batch_size == 64
 
 
@@ -123,7 +123,7 @@ def test_the_trainer_fills_in_what_deepspeed_s_configuration_leaves_to_it() -> N
     )
     arguments = "--deepspeed ds.json --per_device_train_batch_size 4 --bf16 True --torch_compile True"
     found = read(f"torchrun --nproc-per-node 8 train.py {arguments}\n{config}", "transformers")
-    assert found.layout == layout_of("shardgrad8 mb4 compiled flash bf16")
+    assert found.layout == Layout.parse("shardgrad8 mb4 compiled flash bf16")
     assert found.global_batch_size == 32
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.export.registry import export
 from tests.builders import big_job, tiny_job
 
@@ -34,7 +34,7 @@ from tests.builders import big_job, tiny_job
 def test_what_accelerate_cannot_say_is_told_with_the_nearest_that_it_can(
     words: str, rule: str, nearest: int | str | bool
 ) -> None:
-    unsaid = {reason.rule: reason.nearest for reason in export(big_job(), layout_of(words), "accelerate").unsaid}
+    unsaid = {reason.rule: reason.nearest for reason in export(big_job(), Layout.parse(words), "accelerate").unsaid}
     assert unsaid[rule] == nearest
 
 
@@ -50,19 +50,19 @@ def test_what_accelerate_cannot_say_is_told_with_the_nearest_that_it_can(
 def test_what_the_trainer_cannot_be_told_is_told_with_the_nearest_that_it_can(
     words: str, rule: str, nearest: int | str | bool
 ) -> None:
-    unsaid = {reason.rule: reason.nearest for reason in export(big_job(), layout_of(words), "transformers").unsaid}
+    unsaid = {reason.rule: reason.nearest for reason in export(big_job(), Layout.parse(words), "transformers").unsaid}
     assert unsaid[rule] == nearest
 
 
 def test_on_cores_fsdp_would_be_left_out_without_a_word() -> None:
     for name in ("accelerate", "transformers"):
-        assert [reason.field for reason in export(tiny_job(), layout_of("fsdp2 fp32 math"), name).unsaid] == [
+        assert [reason.field for reason in export(tiny_job(), Layout.parse("fsdp2 fp32 math"), name).unsaid] == [
             "shard_level"
         ]
 
 
 def test_replicas_of_shards_are_said_to_the_trainer_in_its_environment() -> None:
-    assert export(big_job(), layout_of("dp2 fsdp32 flash bf16"), "transformers").environment == {
+    assert export(big_job(), Layout.parse("dp2 fsdp32 flash bf16"), "transformers").environment == {
         "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
         "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
         "PARALLELISM_CONFIG_DP_SHARD_SIZE": "32",

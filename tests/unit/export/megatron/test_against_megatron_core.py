@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.catalog.load import load_stack
+from autotuner.catalog.software import load_stack
 from autotuner.core.blocks import LatentAttention, MixtureOfExperts
 from autotuner.core.choices import (
     AttentionKernel,

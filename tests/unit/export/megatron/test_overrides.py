@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotuner.catalog.load import load_stack
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import Fp8Recipe, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout, layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.advice.current import current_beside
 from autotuner.search.ranking import PredictedLayout
 from tests.builders import big_job
 
-TODAY = layout_of("dp2 tp8 pp4 mb1 sp")
+TODAY = Layout.parse("dp2 tp8 pp4 mb1 sp")
 
 
 def row(layout: Layout, job: Job) -> PredictedLayout:
@@ -40,7 +40,7 @@ def test_without_a_row_there_is_nothing_to_gain() -> None:
 
 
 def test_what_breaks_a_rule_has_its_reasons_and_no_prediction() -> None:
-    job, impossible = big_job(), layout_of("tp3 mb1")
+    job, impossible = big_job(), Layout.parse("tp3 mb1")
     current = current_beside(impossible, job, best=row(TODAY, job), unchanged=None)
     assert current.reasons == reasons(impossible, job) != ()
     assert (current.predicted, current.best) == (None, None)

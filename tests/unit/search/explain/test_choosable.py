@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import PipelineSchedule, Precision, ShardLevel
 from autotuner.core.job import Job
-from autotuner.core.layout import OPTIONS, Layout, layout_of
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.rules.legality import reasons
 from autotuner.core.workload import Workload
@@ -17,7 +17,7 @@ JOB = Job(model=llama_70b(), cluster=h100_cluster(), workload=Workload(seq_len=8
 
 
 def arrange(words: str, job: Job = JOB) -> Layout:
-    return arranged(layout_of(words), job)
+    return arranged(Layout.parse(words), job)
 
 
 def by_value(layout: Layout, field: str, job: Job = JOB) -> dict[int, Choosable]:
@@ -91,14 +91,14 @@ def test_formats_that_hardware_lacks_are_struck_and_emulated_ones_are_not_offere
 def test_no_more_numbers_are_offered_than_fit_and_the_present_one_is_among_them() -> None:
     job = replace(JOB, workload=Workload(seq_len=8192, global_batch_size=720 * 64))
     for size in (1, 45, 720):
-        values = by_value(arranged(layout_of(f"dp64 mb{size} flash bf16"), job), "micro_batch_size", job)
+        values = by_value(arranged(Layout.parse(f"dp64 mb{size} flash bf16"), job), "micro_batch_size", job)
         assert len(values) <= 7
         assert size in values
 
 
 def test_expert_ranks_are_offered_by_the_experts_of_the_model() -> None:
     job = replace(JOB, model=load_model("mixtral-8x7b"))
-    assert list(by_value(arranged(layout_of("fsdp64 ep4 mb1"), job), "expert_parallel_degree", job)) == [1, 2, 4, 8]
+    assert list(by_value(arranged(Layout.parse("fsdp64 ep4 mb1"), job), "expert_parallel_degree", job)) == [1, 2, 4, 8]
     assert list(by_value(arrange("fsdp64 mb1 flash bf16"), "expert_parallel_degree")) == [1]
 
 

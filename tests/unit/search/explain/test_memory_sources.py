@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from autotuner.core.job import Job
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.prediction import Memory
 from autotuner.core.workload import Workload
 from autotuner.search.explain.arranging import arranged
@@ -14,7 +14,7 @@ JOB = Job(model=llama_70b(), cluster=h100_cluster(), workload=Workload(seq_len=8
 
 
 def said(words: str, part: str) -> str:
-    return source_of_memory(part, arranged(layout_of(words), JOB), JOB)
+    return source_of_memory(part, arranged(Layout.parse(words), JOB), JOB)
 
 
 def test_every_part_of_the_memory_has_a_source() -> None:

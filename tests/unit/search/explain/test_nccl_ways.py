@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.search.explain.nccl_ways import nccl_ways

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autotuner.core.choices import AttentionKernel, Recompute, ShardLevel
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.explain.pairwise import Insight, MeasuredLayouts, insights
 
 BASE = Layout(tensor_parallel_degree=4, pipeline_parallel_degree=2, data_parallel_replicate_degree=8)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from autotuner.costmodel.columns import Floats
+from autotuner.core.columns import Floats
 from autotuner.search.fronts.expected_gain import Outcomes, log_expected_volume_gain, steps_to_enter
 from autotuner.search.fronts.frontier import Frontier
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job, JobPhase, PhasedJob, SwitchCost

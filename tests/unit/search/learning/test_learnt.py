@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model, load_stack
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import load_stack
 from autotuner.core.choices import Precision, ShardLevel
 from autotuner.core.job import Calibration, Job
 from autotuner.core.layout import Layout

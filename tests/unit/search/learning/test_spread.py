@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.costmodel.columns import Floats, Integers
+from autotuner.core.columns import Floats, Integers
 from autotuner.search.learning.spread import interval_scale
 
 NUM_JOBS, PER_JOB = 400, 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotuner.catalog.load import load_model
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import Precision, Recompute, ShardLevel
 from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Goal

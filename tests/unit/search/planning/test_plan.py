@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotuner.aside.asides import Inline
-from autotuner.catalog.load import load_cluster
+from autotuner.catalog.hardware import load_cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.space import SearchSpace

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.load import accelerator_facts, load_accelerator, load_cluster
+from autotuner.catalog.hardware import accelerator_facts, load_accelerator, load_cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.request import ChangePrices

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from autotuner.core.choices import ContextExchange, Recompute
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.sampler.layout_kernel import similarity
 from tests.unit.search.tables import LAYOUTS
 

@@ -11,7 +11,7 @@ import pytest
 from optuna.trial import TrialState
 
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import LAYOUT_FIELDS, Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.wire import from_dict
@@ -28,7 +28,7 @@ def study_of(proposer: LayoutSampler) -> optuna.Study:
 
 
 def layout_of(trial: optuna.Trial) -> Layout:
-    return from_dict(Layout, {name: trial.params[name] for name in LAYOUT_FIELDS})
+    return from_dict(Layout, {name: trial.params[name] for name in OPTIONS})
 
 
 def run(

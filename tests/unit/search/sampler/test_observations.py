@@ -9,9 +9,9 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.sampler.memory_prior import MemoryTrial
 from autotuner.search.sampler.observations import (
     OUT_OF_MEMORY,

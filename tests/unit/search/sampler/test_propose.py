@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.objective import WORTHWHILE_GAIN
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.sampler.memory_prior import MemoryTrial
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.posterior import Prior

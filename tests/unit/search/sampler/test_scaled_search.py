@@ -11,12 +11,12 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.core.choices import PipelineSchedule, Recompute, ShardLevel
+from autotuner.core.columns import Floats
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import PastTrial
 from autotuner.core.workload import Workload
-from autotuner.costmodel.columns import Floats
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, params_of

@@ -170,7 +170,7 @@ def test_everything_on_the_front_that_changes_the_mathematics_is_gated() -> None
     plan, trials = plan_for(request), dict[int, Trial]()
     while not isinstance(order := plan.next(0.0), Finish):
         if isinstance(order, RunTrial):
-            step_time_s = 0.5 if order.layout.changes_mathematics else 1.0
+            step_time_s = 1.0 if order.layout.is_equivalent else 0.5
             trials[order.number] = ended(order, request, step_time_s=step_time_s)
             plan.finished(trials[order.number])
             continue
@@ -182,5 +182,5 @@ def test_everything_on_the_front_that_changes_the_mathematics_is_gated() -> None
         trials[order.trial.number] = replace(order.trial, gate=order.known or passed)
         plan.gate_ended(trials[order.trial.number])
     leading = on_front(FRONT, FRONT.leading(trials.values()))
-    assert any(trial.layout.changes_mathematics for trial in leading)
-    assert all(trial.gate is not None for trial in leading if trial.layout.changes_mathematics)
+    assert any(not trial.layout.is_equivalent for trial in leading)
+    assert all(trial.gate is not None for trial in leading if not trial.layout.is_equivalent)

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from optuna.trial import TrialState as OptunaState
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
 from autotuner.core.job import Job

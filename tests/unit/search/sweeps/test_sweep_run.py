@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.load import load_cluster, load_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
 from autotuner.clock import SystemClock
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.cluster import Cluster

@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.core.choices import GradientSync
+from autotuner.core.columns import LayoutColumns
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.trial import Trial, TrialState
-from autotuner.costmodel.columns import LayoutColumns
 from autotuner.search.sweeps.verdicts import rejected_rows, verdict_of
 from tests.builders import cpu_layout, measurement, prediction
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotuner.core.layout import Layout, layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.trial import Trial, TrialState
 from autotuner.search.table.row import TableRow, ranked_rows
 from tests.builders import measurement, prediction, sweep_request
@@ -17,7 +17,7 @@ def trial(number: int, words: str, **measured: Any) -> Trial:
         sweep_id="sw-x",
         number=number,
         state=TrialState.COMPLETE,
-        layout=layout_of(words),
+        layout=Layout.parse(words),
         prediction=prediction(relative_error=0.1),
         measurement=measurement(**measured),
     )
@@ -30,5 +30,5 @@ def rows(*trials: Trial) -> tuple[TableRow, ...]:
 
 def untried(words: str = "tp2 mb1", **predicted: Any) -> TableRow:
     """A layout that no trial tried."""
-    layout: Layout = layout_of(words)
+    layout: Layout = Layout.parse(words)
     return TableRow(layout=layout, prediction=prediction(**predicted))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.layout import layout_of
+from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import TrialState
@@ -46,7 +46,7 @@ def test_tokens_have_a_price_where_the_cluster_has_one() -> None:
 
 
 def test_untried_rows_leave_out_what_any_trial_tried_and_call_figures_predicted() -> None:
-    both = [PredictedLayout(layout=layout_of(words), prediction=prediction()) for words in ("tp2 mb1", "tp2 mb2")]
+    both = [PredictedLayout(layout=Layout.parse(words), prediction=prediction()) for words in ("tp2 mb1", "tp2 mb2")]
     (row,) = untried_rows(sweep_request(), both, [trial(0, "tp2 mb1")])
     assert str(row.layout) == "tp2 mb2 flash bf16"
     assert (row.source, row.rank, row.peak_bytes, row.step_error) == ("predicted", None, None, None)
@@ -59,7 +59,7 @@ def test_a_row_says_what_the_sweep_maximises_as_reached_or_as_predicted() -> Non
     one = Footprint(power=None, price_per_hour=0, co2_kg_per_hour=0, complexity=1)
     (row,) = ranked_rows(request, [trial(0, "tp2 mb1", tokens_per_s=1000.0, footprint=one)])
     assert row.value == pytest.approx(1000 * 0.5**2)
-    expected = PredictedLayout(layout=layout_of("tp2 mb2"), prediction=prediction(), footprint=one)
+    expected = PredictedLayout(layout=Layout.parse("tp2 mb2"), prediction=prediction(), footprint=one)
     (untried_row,) = untried_rows(request, [expected], [])
     tokens = request.job.workload.tokens_per_step
     assert untried_row.value == pytest.approx(tokens / expected.prediction.step_time.total_s * 0.5**2)
@@ -68,5 +68,5 @@ def test_a_row_says_what_the_sweep_maximises_as_reached_or_as_predicted() -> Non
 def test_what_beside_speed_nobody_knows_has_no_value() -> None:
     profile = (Weight(metric=Metric.MFU, weight=1), Weight(metric=Metric.SIMPLICITY, weight=1))
     request = sweep_request(objective=Objective(profile=profile))
-    (row,) = untried_rows(request, [PredictedLayout(layout=layout_of("tp2 mb2"), prediction=prediction())], [])
+    (row,) = untried_rows(request, [PredictedLayout(layout=Layout.parse("tp2 mb2"), prediction=prediction())], [])
     assert row.value is None

@@ -11,7 +11,7 @@ from autotuner.core.measuring import LINKS
 from autotuner.core.run import SweepState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
-from autotuner.core.upkeep import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.upkeep import RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
 from autotuner.search.upkeep.retunes.outcome import outcome_of
 from autotuner.search.upkeep.retunes.told import told
 from tests.builders import measurement, prediction
@@ -82,7 +82,7 @@ def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None
     first = outcome(findings(against_baseline=None), replace(ended(), request=alone))
     assert (first.verdict, first.word) == (Verdict.UNCHANGED, "baseline_set")
     run = RetuneRun(
-        id="rr-1", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RunState.FINISHED, started_at=NIGHT
+        id="rr-1", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RetuneState.FINISHED, started_at=NIGHT
     )
     assert told(retune(), run, first, at=NIGHT).title == "nightly: the baseline is set"
     assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in first.detail

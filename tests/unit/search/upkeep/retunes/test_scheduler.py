@@ -17,7 +17,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RetuneState, Trigger, Verdict
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Store
 from autotuner.search.sweeps.worker import Worker
@@ -154,7 +154,7 @@ def test_a_due_time_while_the_run_before_goes_on_is_stored_as_skipped() -> None:
     night.scheduler().step()
     night.at = NIGHT + DAY
     night.scheduler().step()
-    assert [run.state for run in night.runs()] == [RunState.SKIPPED, RunState.RUNNING]
+    assert [run.state for run in night.runs()] == [RetuneState.SKIPPED, RetuneState.RUNNING]
 
 
 def test_a_service_that_was_away_for_days_runs_once_for_all_of_them() -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core.upkeep import RetuneOutcome, RetuneRun, RunState, Trigger, Verdict
+from autotuner.core.upkeep import RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
 from autotuner.search.upkeep.retunes.trend import trend
 from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT, SLOWER, findings, runs
 
 RUN = RetuneRun(
-    id="rr-2", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RunState.FINISHED, started_at=NIGHT
+    id="rr-2", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RetuneState.FINISHED, started_at=NIGHT
 )
 SLOW = replace(RUN, outcome=RetuneOutcome(verdict=Verdict.REGRESSION, detail="", findings=SLOWER))
 FIRST = replace(
@@ -39,7 +39,7 @@ def test_a_run_without_a_baseline_has_no_band_and_the_oldest_comes_first() -> No
 
 def test_runs_that_measured_nothing_have_no_point() -> None:
     died = replace(RUN, outcome=RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="it died"))
-    assert trend([replace(RUN, state=RunState.SKIPPED), died]) == ()
+    assert trend([replace(RUN, state=RetuneState.SKIPPED), died]) == ()
 
 
 def test_the_measurements_of_a_run_are_told_by_their_ends() -> None:

@@ -1,0 +1,250 @@
+"""Accelerators, links, CPU cores, tariffs and clusters by name, from the tables of this folder.
+
+Names are read in upper or lower case. The tables, and every answer, spell them in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+
+from autotuner.catalog.facts import Fact, find_name, not_found, read_facts, read_tables
+from autotuner.catalog.networks import load_preset
+from autotuner.core.accelerator import Accelerator, CoreTimes
+from autotuner.core.choices import AttentionKernel, Fp8Recipe
+from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.errors import InvalidInput
+from autotuner.core.link import Link, MeasuredCollective
+from autotuner.core.wire import from_dict
+
+_ACCELERATORS = "accelerators.toml"
+_LINKS = "links.toml"
+_CORES = "cores.toml"
+_TARIFFS = "tariffs.toml"
+
+_BETWEEN_CORES = "loopback"
+_KEPT_BY_A_PROFILE = ("kind", "fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s")
+
+_WRITTEN_WHOLE = (
+    *("fp32_flop_per_s", "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s"),
+    *("host_bandwidth_bytes_per_s", "power_w"),
+)
+"""Fields whose values the table may write without a decimal point."""
+
+_MAX_DIGITS = 7
+"""Of a number of accelerators: millions of them. More is a typing error."""
+
+
+# ---------------------------------------------------------------- accelerators
+def accelerators() -> tuple[str, ...]:
+    """Return the names of all accelerators, in the order of the table; aliases are not listed."""
+    return tuple(read_facts(_ACCELERATORS))
+
+
+def accelerator_facts(name: str) -> Mapping[str, Fact]:
+    """Return everything the catalog knows of an accelerator, by field name, each value with its source.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    return read_facts(_ACCELERATORS)[_canonical(name)]
+
+
+def load_accelerator(name: str) -> Accelerator:
+    """Return the accelerator of that name or alias (``h100`` is ``h100-sxm``).
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    facts = accelerator_facts(name)
+    values = {field.name: facts[field.name].value for field in fields(Accelerator) if field.name in facts}
+    values |= {field: float(values[field]) for field in _WRITTEN_WHOLE}
+    values["attention_kernels"] = tuple(map(AttentionKernel.from_label, values["attention_kernels"]))
+    values["fp8_recipes"] = tuple(map(Fp8Recipe.from_label, values["fp8_recipes"]))
+    peak = facts["bf16_flop_per_s"]
+    core = core_times() if values["kind"] == "cpu" else None
+    return Accelerator(name=_canonical(name), peak_source=f"{peak.source}, {peak.date}", core=core, **values)
+
+
+def is_as_catalogued(accelerator: Accelerator) -> bool:
+    """Return True for the table's own entry of that name.
+
+    A device that a user describes is none of them, whatever it is called: its peaks must be those of the table, which a
+    profile of the very device leaves as they are.
+    """
+    facts = read_facts(_ACCELERATORS).get(accelerator.name)
+    return facts is not None and all(getattr(accelerator, name) == facts[name].value for name in _KEPT_BY_A_PROFILE)
+
+
+def node_size(accelerator: Accelerator) -> int | None:
+    """Return the accelerators of a usual node; None for one that the catalog does not know."""
+    facts = read_facts(_ACCELERATORS).get(accelerator.name)
+    return None if facts is None else int(facts["accelerators_per_node"].value)
+
+
+def _canonical(name: str) -> str:
+    tables = read_facts(_ACCELERATORS)
+    aliases = {alias: owner for owner, facts in tables.items() for alias in facts["aliases"].value}
+    key = aliases.get(name.lower(), name.lower())
+    if key not in tables:
+        raise not_found("accelerator", name, (*tables, *aliases))
+    return key
+
+
+# ---------------------------------------------------------------- CPU cores and links
+@cache
+def core_times() -> CoreTimes:
+    """Return the times beside the work itself that were measured on the machine that cores.toml names."""
+    return from_dict(CoreTimes, read_tables(_CORES)["core"], "core")
+
+
+@cache
+def core_collectives() -> tuple[MeasuredCollective, ...]:
+    """Return the lines of gloo's collectives that were measured on the machine that cores.toml names."""
+    return tuple(from_dict(MeasuredCollective, line, "collectives") for line in read_tables(_CORES)["collectives"])
+
+
+def link_names() -> tuple[str, ...]:
+    """Return the names of all links, in the order of the table."""
+    return tuple(read_facts(_LINKS))
+
+
+def link_facts(name: str) -> Mapping[str, Fact]:
+    """Return everything the catalog knows of a link, by field name; nothing of one that it does not have."""
+    return read_facts(_LINKS).get(name, {})
+
+
+def load_link(name: str) -> Link:
+    """Return the link of that name, with the constants that ``bench/fit_links.py`` fitted.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    key = find_name("link", name, link_names())
+    measured = core_collectives() if key == _BETWEEN_CORES else ()
+    return Link(name=key, measured=measured, **{field: fact.value for field, fact in link_facts(key).items()})
+
+
+# ---------------------------------------------------------------- tariffs
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """The place of a cluster, as far as its energy goes.
+
+    Attributes:
+        name: As tariffs name it.
+        co2_kg_per_kwh: Of the energy's mix.
+        power_usage_effectiveness: Of buildings there.
+        source: The publication of these numbers, and the assumptions in them.
+        date: ISO date on which it was written or read.
+    """
+
+    name: str
+    co2_kg_per_kwh: float
+    power_usage_effectiveness: float
+    source: str
+    date: str
+
+    @property
+    def tariff_fields(self) -> dict[str, float]:
+        """Fields of a ``Tariff`` that the region decides."""
+        return {name: getattr(self, name) for name in ("co2_kg_per_kwh", "power_usage_effectiveness")}
+
+
+def usual_tariff(accelerator: Accelerator, price_per_accelerator_hour: float) -> Tariff:
+    """Return the usual power of hosts and ports around such accelerators, and the spot price beside that price."""
+    usual = {name: float(fact["value"]) for name, fact in read_tables(_TARIFFS)["usual"].items()}
+    return Tariff(
+        spot_price_per_accelerator_hour=round(usual["spot_price_share"] * price_per_accelerator_hour, 4),
+        host_power_w=round(usual["host_power_share"] * accelerator.power_w, 1),
+        network_j_per_byte=usual["network_j_per_byte"],
+    )
+
+
+def regions() -> tuple[Region, ...]:
+    """Return the regions that a tariff may name, in the order of the table."""
+    return tuple(_regions().values())
+
+
+def region(name: str) -> Region:
+    """Return the region of that name.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    if name not in _regions():
+        raise not_found("region", name, _regions())
+    return _regions()[name]
+
+
+@cache
+def _regions() -> Mapping[str, Region]:
+    table, sources = read_tables(_TARIFFS)["regions"], read_tables(_TARIFFS)["sources"]
+    mixes, building = dict(table["co2_kg_per_kwh"]), table["power_usage_effectiveness"]
+    stated, assumed = sources[mixes.pop("source")], sources[building["source"]]
+    return {
+        name: Region(
+            name=name,
+            co2_kg_per_kwh=float(mix),
+            power_usage_effectiveness=float(building["value"]),
+            source=f"{stated['title']}; buildings: {assumed['title']}",
+            date=stated["date"],
+        )
+        for name, mix in mixes.items()
+    }
+
+
+# ---------------------------------------------------------------- clusters
+def load_cluster(description: str) -> Cluster:
+    """Return the cluster a short form describes, on the catalog's usual nodes, links and price.
+
+    ``h100`` is one accelerator, ``h100:64`` is 64 of them (whole nodes, or a part of one node), ``h100:8x4`` is
+    8 nodes of 4. ``gb200:128`` is 32 nodes of 4, which NVLink joins 16 by 16. ``h100:64@fat-tree-2to1`` names the
+    network between the nodes (``networks.toml``). The cluster's name is the short form in lower case.
+
+    Raises:
+        NotFound: No such accelerator or network; with the nearest name.
+        InvalidInput: The count is no count, or neither whole nodes nor less than one, or the network cannot join so
+            many nodes; with the nearest that is or that it can.
+    """
+    description = description.lower()
+    hardware, at, network = description.partition("@")
+    name, _, count = hardware.partition(":")
+    accelerator = load_accelerator(name)
+    facts = accelerator_facts(name)
+    num_nodes, per_node = _nodes(count or "1", facts["accelerators_per_node"].value)
+    preset = load_preset(network) if at else None
+    price = facts["price_per_accelerator_hour"].value
+    domain = facts["nvlink_domain"].value if "nvlink_domain" in facts else None
+    if preset is not None and preset.nvlink_domain is not None:
+        domain = preset.nvlink_domain
+    return Cluster(
+        name=description,
+        accelerator=accelerator,
+        num_nodes=num_nodes,
+        accelerators_per_node=per_node,
+        intra_node_link=load_link(facts["intra_node_link"].value),
+        inter_node_link=load_link(facts["inter_node_link"].value),
+        price_per_accelerator_hour=price,
+        tariff=usual_tariff(accelerator, price),
+        nvlink_domain=max(domain, per_node) if domain else None,
+        network=None if preset is None else preset.joining(num_nodes),
+    )
+
+
+def _nodes(count: str, per_node: int) -> tuple[int, int]:
+    """Return the number of nodes and the accelerators of each."""
+    parts = [part for part in count.split("x") if part.isascii() and part.isdigit() and len(part) <= _MAX_DIGITS]
+    numbers = [int(part) for part in parts]
+    if len(numbers) != count.count("x") + 1 or len(numbers) > 2 or min(numbers) < 1:
+        raise InvalidInput("cluster", count, "must be a number of accelerators, or nodes x accelerators per node", 1)
+    if len(numbers) == 2:
+        return numbers[0], numbers[1]
+    (total,) = numbers
+    if total < per_node:
+        return 1, total
+    if total % per_node:
+        nearest = max(1, round(total / per_node)) * per_node
+        rule = f"must be whole nodes of {per_node}, or less than one; write nodes x accelerators for another shape"
+        raise InvalidInput("cluster", total, rule, nearest)
+    return total // per_node, per_node

@@ -1,0 +1,90 @@
+"""Models by name, from ``models.toml``, and the model that another program's spelling of a name means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache, lru_cache
+
+from autotuner.catalog.facts import find_name, read_tables
+from autotuner.core.model import TransformerSpec
+from autotuner.core.wire import from_dict
+
+_TABLE = "models.toml"
+_ABOUT = ("source", "date", "aliases")
+"""Entries of a table that are no shapes."""
+
+_WORD = re.compile(
+    r"a\d+(?:\.\d+)?b(?![a-z0-9])|\d+x\d+(?:\.\d+)?[bm]?|\d+(?:\.\d+)?[bmt](?![a-z])|\d+(?:\.\d+)?|[a-z]+"
+)
+"""A word of a name: ``a3b``, ``8x7b``, ``70b``, ``3.1``, ``llama``."""
+
+_DEPTH = re.compile(r"\d{1,3}(?:l\b| ?-?layers?\b)")
+"""The number of layers that were run, which some tables put into a name."""
+
+_SIZE = re.compile(r"\d+(?:\.\d+)?[bt]|\d{2,}(?:\.\d+)?m")
+_UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
+
+_OTHER_KINDS = frozenset({"mamba", "hybrid", "h", "nano", "super", "next", "vl", "ssm"})
+"""Words of relatives that are built otherwise: Nemotron-H and Nano are no transformers, Qwen-VL sees."""
+
+_SIZE_TOLERANCE = 0.15
+"""Largest difference of the size in a name from the parameter count: ``Gemma 7B`` has 8.5, ``GPT-3 175B`` has 174.6."""
+
+
+def models() -> tuple[str, ...]:
+    """Return the names of all models, in the order of the table."""
+    return tuple(read_tables(_TABLE))
+
+
+def load_model(name: str) -> TransformerSpec:
+    """Return the model of that name.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    tables = read_tables(_TABLE)
+    key = find_name("model", name, tables)
+    shapes = {field: value for field, value in tables[key].items() if field not in _ABOUT}
+    return from_dict(TransformerSpec, {"name": key, **shapes})
+
+
+@lru_cache(maxsize=4096)  # names may come from requests
+def model_called(name: str) -> TransformerSpec | None:
+    """Return the model whose words all occur in the name, the longest of several; None where none is meant.
+
+    Tables write ``LLAMA3_8B``, ``Qwen3_30B_a3B`` or ``meta-llama/Llama-3.1-70B-Instruct``. A size in the name must be
+    one of the model's words, or about its number of parameters, all or those that a token sees.
+    """
+    words = _words(name)
+    fitting = [(len(known), model) for known, model in _known() if known <= words and _fit(words - known, model)]
+    return load_model(max(fitting)[1]) if fitting else None
+
+
+def model_like(model: TransformerSpec) -> TransformerSpec:
+    """Return the catalog's model of these shapes, of the same name if there is one; the model itself where none is."""
+    alike = [one for one in map(load_model, models()) if replace(one, name=model.name) == model]
+    return model if model in alike else next(iter(alike), model)
+
+
+def _words(name: str) -> frozenset[str]:
+    versions = re.sub(r"v(?=\d)", " v ", _DEPTH.sub(" ", name.lower()))
+    return frozenset(_WORD.findall(versions))
+
+
+@cache
+def _known() -> tuple[tuple[frozenset[str], str], ...]:
+    """Return the words of every name and alias, with the model that they name."""
+    tables = read_tables(_TABLE)
+    aliases = [(alias, name) for name, table in tables.items() for alias in table.get("aliases", ())]
+    return tuple((_words(text), name) for text, name in [*((name, name) for name in tables), *aliases])
+
+
+def _fit(others: frozenset[str], model: str) -> bool:
+    """Return True where the other words of a name do not contradict the model."""
+    if others & _OTHER_KINDS:
+        return False
+    spec = load_model(model)
+    counts = (spec.num_parameters, spec.num_active_matrix_parameters)
+    sizes = [float(word[:-1]) * _UNITS[word[-1]] for word in others if _SIZE.fullmatch(word)]
+    return all(any(abs(size / number - 1) < _SIZE_TOLERANCE for number in counts) for size in sizes)

@@ -1,0 +1,161 @@
+"""Models and clusters by description: all fields, or names of the catalog with a few fields changed.
+
+``base`` names the entry that an object starts from; a field that the object leaves out is as there. In the place of a
+cluster's accelerator or link, its name is enough. Command line and service both read descriptions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autotuner.catalog.hardware import load_accelerator, load_cluster, load_link, node_size, region
+from autotuner.catalog.huggingface import from_config
+from autotuner.catalog.models import load_model
+from autotuner.catalog.networks import load_preset
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
+from autotuner.core.wire import from_dict, to_dict
+
+_MOST_NODES = 10**6
+"""A description with more is refused when the cluster is made."""
+
+BASE = "base"
+"""The field with the name of the entry that an object starts from; no model, cluster or part has such a field."""
+
+_PARTS_BY_NAME: Mapping[str, Callable[[str], Any]] = {
+    "accelerator": load_accelerator,
+    "intra_node_link": load_link,
+    "inter_node_link": load_link,
+}
+"""Parts of a cluster that a name describes completely, whatever the rest of the cluster is."""
+
+NAMED_PARTS = (*_PARTS_BY_NAME, "network", "tariff")
+"""Fields of a cluster that a name of the catalog may stand for."""
+
+
+def model_described(document: object, name: str = "") -> TransformerSpec:
+    """Return the model that a JSON object describes: our own fields, a ``base`` with changes, or a ``config.json``.
+
+    Args:
+        document: The parsed JSON.
+        name: The model's name where the document has none.
+
+    Raises:
+        InvalidInput: A field is unknown, missing or does not fit; with its path.
+        NotFound: The catalog has no model of the name of ``base``; with the nearest.
+    """
+    return from_dict(TransformerSpec, whole_model(document, name), "model")
+
+
+def cluster_described(document: object, name: str = "") -> Cluster:
+    """Return the cluster that a JSON object describes: all its fields, or names of the catalog with changes.
+
+    Raises:
+        InvalidInput: A field is unknown, missing or does not fit; with its path.
+        NotFound: The catalog does not have a name; with the nearest.
+    """
+    return from_dict(Cluster, whole_cluster(document, name), "cluster")
+
+
+def whole_model(document: object, name: str = "") -> Any:
+    """Return the description with all fields of its base or ``config.json``; else unchanged. It is not checked yet."""
+    if not isinstance(document, Mapping):
+        return document
+    if "model_type" in document:
+        return to_dict(from_config(document, name or _name_of(document)))
+    if BASE in document:
+        return _from_base({"name": name or _changed(document), **document}, load_model)
+    return {"name": name, **document} if name else document
+
+
+def whole_cluster(document: object, name: str = "") -> Any:
+    """Return the description with all fields that names of the catalog decide; else unchanged. It is not checked yet.
+
+    A cluster of a named accelerator has the usual nodes, links and price of that accelerator.
+    """
+    if not isinstance(document, Mapping):
+        return document
+    accelerator = _name_in(document.get("accelerator"))
+    parts = {part: _whole_part(document[part], load) for part, load in _PARTS_BY_NAME.items() if part in document}
+    parts |= {"tariff": tariff_fields(document["tariff"])} if "tariff" in document else {}
+    written = {"name": name, **document, **parts} if name else {**document, **parts}
+    whole = {field: value for field, value in written.items() if field != "network"}
+    if BASE in document:
+        whole = _from_base({"name": _changed(document), **whole}, load_cluster)
+    elif accelerator is not None:
+        whole = _overlaid(to_dict(_usual_cluster(accelerator, document)), whole)
+    return whole | _network_parts(written["network"], whole, document) if "network" in written else whole
+
+
+def tariff_fields(tariff: object) -> Any:
+    """Return the fields of a tariff; one that is a name or starts from a ``base`` has those of that region.
+
+    Raises:
+        InvalidInput: The base is no name.
+        NotFound: There is no region of that name; with the nearest.
+    """
+    return _whole_part(tariff, lambda name: region(name).tariff_fields)
+
+
+def _network_parts(network: Any, cluster: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the network fitted to the number of nodes, and its NVLink domain unless the document states one."""
+    name = _name_in(network)
+    if name is None:
+        return {"network": _overlaid(cluster.get("network"), network)}
+    preset = load_preset(name)
+    joining = preset.joining(_size(cluster.get("num_nodes")) or 1)
+    changes = {key: value for key, value in network.items() if key != BASE} if isinstance(network, Mapping) else {}
+    parts = {"network": _overlaid(to_dict(joining), {"name": _changed(network), **changes} if changes else {})}
+    is_stated = preset.nvlink_domain is None or "nvlink_domain" in document
+    return parts if is_stated else parts | {"nvlink_domain": preset.nvlink_domain}
+
+
+def _usual_cluster(accelerator: str, document: Mapping[str, Any]) -> Cluster:
+    """Return as many of the catalog's nodes of the accelerator as the document states; one where it states none."""
+    num_nodes, per_node = (_size(document.get(field)) for field in ("num_nodes", "accelerators_per_node"))
+    usual = node_size(load_accelerator(accelerator)) or 1
+    return load_cluster(f"{accelerator}:{num_nodes or 1}x{per_node or usual}")
+
+
+def _size(number: object) -> int | None:
+    return number if isinstance(number, int) and 0 < number < _MOST_NODES else None
+
+
+def _from_base(document: Mapping[str, Any], load: Callable[[str], Any]) -> Any:
+    """Return the fields of the base, replaced by those that the document has."""
+    base = document[BASE]
+    if not isinstance(base, str):
+        raise InvalidInput(BASE, base, "must be a name of the catalog")
+    return _overlaid(to_dict(load(base)), {field: value for field, value in document.items() if field != BASE})
+
+
+def _changed(document: Mapping[str, Any]) -> str:
+    """Return a name for an object without one: it differs from its base."""
+    return f"{document[BASE]} (changed)"
+
+
+def _whole_part(part: object, load: Callable[[str], Any]) -> Any:
+    if isinstance(part, str):
+        return to_dict(load(part))
+    return _from_base(part, load) if isinstance(part, Mapping) and BASE in part else part
+
+
+def _overlaid(below: Any, above: Any) -> Any:
+    """Return one document over another: objects in both are joined field by field."""
+    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
+        return above
+    return {**below, **{field: _overlaid(below.get(field), value) for field, value in above.items()}}
+
+
+def _name_in(part: object) -> str | None:
+    """Return the name of the catalog that a part is, or starts from; None where it has neither."""
+    name = part.get(BASE) if isinstance(part, Mapping) else part
+    return name if isinstance(name, str) else None
+
+
+def _name_of(config: Mapping[str, Any]) -> str:
+    """Return a name for a ``config.json`` without a folder."""
+    name = config.get("_name_or_path") or config["model_type"]
+    return str(name).rstrip("/").rpartition("/")[-1][:100] or "config"

@@ -1,0 +1,95 @@
+"""Networks by name, from ``networks.toml``: a preset is fitted to a cluster's number of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from autotuner.catalog.facts import not_found, read_tables
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import Network, torus_lengths
+from autotuner.core.wire import from_dict
+
+_ABOUT = ("meaning", "torus_dimensions", "nvlink_domain")
+"""Fields of a preset that a table holds beside the network's own fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPreset:
+    """A network that clusters name.
+
+    Attributes:
+        network: The network of any number of nodes; of a torus the lengths are missing.
+        meaning: A description without a full stop.
+        source: The publication of its numbers, and the assumptions in them.
+        date: ISO date on which it was written or read.
+        torus_dimensions: Of a torus, whose lengths the number of nodes decides; 0 where there are switches.
+        nvlink_domain: Accelerators that NVLink joins in a cluster with this network; None: it does not say.
+    """
+
+    network: Network
+    meaning: str
+    source: str
+    date: str
+    torus_dimensions: int = 0
+    nvlink_domain: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that clusters use."""
+        return self.network.name
+
+    def joining(self, num_nodes: int) -> Network:
+        """Return the network of a cluster of so many nodes.
+
+        Raises:
+            InvalidInput: No torus of its dimensions has so many; with the nearest number that one has.
+        """
+        if not self.torus_dimensions or num_nodes == 1:
+            return self.network
+        lengths = torus_lengths(num_nodes, self.torus_dimensions)
+        if not lengths:
+            rule = f"must be a product of {self.torus_dimensions} lengths of 2 or more, which {self.name} joins"
+            raise InvalidInput("num_nodes", num_nodes, rule, self._nearest(num_nodes))
+        return replace(self.network, torus=lengths)
+
+    def _nearest(self, num_nodes: int) -> int:
+        least = 2**self.torus_dimensions
+        around = range(max(least, num_nodes - least), num_nodes + least + 1)
+        fitting = (number for number in around if torus_lengths(number, self.torus_dimensions))
+        return min(fitting, key=lambda number: abs(number - num_nodes), default=least)
+
+
+def network_presets() -> tuple[NetworkPreset, ...]:
+    """Return all presets, in the order of the table."""
+    return tuple(_presets().values())
+
+
+def load_preset(name: str) -> NetworkPreset:
+    """Return the preset of that name.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    if name not in _presets():
+        raise not_found("network", name, _presets())
+    return _presets()[name]
+
+
+@cache
+def _presets() -> Mapping[str, NetworkPreset]:
+    tables = read_tables("networks.toml")
+    return {name: _preset(name, table, tables["sources"]) for name, table in tables.items() if name != "sources"}
+
+
+def _preset(name: str, table: Mapping[str, object], sources: Mapping[str, Mapping[str, str]]) -> NetworkPreset:
+    source = sources[str(table["source"])]
+    network = {field: value for field, value in table.items() if field not in (*_ABOUT, "source")}
+    document = {
+        **{field: table[field] for field in _ABOUT if field in table},
+        "network": {**network, "name": name, "source": f"preset {name}"},
+        "source": source["title"],
+        "date": source["date"],
+    }
+    return from_dict(NetworkPreset, document, name)

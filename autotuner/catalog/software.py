@@ -1,0 +1,125 @@
+"""Training software by name, its origin, and the measured runs that predictions for it were compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from autotuner.catalog.facts import find_name, read_tables
+from autotuner.core import check
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
+from autotuner.core.wire import from_dict
+
+_STACKS = "stacks.toml"
+_COMPARED = "compared.toml"
+_ORIGIN = "origin"
+
+DENSE, EXPERTS = "dense models", "models with experts"
+"""Kinds of models whose laws differ."""
+
+BITS_8, BITS_16 = "8 bits", "16 bits"
+"""Widths of the factors of matrix products, by which runs scatter differently; 16 stands for wider ones too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Measured runs of one kind of model, by one stack on one accelerator, that predictions were compared with.
+
+    Attributes:
+        stack: Name in the catalog.
+        device: Name of the accelerator in the catalog.
+        model: Kind of the model.
+        runs: Number of runs.
+        tables: Published tables that they stand in.
+        scatter: Deviation of log(measured / predicted) that neither parts nor the cluster explain, among runs that were
+            left out of the fit, by the width of their numbers.
+        options: Number of runs with something that a layout may have, by its name; what none had is missing.
+    """
+
+    stack: str
+    device: str
+    model: str
+    runs: int
+    tables: tuple[str, ...] = ()
+    scatter: dict[str, float] = field(default_factory=dict)
+    options: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackProfile:
+    """A stack's origin.
+
+    Attributes:
+        name: As the catalog knows it.
+        framework: The software's own name.
+        versions: Releases, tags or commits that its words and numbers describe; other ones may do otherwise.
+        date: ISO date of the newest of them, as precise as it is known.
+        left_out_error: Median error of step times of runs whose source was left out of the fit; None where no run was
+            fitted, or all are of one source.
+        compared: Measured runs that its predictions were fitted to and compared with, by device and kind of model.
+    """
+
+    name: str
+    framework: str
+    versions: str = ""
+    date: str = ""
+    left_out_error: float | None = None
+    compared: tuple[Compared, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.left_out_error is not None:
+            check.non_negative(self, "left_out_error")
+
+
+def stacks() -> tuple[str, ...]:
+    """Return the names of all software stacks, in the order of the table."""
+    return tuple(read_tables(_STACKS))
+
+
+def load_stack(name: str) -> Stack:
+    """Return the software stack of that name.
+
+    Raises:
+        NotFound: With the nearest name.
+    """
+    tables = read_tables(_STACKS)
+    key = find_name("stack", name, tables)
+    return from_dict(Stack, {"name": key, **{field: v for field, v in tables[key].items() if field != _ORIGIN}})
+
+
+def stack_profiles() -> tuple[StackProfile, ...]:
+    """Return every stack's origin, in the order of the table."""
+    return tuple(
+        StackProfile(
+            name=name,
+            compared=tuple(entry for entry in comparisons().values() if entry.stack == name),
+            **table[_ORIGIN],
+        )
+        for name, table in read_tables(_STACKS).items()
+    )
+
+
+def model_kind(model: TransformerSpec) -> str:
+    """Return the kind that the model is counted as: ``DENSE`` or ``EXPERTS``."""
+    return EXPERTS if model.experts else DENSE
+
+
+@cache
+def comparisons() -> Mapping[tuple[str, str, str], Compared]:
+    """Return every entry of the table, by stack, device and kind of model."""
+    entries = [
+        from_dict(Compared, entry, f"compared.{i}") for i, entry in enumerate(read_tables(_COMPARED)["compared"])
+    ]
+    return {(entry.stack, entry.device, entry.model): entry for entry in entries}
+
+
+def pooled_scatter(model: str) -> Mapping[str, float]:
+    """Return the scatter of runs of this kind of model, by the width of their numbers; empty where none are known.
+
+    It is that of all stacks and accelerators together, each of which counts as much.
+    """
+    pooled = {entry["model"]: entry["scatter"] for entry in read_tables(_COMPARED).get("pooled", ())}
+    scatter: Mapping[str, float] = pooled.get(model, {})
+    return scatter

@@ -1,0 +1,281 @@
+"""Phases of a job, lengths of sequences and states of links as people type them: in lines, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
+from itertools import groupby
+from typing import Any, TypeVar
+
+from autotuner.core import check
+from autotuner.core.choices import Precision
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import JobPhase
+from autotuner.core.link import LinkHealth
+from autotuner.core.wire import from_dict, without_defaults
+from autotuner.core.workload import LengthDistribution
+
+T = TypeVar("T")
+
+# ---------------------------------------------------------------- phases
+_PHASE_EXAMPLE = "long: 5 %; seq_len 131072; batch 64"
+_CHANGE = re.compile(r"(\w+)\s*[= ]\s*(\S+)")
+_SHARE = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)\s*%")
+
+
+def read_phases(text: str) -> tuple[JobPhase, ...]:
+    """Read lines of ``name: share %[; change]``, or a JSON list of objects with a phase's fields.
+
+    A change is ``seq_len`` and tokens, ``batch`` and sequences, ``bandwidth`` and a rate such as ``10gbit`` of one
+    accelerator's port, or ``precision`` and a number format. ``|`` may part lines, too, and ``#`` begins a remark.
+
+    Raises:
+        InvalidInput: A line says no phase, with the line.
+    """
+    text = text.strip()
+    if text.startswith("["):
+        names = ", ".join(field.name for field in fields(JobPhase))
+        return tuple(_read_objects(JobPhase, text, "phases", f"must be an object with a phase's fields: {names}"))
+    lines = (line.partition("#")[0].strip() for line in text.replace("|", "\n").splitlines())
+    return tuple(_read_phase(line) for line in lines if line)
+
+
+def written_phases(phases: Iterable[JobPhase]) -> str:
+    """Return the text that ``read_phases`` reads as those phases: lines, or JSON where lines cannot say all of them."""
+    phases = tuple(phases)
+    return _lines_or_json(map(_phase_line, phases), phases, read_phases)
+
+
+def _read_phase(line: str) -> JobPhase:
+    name, colon, rest = line.rpartition(":")
+    share, *changes = (part.strip() for part in rest.split(";"))
+    found = _SHARE.fullmatch(share)
+    if not (colon and name.strip() and found):
+        raise InvalidInput("phases", line[:60], "must be name: share %; change", _PHASE_EXAMPLE)
+    try:
+        changed = dict(_read_change(change, line) for change in changes if change)
+        return JobPhase(name=name.strip(), token_share=float(found[1]) / 100, **changed)
+    except InvalidInput as error:
+        raise InvalidInput("phases", line[:60], f"{error.field} {error.rule}", error.nearest) from error
+
+
+def _read_change(change: str, line: str) -> tuple[str, Any]:
+    """Return the field that a change sets, and its value."""
+    found = _CHANGE.fullmatch(change)
+    if not found:
+        raise InvalidInput(change[:30], line[:60], "must be a word and a value", "batch 64")
+    word = found[1].lower()
+    check.one_of("a change", word, _CHANGES)
+    field, read = _CHANGES[word]
+    return field, read(found[2])
+
+
+def _read_whole(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InvalidInput("a number", text[:30], "must be whole and below a thousand million", 8192)
+    return int(text)
+
+
+def _read_rate(text: str) -> float:
+    """Return bytes per second of a rate as fault traces write it."""
+    with suppress(ValueError):
+        (fault,) = FaultTrace.parse(f"0;{_ANY_ENDS};{text}").faults
+        if fault.health.bandwidth_bytes_per_s is not None:
+            return fault.health.bandwidth_bytes_per_s
+    raise InvalidInput("bandwidth", text[:30], "must be a rate", "10gbit")
+
+
+def _read_precision(text: str) -> Precision:
+    labels = {precision.label: precision for precision in Precision}
+    check.one_of("precision", text, labels)
+    return labels[text]
+
+
+_CHANGES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "seq_len": ("seq_len", _read_whole),
+    "batch": ("global_batch_size", _read_whole),
+    "bandwidth": ("bandwidth_bytes_per_s", _read_rate),
+    "precision": ("precision", _read_precision),
+}
+"""The field that each word of a change sets, and the reader of its value."""
+
+
+def _phase_line(phase: JobPhase) -> str:
+    changes = (
+        f"; {word} {_to_text(value)}"
+        for word, (field, _) in _CHANGES.items()
+        if (value := getattr(phase, field)) is not None
+    )
+    return f"{phase.name}: {100 * phase.token_share:.12g} %{''.join(changes)}"
+
+
+def _to_text(value: int | float | Precision) -> str:
+    if isinstance(value, Precision):
+        return value.label
+    return _rate_text(value) if isinstance(value, float) else str(value)
+
+
+# ---------------------------------------------------------------- lengths of sequences
+_LENGTHS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\S+))?")
+_LENGTHS_EXAMPLE = "1-128:6, 512:3"
+_MOST_LENGTHS = 1 << 20
+"""Different lengths that are told apart: as many as the longest contexts have tokens."""
+
+
+def read_lengths(text: str) -> LengthDistribution:
+    """Read numbers of tokens, ``96 512 512``, each with a weight where it occurs more than once, ``1-128:6, 512:3``.
+
+    ``1-128:6`` spreads 6 evenly over 1 to 128 tokens; lengths that occur in several places are added up. Spaces, commas
+    and line ends part numbers, and ``#`` begins a remark; or a JSON object has ``lengths`` and ``weights``.
+
+    Raises:
+        InvalidInput: A part says no length, with that part; or there is none.
+    """
+    if text.lstrip().startswith("{"):
+        document = _parsed(text, "lengths", "a histogram", _LENGTHS_EXAMPLE)
+        return from_dict(LengthDistribution, document, "lengths")
+    weights: dict[int, float] = {}
+    for line in text.splitlines():
+        for item in line.partition("#")[0].replace(",", " ").split():
+            first, last, weight = _read_range(item)
+            for length in range(first, last + 1):
+                weights[length] = weights.get(length, 0.0) + weight / (last + 1 - first)
+    if not weights:
+        raise InvalidInput("lengths", text[:60], "must name a number of tokens", _LENGTHS_EXAMPLE)
+    rising = sorted(weights)
+    return LengthDistribution(lengths=tuple(rising), weights=tuple(weights[length] for length in rising))
+
+
+def written_lengths(lengths: LengthDistribution) -> str:
+    """Return the text that ``read_lengths`` reads as that distribution: a histogram, or JSON if that rounds."""
+    text = ", ".join(_ranges(lengths))
+    if read_lengths(text) == lengths:
+        return text
+    return json.dumps({"lengths": lengths.lengths, "weights": lengths.weights})
+
+
+def _read_range(item: str) -> tuple[int, int, float]:
+    """Return the first and last length of a part, and their weight together."""
+    found = _LENGTHS.fullmatch(item)
+    if not found:
+        rule = "must be tokens, or tokens:weight, or first-last:weight"
+        raise InvalidInput("lengths", item[:60], rule, _LENGTHS_EXAMPLE)
+    first, last = int(found[1]), int(found[2] or found[1])
+    if not 1 <= first <= last <= _MOST_LENGTHS:
+        raise InvalidInput("lengths", item[:60], f"must be 1 to {_MOST_LENGTHS:,} tokens, rising", _LENGTHS_EXAMPLE)
+    try:
+        return first, last, float(found[3] or last + 1 - first)
+    except ValueError as error:
+        raise InvalidInput("lengths", item[:60], "must have a number for its weight", _LENGTHS_EXAMPLE) from error
+
+
+def _ranges(lengths: LengthDistribution) -> Iterator[str]:
+    """Yield lengths that follow each other with equal weights as one part each."""
+    pairs = enumerate(zip(lengths.lengths, lengths.weights, strict=True))
+    for (_, weight), group in groupby(pairs, key=lambda pair: (pair[1][0] - pair[0], pair[1][1])):
+        among = [length for _, (length, _) in group]
+        if len(among) == 1:
+            yield f"{among[0]}:{weight:.12g}"
+        else:
+            yield f"{among[0]}-{among[-1]}:{weight * len(among):.12g}"
+
+
+# ---------------------------------------------------------------- states of links
+_LINK_CLASSES = ("intra_node", "inter_node")
+_ANY_ENDS = "0_1"
+"""Ends of a link whose state alone is read."""
+
+
+def read_links(text: str) -> tuple[LinkHealth, ...]:
+    """Read lines of ``link; state[; state]``, or a JSON list of objects with a link's fields.
+
+    A link is the numbers of its ends, ``2_3``, or ``intra_node`` or ``inter_node`` for all of a class; a state is
+    seconds of one-way delay, a rate such as ``200mbit``, or ``dead``. ``|`` may part lines, too.
+
+    Raises:
+        InvalidInput: A line says no link, with the line.
+    """
+    text = text.strip()
+    if text.startswith("["):
+        rule = "must be an object with a link's fields"
+        return tuple(_read_objects(LinkHealth, text, "link_health", rule, '{"ends": [2, 3]}'))
+    lines = (line.strip() for line in text.replace("|", "\n").splitlines())
+    return tuple(_read_link(line) for line in lines if line and not line.startswith("#"))
+
+
+def written_links(links: Iterable[LinkHealth]) -> str:
+    """Return the text that ``read_links`` reads as those links: lines, or JSON where lines cannot say all of them."""
+    links = tuple(links)
+    lines = ("; ".join((str(link), *_states(link))) for link in links)
+    return _lines_or_json(lines, links, read_links)
+
+
+def _read_link(line: str) -> LinkHealth:
+    ends, *states = (part.strip() for part in line.split(";"))
+    if not states:
+        raise InvalidInput("link_health", line, "must be link; state", f"{ends[:20]}; 0.06")
+    link_class = ends.lower().replace("-", "_")
+    is_class = link_class in _LINK_CLASSES
+    found = [_read_state(_ANY_ENDS if is_class else ends, state, line) for state in states]
+    link = {"ends": None, "link_class": link_class} if is_class else {"ends": found[0].ends}
+    names = ("delay_s", "bandwidth_bytes_per_s", "is_dead")
+    stated = {name: value for one in found for name in names if (value := getattr(one, name))}
+    return replace(LinkHealth(ends=(0, 1)), **link, **stated)
+
+
+def _read_state(ends: str, state: str, line: str) -> LinkHealth:
+    """Return one link in a state as a line of a fault trace has it."""
+    try:
+        (fault,) = FaultTrace.parse(f"0;{ends};{state}").faults
+    except InvalidInput as error:
+        rule = "must be link; state, where a state is seconds of delay, a rate such as 200mbit, or dead"
+        raise InvalidInput("link_health", line, rule, "2_3; 0.06") from error
+    except ValueError as error:
+        raise InvalidInput("link_health", line, "must name one link: two ends, or a class", "2_3; 0.06") from error
+    return fault.health
+
+
+def _states(health: LinkHealth) -> Iterator[str]:
+    if health.is_dead:
+        yield "dead"
+    if health.bandwidth_bytes_per_s is not None:
+        yield _rate_text(health.bandwidth_bytes_per_s)
+    if health.delay_s or not (health.is_dead or health.bandwidth_bytes_per_s is not None):
+        yield f"{health.delay_s:.12g}"
+
+
+# ---------------------------------------------------------------- shared
+def _rate_text(bytes_per_s: float) -> str:
+    return f"{8 * bytes_per_s / 1e6:.12g}mbit"
+
+
+def _lines_or_json(lines: Iterable[str], values: tuple[T, ...], read: Callable[[str], tuple[T, ...]]) -> str:
+    """Return the lines where they are read as the values, else JSON."""
+    with suppress(InvalidInput):  # a name that no line can have
+        if read(text := "\n".join(lines)) == values:
+            return text
+    return json.dumps([without_defaults(value) for value in values], indent=1)
+
+
+def _read_objects(cls: type[T], text: str, field: str, rule: str, example: str | None = None) -> Iterator[T]:
+    """Read a JSON list of objects, each of which must follow the rule."""
+    for number, document in enumerate(_parsed(text, field, "lines")):
+        if not isinstance(document, Mapping):
+            raise InvalidInput(field, document, rule, example)
+        yield from_dict(cls, document, f"{field}.{number}")
+
+
+def _parsed(text: str, field: str, form: str, example: str | None = None) -> Any:
+    """Return what JSON says.
+
+    Raises:
+        InvalidInput: It is no JSON; the rule names the other form that a text may have.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(field, text[:60], f"must be {form} or JSON ({error})", example) from error

@@ -1,0 +1,423 @@
+"""Slurm's ``topology.conf`` and ``topology.yaml``: switches with nodes or switches below them, or blocks of nodes.
+
+topology.conf(5) and topology.yaml(5) of Slurm 25.05. In ``topology.conf``, lines of ``SwitchName=s0 Nodes=node[0-15]``
+or ``BlockName=b0 Nodes=node[01-18]``, names of parameters count in any case, ``#`` begins a comment, and LinkSpeed is
+in units of the reader's choice and used for nothing. ``topology.yaml`` is a list of topologies, each a tree of
+switches, blocks of nodes, or flat; the cluster's default is read, else the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
+from itertools import product
+
+import yaml
+
+from autotuner.catalog.topology.topology import FileKind, Topology
+from autotuner.core.errors import InvalidInput
+from autotuner.core.network import Network, Tier
+
+_MOST_NAMES = 200_000
+"""Names of one list, and of one file; the largest clusters have a tenth of that."""
+
+# ---------------------------------------------------------------- lists of names: node[01-18,20],login1
+_PART = re.compile(r"(?:[^,\[\]\s]|\[[^\[\]]*\])+")
+_PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?$")
+
+
+def names_of(text: str, where: str) -> tuple[str, ...]:
+    """Return the names that a list such as ``node[01-18,20],login1`` stands for, in its order.
+
+    Args:
+        text: As in Slurm's configuration files.
+        where: The place that an error names.
+
+    Raises:
+        InvalidInput: It is no such list, or stands for too many names.
+    """
+    parts = _PART.findall(text)
+    if not parts or ",".join(parts) != text.strip(", \t"):
+        raise InvalidInput(where, text, "must be names, with ranges in brackets", "node[01-18]")
+    names: list[str] = []
+    for part in parts:
+        pieces = [(plain,) if plain else tuple(_numbers(inside, where)) for inside, plain in _PIECE.findall(part)]
+        for number, name in enumerate(product(*pieces), len(names)):
+            if number >= _MOST_NAMES:
+                raise InvalidInput(where, text, f"must stand for {_MOST_NAMES:,} names at most")
+            names.append("".join(name))
+    return tuple(names)
+
+
+def _numbers(inside: str, where: str) -> Iterator[str]:
+    """Yield each number of a pair of brackets, with as many digits as the first of its range."""
+    for each in inside.split(","):
+        found = _RANGE.match(each.strip())
+        if found is None:
+            raise InvalidInput(where, f"[{inside}]", "must be numbers and ranges of them", "[0-3,7]")
+        first, last = found[1], found[2] or found[1]
+        if not int(first) <= int(last) < int(first) + _MOST_NAMES:
+            raise InvalidInput(where, each, f"must rise, and by less than {_MOST_NAMES:,}", f"{last}-{first}")
+        yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
+
+
+# ---------------------------------------------------------------- switches, and the tiers that they make
+_TIER_NAMES = ("leaf", "spine", "core")
+"""From the switches that nodes are plugged into upwards; a higher one is called by its number."""
+
+_UNTOLD = "how much a switch passes up is not told: taken as all that it gets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Switch:
+    """One switch, or a block of nodes.
+
+    Attributes:
+        number: Of the line that says it, from 1.
+        nodes: Plugged into it.
+        children: Switches below it, by name.
+    """
+
+    name: str
+    number: int
+    nodes: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+
+
+def _tree(kind: FileKind, name: str, switches: Iterable[_Switch]) -> Topology:
+    """Return the tiers that switches make: those that nodes are plugged into are the first, those above these the next.
+
+    Where switches of a tier differ in size, all are taken to be as large as the largest.
+
+    Raises:
+        InvalidInput: A switch is named twice, or is not there, or lies below itself; a node lies below two.
+    """
+    by_name = _by_name(switches)
+    heights = _heights(by_name)
+    joined = {child for switch in by_name.values() for child in switch.children}
+    roots = [name for name in by_name if name not in joined]
+    sizes = _tier_sizes(by_name, heights)
+    tier_names = (*_TIER_NAMES, *(f"tier {place}" for place in range(len(_TIER_NAMES) + 1, len(sizes) + 1)))
+    tiers = tuple(Tier(name=each, nodes_per_switch=size) for each, size in zip(tier_names, sizes, strict=False))
+    notes = [_UNTOLD, *_uneven(by_name)]
+    if len(roots) > 1:
+        notes.append(f"no switch joins {', '.join(roots[:3])}: taken as joined by one that passes all")
+    network = Network(name=name, tiers=tiers, source=kind.value)
+    nodes = tuple(_nodes_below(by_name, roots))
+    return Topology(kind=kind, network=network, nodes=nodes, notes=tuple(notes))
+
+
+def _blocks(kind: FileKind, name: str, blocks: Iterable[_Switch], sizes: tuple[int, ...]) -> Topology:
+    """Return the tiers that blocks of nodes make: a block, and as many of them as the sizes after the first say.
+
+    Args:
+        kind: The kind of file.
+        name: The network's name in answers.
+        blocks: With their nodes.
+        sizes: Nodes that Slurm plans by, of a block and of larger ones; a block may have spare nodes above the first.
+
+    Raises:
+        InvalidInput: A block is named twice or has no nodes, a node lies in two, a size is no multiple of the first.
+    """
+    by_name = _by_name(blocks)
+    _require_one_place(by_name)
+    largest = max(len(block.nodes) for block in by_name.values())
+    base = sizes[0] if sizes else largest
+    for size in sizes:
+        if size < 1 or size % base:
+            raise InvalidInput("block_sizes", size, f"must be a multiple of the first, {base}", base)
+    tiers = tuple(
+        Tier(name="block" if factor == 1 else f"{factor} blocks", nodes_per_switch=factor * largest)
+        for factor in sorted({size // base for size in sizes} | {1})
+    )
+    network = Network(name=name, tiers=tiers, source=kind.value)
+    notes = [_UNTOLD, "a block is taken as an NVLink domain where the accelerator has domains of several nodes"]
+    nodes = tuple(node for block in by_name.values() for node in block.nodes)
+    return Topology(kind=kind, network=network, nodes=nodes, notes=(*notes, *_uneven(by_name)))
+
+
+def _by_name(switches: Iterable[_Switch]) -> dict[str, _Switch]:
+    """Return the switches by name. They are made one by one, so that no file makes more nodes than there are."""
+    by_name: dict[str, _Switch] = {}
+    num_names = 0
+    for switch in switches:
+        where = f"line {switch.number}"
+        num_names += len(switch.nodes) + len(switch.children)
+        if num_names > _MOST_NAMES:
+            raise InvalidInput(where, switch.name, f"is beyond the first {_MOST_NAMES:,} names")
+        if switch.name in by_name:
+            rule = f"must be named once; line {by_name[switch.name].number} names it, too"
+            raise InvalidInput(where, switch.name, rule)
+        if bool(switch.nodes) == bool(switch.children):
+            raise InvalidInput(where, switch.name, "must have nodes or switches below it, not both")
+        by_name[switch.name] = switch
+    if not by_name:
+        raise InvalidInput("line 1", "", "names no switch and no block", "SwitchName=s0 Nodes=node[0-3]")
+    return by_name
+
+
+def _require_one_place(by_name: Mapping[str, _Switch]) -> None:
+    places: dict[str, _Switch] = {}
+    for switch in by_name.values():
+        for node in switch.nodes:
+            if node in places:
+                rule = f"must be plugged into one switch; line {places[node].number} has it below {places[node].name}"
+                raise InvalidInput(f"line {switch.number}", node, rule)
+            places[node] = switch
+
+
+def _heights(by_name: Mapping[str, _Switch]) -> dict[str, int]:
+    """Return the number of switches below each on the longest way down."""
+    parents: dict[str, str] = {}
+    for switch in by_name.values():
+        for child in switch.children:
+            if child not in by_name:
+                near = get_close_matches(child, by_name, 1, cutoff=0.3)
+                raise InvalidInput(f"line {switch.number}", child, "names no switch", near[0] if near else None)
+            if child in parents:
+                rule = f"must lie below one switch; it lies below {parents[child]}, too"
+                raise InvalidInput(f"line {switch.number}", child, rule)
+            parents[child] = switch.name
+    sorter = TopologicalSorter({name: switch.children for name, switch in by_name.items()})
+    with suppress(CycleError):  # it still gives those that lie above no cycle
+        sorter.prepare()
+    heights: dict[str, int] = {}
+    while ready := sorter.get_ready():
+        heights |= {name: max((1 + heights[child] for child in by_name[name].children), default=0) for name in ready}
+        sorter.done(*ready)
+    for name, switch in by_name.items():
+        if name not in heights:
+            raise InvalidInput(f"line {switch.number}", name, "must not lie below itself")
+    _require_one_place(by_name)
+    return heights
+
+
+def _nodes_below(by_name: Mapping[str, _Switch], roots: list[str]) -> Iterator[str]:
+    """Yield the nodes below some switches, those of one child after those of another."""
+    open_ = roots[::-1]
+    while open_:
+        switch = by_name[open_.pop()]
+        yield from switch.nodes
+        open_.extend(reversed(switch.children))
+
+
+def _tier_sizes(by_name: Mapping[str, _Switch], heights: Mapping[str, int]) -> list[int]:
+    """Return nodes below a switch of each tier that joins any, as if all its switches were as large as the largest."""
+    sizes: list[int] = []
+    for height in range(max(heights.values()) + 1):
+        own = [by_name[name] for name, found in heights.items() if found == height]
+        most = max(max(len(each.nodes), len(each.children)) for each in own)
+        size = most * (sizes[-1] if sizes else 1)
+        if not sizes or size > sizes[-1]:
+            sizes.append(size)
+    return sizes
+
+
+def _uneven(by_name: Mapping[str, _Switch]) -> Iterator[str]:
+    """Yield a note where some of the lowest switches have fewer nodes than others."""
+    counts = sorted({len(switch.nodes) for switch in by_name.values() if switch.nodes})
+    if len(counts) > 1:
+        yield f"the lowest switches have {counts[0]} to {counts[-1]} nodes: all are taken to have {counts[-1]}"
+
+
+# ---------------------------------------------------------------- topology.conf
+_PARAMETERS = ("SwitchName", "Switches", "Nodes", "LinkSpeed", "BlockName", "BlockSizes")
+_BY_LOWER = {name.lower(): name for name in _PARAMETERS}
+_BEGINS = re.compile(r"^\s*(?:SwitchName|BlockName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
+
+
+def is_slurm_conf(text: str) -> bool:
+    """Return True where the text looks like a ``topology.conf``."""
+    return _BEGINS.search(text) is not None
+
+
+def read_slurm_conf(text: str) -> Topology:
+    """Return the network that the lines of a ``topology.conf`` describe.
+
+    Raises:
+        InvalidInput: A line says what Slurm does not know, or switches make no tree; with the line.
+    """
+    lines = [(number, _parameters(number, line)) for number, line in _conf_lines(text)]
+    switches = [line for line in lines if "SwitchName" in line[1]]
+    blocks = [line for line in lines if "BlockName" in line[1]]
+    if switches and blocks:
+        number, parameters = blocks[0]
+        rule = "must not be in one file with switches: Slurm reads the ones or the others"
+        raise InvalidInput(f"line {number}", parameters["BlockName"], rule)
+    if not blocks:
+        return _tree(FileKind.SLURM_CONF, "slurm", (_conf_switch("SwitchName", *line) for line in switches))
+    sizes = [_block_sizes(number, line["BlockSizes"]) for number, line in lines if "BlockSizes" in line]
+    found = (_conf_switch("BlockName", *line) for line in blocks)
+    return _blocks(FileKind.SLURM_CONF, "slurm", found, sizes[-1] if sizes else ())
+
+
+def _conf_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines that are not empty, with the numbers of the first of those that a backslash joins."""
+    begun, first = "", 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        content = line.partition("#")[0].rstrip()
+        begun, first = begun + content.removesuffix("\\"), first or number
+        if content.endswith("\\"):
+            continue
+        if begun.strip():
+            yield first, begun.strip()
+        begun, first = "", 0
+
+
+def _parameters(number: int, line: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for word in line.split():
+        key, equals, value = word.partition("=")
+        name = _BY_LOWER.get(key.lower())
+        if not equals or name is None:
+            near = get_close_matches(key, _PARAMETERS, 1, cutoff=0.4)
+            rule = f"must be one of {', '.join(_PARAMETERS)}, each with = and a value"
+            raise InvalidInput(f"line {number}", word, rule, near[0] if near else None)
+        if name in values or not value:
+            raise InvalidInput(f"line {number}", word, "must be said once, with a value")
+        values[name] = value
+    if not values.keys() & {"SwitchName", "BlockName", "BlockSizes"}:
+        rule = "must name a switch or a block"
+        raise InvalidInput(f"line {number}", line[:60], rule, f"SwitchName=s0 {line[:30]}")
+    return values
+
+
+def _conf_switch(named: str, number: int, values: Mapping[str, str]) -> _Switch:
+    nodes, children = (
+        names_of(values[name], f"line {number}") if name in values else () for name in ("Nodes", "Switches")
+    )
+    return _Switch(name=values[named], number=number, nodes=nodes, children=children)
+
+
+def _block_sizes(number: int, text: str) -> tuple[int, ...]:
+    """Return the sizes. One size stands for all its multiples by powers of two, which change no prediction."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and 0 < len(part) < 7 for part in parts):
+        raise InvalidInput(f"line {number}", text, "must be numbers of nodes", "18,36")
+    return tuple(map(int, parts))
+
+
+# ---------------------------------------------------------------- topology.yaml
+_KINDS = ("tree", "block", "flat")
+
+_DEEPEST = 20
+"""Brackets in brackets; the parser takes long for many more, and no file has more than a handful."""
+
+
+def is_slurm_yaml(text: str) -> bool:
+    """Return True where the text looks like a ``topology.yaml``."""
+    return any(line.lstrip("- \t").startswith("topology:") for line in text.splitlines())
+
+
+def read_slurm_yaml(text: str) -> Topology:
+    """Return the network of the cluster's default topology in a ``topology.yaml``.
+
+    Raises:
+        InvalidInput: It is no YAML, or describes no topology; with the line.
+    """
+    topologies = [_fields(item) for item in _items(_document(text))]
+    if not topologies:
+        raise InvalidInput("line 1", text[:60], "must be a list with a topology", "- topology: default")
+    chosen = next((each for each in topologies if _text(each.get("cluster_default")).lower() == "true"), topologies[0])
+    name, kind = _text(chosen.get("topology")) or "slurm", _kind(chosen)
+    others = ", ".join(_text(each.get("topology")) for each in topologies if each is not chosen)
+    more = f"not read of the file, as {name} is the cluster's default or its first: {others[:100]}"
+    found = _read_kind(kind, name, chosen[kind])
+    return found if len(topologies) == 1 else replace(found, notes=(*found.notes, more))
+
+
+def _read_kind(kind: str, name: str, node: yaml.Node) -> Topology:
+    """Return one topology from the node below the name of its kind."""
+    if kind == "tree":
+        return _tree(FileKind.SLURM_YAML, name, _yaml_switches(_field(node, "switches"), "switch"))
+    if kind == "block":
+        sizes = tuple(_whole(each) for each in _items(_field(node, "block_sizes")))
+        return _blocks(FileKind.SLURM_YAML, name, _yaml_switches(_field(node, "blocks"), "block"), sizes)
+    network = Network(name=name, source=FileKind.SLURM_YAML.value)
+    return Topology(kind=FileKind.SLURM_YAML, network=network, notes=("flat: one switch between all nodes",))
+
+
+def _yaml_switches(node: yaml.Node, named: str) -> Iterator[_Switch]:
+    known = (named, "nodes", "children")
+    for item in _items(node):
+        fields, where = _fields(item), f"line {_line(item)}"
+        for field in fields:
+            if field not in known:
+                near = get_close_matches(field, known, 1, cutoff=0.4)
+                raise InvalidInput(where, field, f"must be {named}, nodes or children", near[0] if near else named)
+        if not (name := _text(fields.get(named))):
+            raise InvalidInput(where, sorted(fields), f"must have a name: {named}", f"{named}: s0")
+        nodes, children = (
+            names_of(text, where) if (text := _text(fields.get(field))) else () for field in ("nodes", "children")
+        )
+        yield _Switch(name=name, number=_line(item), nodes=nodes, children=children)
+
+
+def _kind(chosen: dict[str, yaml.Node]) -> str:
+    kinds = [field for field in chosen if field not in ("topology", "cluster_default")]
+    if len(kinds) == 1 and kinds[0] in _KINDS:
+        return kinds[0]
+    near = get_close_matches(kinds[0], _KINDS, 1, cutoff=0.4) if kinds else []
+    number = _line(next(iter(chosen.values()))) if chosen else 1
+    raise InvalidInput(f"line {number}", kinds, f"must be one of {', '.join(_KINDS)}", near[0] if near else "tree")
+
+
+def _document(text: str) -> yaml.Node:
+    """Return the root of the document, with lines; only texts are made of it, and anchors are not expanded."""
+    depth = deepest = 0
+    for each in text:
+        depth += (each in "[{") - (each in "]}")
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST:
+        raise InvalidInput("document", text[:60], f"must not have more than {_DEEPEST} brackets in brackets")
+    try:
+        root = yaml.compose(text, Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        rule = f"must be YAML: {getattr(error, 'problem', None) or 'it cannot be parsed'}"
+        raise InvalidInput(f"line {mark.line + 1 if mark else 1}", text[:60], rule) from error
+    if root is None:
+        raise InvalidInput("line 1", text[:60], "must be a list with a topology", "- topology: default")
+    return root
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _items(node: yaml.Node) -> list[yaml.Node]:
+    if not isinstance(node, yaml.SequenceNode):
+        raise InvalidInput(f"line {_line(node)}", _text(node)[:60], "must be a list, items behind dashes", "- x")
+    items: list[yaml.Node] = node.value
+    return items
+
+
+def _fields(node: yaml.Node) -> dict[str, yaml.Node]:
+    if not isinstance(node, yaml.MappingNode):
+        raise InvalidInput(f"line {_line(node)}", _text(node)[:60], "must be fields with their values", "topology: x")
+    return {_text(key): value for key, value in node.value}
+
+
+def _field(node: yaml.Node, name: str) -> yaml.Node:
+    fields = _fields(node)
+    if name not in fields:
+        near = get_close_matches(name, fields, 1, cutoff=0.4)
+        rule = f"must have {name}" + (f", which is not {near[0]}" if near else "")
+        raise InvalidInput(f"line {_line(node)}", sorted(fields), rule, name)
+    return fields[name]
+
+
+def _text(node: yaml.Node | None) -> str:
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+
+
+def _whole(node: yaml.Node) -> int:
+    text = _text(node)
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise InvalidInput(f"line {_line(node)}", text, "must be a number of nodes", 18)
+    return int(text)

@@ -1,0 +1,183 @@
+"""LayoutColumns: many layouts as numpy columns with the names of ``Layout``'s options.
+
+A rule or a cost formula reads ``x.tensor_parallel_degree`` and works for one layout and for a million of them. This is
+the only module of the core that imports numpy; ranks of a trial do not import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, Never, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from autotuner.core.choices import Precision
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout, LayoutOptions
+from autotuner.core.option import Kind
+from autotuner.core.rules.legality import illegal
+from autotuner.core.rules.rule import Rule
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Choices: TypeAlias = npt.NDArray[np.int8]
+Booleans: TypeAlias = npt.NDArray[np.bool_]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+_DTYPES: Mapping[Kind, type[np.generic]] = {
+    Kind.DEGREE: np.int64,  # products of five degrees must not wrap
+    Kind.COUNT: np.int64,
+    Kind.SWITCH: np.bool_,
+    Kind.CHOICE: np.int8,
+}
+
+
+class LayoutColumns(LayoutOptions):
+    """Layouts as columns of equal length; a choice is its integer.
+
+    Some columns may be missing. Reading one of these raises, so that a result that is computed once per combination of
+    a few options depends on no other.
+    """
+
+    def __init__(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        object.__setattr__(self, "_columns", columns)
+        for name, column in columns.items():
+            object.__setattr__(self, name, column)
+
+    if TYPE_CHECKING:  # set above
+        _columns: Mapping[str, npt.NDArray[Any]]
+    else:
+
+        def __getattr__(self, name: str) -> Never:
+            raise AttributeError(f"{name} is not among the columns {', '.join(self.__dict__['_columns'])}")
+
+    @classmethod
+    def from_layouts(cls, layouts: Iterable[Layout]) -> LayoutColumns:
+        """Return one row per layout, in their order."""
+        rows = list(layouts)
+        return cls.from_values({name: [getattr(row, name) for row in rows] for name in OPTIONS})
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Sequence[Any] | npt.NDArray[Any]]) -> LayoutColumns:
+        """Return columns from one sequence per option, all equally long."""
+        return cls({name: as_column(name, values[name]) for name in OPTIONS})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LayoutColumns, (self._columns,)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()), ()))
+
+    def row(self, index: int) -> Layout:
+        """Return the layout of one row."""
+        values = {name: spec.value_of(int(getattr(self, name)[index])) for name, spec in OPTIONS.items()}
+        return Layout(**values)  # type: ignore[arg-type]  # each option has its own type
+
+    def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
+        """Return the rows that an index array, a mask or a slice selects."""
+        return LayoutColumns({name: column[index] for name, column in self._columns.items()})
+
+    def only(self, *names: str, **changed: npt.NDArray[Any]) -> LayoutColumns:
+        """Return the named columns alone, derived ones included; ``changed`` replaces columns or adds derived ones."""
+        return LayoutColumns({name: getattr(self, name) for name in names} | changed)
+
+    def distinct(self, *names: str) -> tuple[LayoutColumns, Integers]:
+        """Return one row per combination of the named columns that occurs, and for every row the index of its own."""
+        if len(self) == 1:
+            return self.only(*names), np.zeros(1, dtype=np.int64)
+        columns = [getattr(self, name) for name in names]
+        # numbers, most of which are degrees, change together and seldom: a space crosses them with all choices
+        num_codes, code = _codes_of_runs([column for column in columns if column.dtype == np.int64], len(self))
+        for column in columns:
+            if column.dtype == np.int64 or not column.any():
+                continue
+            count = int(column.max()) + 1
+            num_codes, code = num_codes * count, code * count + column
+            if num_codes > len(self):  # so that counting them stays cheap
+                num_codes, code = _ranks(code)
+        num_different, which = _ranks(code)
+        first = np.zeros(num_different, dtype=np.int64)
+        first[which[::-1]] = np.arange(len(self) - 1, -1, -1)
+        return self.only(*names).take(first), which
+
+    # ---------------------------------------------------------------- derived, as in Layout
+    @cached_property
+    def data_parallel_degree(self) -> Integers:
+        """Return how many ways the batch is split."""
+        return self.data_parallel_replicate_degree * self.data_parallel_shard_degree
+
+    @cached_property
+    def world_size(self) -> Integers:
+        """Return the number of ranks."""
+        inner = self.context_parallel_degree * self.tensor_parallel_degree * self.pipeline_parallel_degree
+        return self.data_parallel_degree * inner
+
+    @cached_property
+    def pipeline_stride(self) -> Integers:
+        """Return the distance between the numbers of neighbouring pipeline ranks."""
+        inner = self.data_parallel_degree * self.context_parallel_degree * self.tensor_parallel_degree
+        if not self.rank_order.any():
+            return inner
+        return np.where(self.rank_order > 0, inner // self.data_parallel_replicate_degree, inner)
+
+    @cached_property
+    def num_stages(self) -> Integers:
+        """Return the number of pipeline stages."""
+        return self.pipeline_parallel_degree * self.virtual_stages_per_rank
+
+    @cached_property
+    def element_bytes(self) -> Floats:
+        """Return the bytes of an activation: 4 in fp32, otherwise 2, because fp8 multiplies what bf16 stores."""
+        return np.where(self.precision == Precision.FP32, 4.0, 2.0)
+
+
+def concatenate(tables: Sequence[LayoutColumns]) -> LayoutColumns:
+    """Return the rows of all tables, one table after the other."""
+    return LayoutColumns({name: np.concatenate([getattr(table, name) for table in tables]) for name in OPTIONS})
+
+
+def as_column(name: str, values: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values of one option in the width of its column."""
+    return np.asarray(values, dtype=_DTYPES[OPTIONS[name].kind])
+
+
+def broken_rows(x: LayoutColumns, job: Job, rules: Iterable[Rule]) -> Booleans:
+    """Return the rows that break any of the rules, which use operators that a layout and columns both have."""
+    verdict = illegal(cast("Layout", x), job, rules)
+    return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (len(x),))  # a rule of the job alone gives one answer
+
+
+def is_one_of(column: Choices, members: Iterable[int]) -> Booleans:
+    """Return the rows in which a column has one of the values."""
+    return reduce(np.logical_or, (column == member for member in members))
+
+
+_MAX_COUNTED = 1 << 24
+"""Values below this are told apart by counting, which is faster than sorting."""
+
+
+def _codes_of_runs(columns: list[Integers], size: int) -> tuple[int, Integers]:
+    """Return the number of codes and a code per row, which is equal if all columns are; compare run by run."""
+    ends = reduce(
+        np.logical_or, (column[1:] != column[:-1] for column in columns), np.zeros(max(0, size - 1), np.bool_)
+    )
+    starts = np.concatenate([np.zeros(min(1, size), np.int64), np.flatnonzero(ends) + 1])
+    num_codes, code = 1, np.zeros(len(starts), dtype=np.int64)
+    for column in columns:
+        count, ranks = _ranks(column[starts])
+        num_codes, code = _ranks(code * count + ranks)
+    return num_codes, np.repeat(code, np.diff(starts, append=size))
+
+
+def _ranks(values: npt.NDArray[Any]) -> tuple[int, Integers]:
+    """Return the number of different values, none of which is below zero, and for each value its index among them."""
+    highest = int(values.max(initial=0))
+    if highest >= _MAX_COUNTED:
+        present, ranks = np.unique(values, return_inverse=True)
+        return len(present), ranks.astype(np.int64)
+    index = values.astype(np.intp, copy=False)
+    occurs = np.zeros(highest + 1, dtype=np.bool_)
+    occurs[index] = True
+    number = np.cumsum(occurs) - 1
+    return int(number[-1]) + 1, number[index]

@@ -1,0 +1,305 @@
+"""The check of a cluster as a durable run: its engine is asked, a trial runs, devices and links are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, TypeVar
+
+import structlog
+
+from autotuner.core.choices import Precision
+from autotuner.core.cluster_check import CheckFindings, ClusterCheck
+from autotuner.core.errors import AutotunerError, NotFound
+from autotuner.core.measurement import StepReport
+from autotuner.core.profile import CollectivePoint, DeviceProfile, Measurements, Wanted, keeping_links, with_links
+from autotuner.core.profile_fit import fit_profile
+from autotuner.core.run import Finish, RunState, Stop
+from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialFailure
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.checks.benchmark_job import BenchmarkJob
+from autotuner.launch.checks.sentences import (
+    collective_said,
+    each_link_said,
+    failure_said,
+    job_said,
+    links_said,
+    queue_said,
+    stored_said,
+    trial_said,
+)
+from autotuner.launch.checks.small_trial import benchmark_spec, small_trial
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
+from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.reports import TrialFiles
+from autotuner.ports import Store
+from autotuner.runs import hold as holds
+from autotuner.runs.hold import Hold
+from autotuner.runs.kind import Do, Kind, OneAction, Work
+
+R = TypeVar("R")
+
+LEAST_LEASE_S = 60.0
+"""Nothing renews a lease while an engine takes its time to end a job."""
+
+_log = structlog.get_logger(__name__)
+
+
+def check_kind(store: Store, launchers: Mapping[str, EngineLauncher]) -> Kind:
+    """Return the kind that checks clusters.
+
+    Args:
+        store: Gets the profiles.
+        launchers: Of the engines that are registered here, by name.
+    """
+
+    def begin(hold: Hold) -> Work:
+        check = _Check(hold, store, launchers)
+        return Work(machine=OneAction(Do(action=None, ends_jobs=True)), perform=lambda _: check.run())
+
+    return Kind(name="check", begin=begin, span="check.run", least_lease_s=LEAST_LEASE_S)
+
+
+class _Failed(AutotunerError):
+    """The check ends here, and the sentence says why."""
+
+
+class _Findings:
+    """What a check has found by now. What is said while the store is away is stored with what comes next."""
+
+    def __init__(self, hold: Hold) -> None:
+        self.hold = hold
+        self.known: CheckFindings = hold.run.progress
+
+    def say(self, text: str) -> None:
+        """Add a line."""
+        self._store(self.known.said(text, self.hold.now()))
+
+    def add(self, **found: Any) -> None:
+        """Store what was found."""
+        self._store(replace(self.known, **found))
+
+    def _store(self, found: CheckFindings) -> None:
+        self.known = found
+        self.hold.report(found)
+        self.hold.renew()
+
+
+class _Check:
+    """Runs one check."""
+
+    def __init__(self, hold: Hold, store: Store, launchers: Mapping[str, EngineLauncher]) -> None:
+        self._hold = hold
+        self._found = _Findings(hold)
+        self._store = store
+        self._launchers = launchers
+        self._check: ClusterCheck = hold.run.request
+        self._cluster = self._check.cluster
+
+    def run(self) -> Finish:
+        """Do all of it, and return how it ended."""
+        end = self._end()
+        _log.info("check.finished", check_id=self._hold.run.id, state=end.state.value, detail=end.detail)
+        return end
+
+    def _end(self) -> Finish:
+        try:
+            launcher = self._launcher()
+            self._ask(launcher)
+            if not self._check.request.links:
+                self._try(launcher)
+            profile = self._measure(launcher)
+        except _Failed as failed:
+            return Finish(state=RunState.FAILED, detail=str(failed))
+        except holds.Stopped:
+            if self._hold.stop() is not Stop.CANCEL:
+                raise
+            return Finish(state=RunState.CANCELLED, detail="cancelled; no job of it is left")
+        return Finish(state=RunState.COMPLETE, detail=stored_said(self._cluster, profile))
+
+    # ------------------------------------------------------------------ does the engine answer
+    def _launcher(self) -> EngineLauncher:
+        launcher = self._launchers.get(self._cluster.engine)
+        if launcher is None:
+            known = ", ".join(self._launchers) or "none"
+            raise _Failed(f"no engine {self._cluster.engine} is registered where trials run (there are: {known})")
+        if refusal := launcher.refuses(self._check.nodes):
+            raise _Failed(refusal)
+        return launcher
+
+    def _ask(self, launcher: EngineLauncher) -> None:
+        try:
+            queue = launcher.registration.placed(self._cluster).queue
+            answer = launcher.engine.check((queue,) if queue else ())
+        except EngineRefused as error:
+            raise _Failed(f"the engine {self._cluster.engine} cannot take its jobs: {error}") from error
+        except EngineUnavailable as error:
+            raise _Failed(f"the engine {self._cluster.engine} does not answer: {error}") from error
+        if not self._found.known.engine:
+            self._found.say(f"the engine {self._cluster.engine} answers: {answer}")
+        self._found.add(engine=answer)
+
+    # ------------------------------------------------------------------ does a trial run on its nodes
+    def _try(self, launcher: EngineLauncher) -> None:
+        if self._found.known.trial is not None:
+            return  # before an interruption
+        spec = small_trial(self._hold.run.id, self._check, self._found.known.jobs)
+        measured = self._expected("trial", launcher.run(spec, _Watcher(self._found, self._check, "trial")))
+        self._found.add(trial=measured)
+        self._found.say(trial_said(measured))
+
+    # ------------------------------------------------------------------ how fast are devices and links
+    def _measure(self, launcher: EngineLauncher) -> DeviceProfile:
+        spec, jobs = benchmark_spec(self._hold.run.id, self._check, self._found.known.jobs), list[BenchmarkJob]()
+        quick, known = self._check.request.quick, self._known_profile()
+        wanted: Wanted = "links" if known and self._check.request.links else "devices_and_links"
+
+        def make(files: TrialFiles) -> BenchmarkJob:
+            jobs.append(BenchmarkJob(spec, files, quick=quick, wanted=wanted))
+            return jobs[-1]
+
+        watcher = _Watcher(self._found, self._check, "benchmarks", lambda: jobs[-1].reports.collectives if jobs else ())
+        measured = self._expected("benchmarks", launcher.run_job(spec, make, watcher))
+        watcher.tell_collectives(are_complete=True)
+        found = known if known and wanted == "links" else self._profile(measured, spec)
+        num_nodes = self._check.nodes.num_nodes
+        found = with_links(found, measured.links, measured_at=self._hold.now(), num_nodes=num_nodes)
+        profile = found if known is None else keeping_links(found, known)
+        self._store.save_profile(profile)
+        self._found.add(num_points=len(measured.collectives), profile_at=profile.measured_at, links=measured.links)
+        self._tell(found, of_devices=wanted != "links")
+        return profile
+
+    def _tell(self, found: DeviceProfile, *, of_devices: bool) -> None:
+        for line in links_said(self._cluster, found) if of_devices else ():
+            self._found.say(line)
+        for line in each_link_said(self._cluster, found):
+            self._found.say(line)
+
+    def _known_profile(self) -> DeviceProfile | None:
+        """Return what an earlier check of the cluster stored."""
+        try:
+            known = self._store.get_profile(self._cluster.name)
+        except NotFound:
+            return None
+        return known if known.cluster == self._cluster.name else None
+
+    def _profile(self, measured: Measurements, spec: TrialSpec) -> DeviceProfile:
+        accelerator, nodes = self._cluster.accelerator, self._check.nodes
+        on_cores = accelerator.kind == "cpu"
+        peaks = {} if on_cores else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
+        profile = fit_profile(
+            measured,
+            name=self._cluster.name,
+            measured_at=self._hold.now(),
+            num_ranks=spec.layout.world_size,
+            peaks=peaks,
+            on_cores=on_cores,
+        )
+        return replace(profile, cluster=self._cluster.name, num_nodes=nodes.num_nodes)
+
+    # ------------------------------------------------------------------ what both jobs have in common
+    def _expected(self, what: str, outcome: R | TrialFailure | Stopped) -> R:
+        """Return what the job found out, if it did."""
+        match outcome:
+            case TrialFailure():
+                raise _Failed(failure_said(what, outcome, self._cluster))
+            case Stopped(reason="infrastructure" | "budget"):  # nodes were lost, or never came
+                raise _Failed(f"{what}: {outcome.detail}")
+            case Stopped():
+                raise holds.Stopped(outcome.reason)
+            case _:
+                return outcome
+
+
+class _Watcher:
+    """A ``TrialWatcher``: says how one job of a check stands, and has it end when it waits for too long.
+
+    Args:
+        found: Gets what is worth a line.
+        check: The check.
+        what: The job, as sentences name it.
+        collectives: What the job has timed by now.
+    """
+
+    def __init__(
+        self,
+        found: _Findings,
+        check: ClusterCheck,
+        what: str,
+        collectives: Callable[[], Sequence[CollectivePoint]] = tuple,
+    ) -> None:
+        self._found = found
+        self._hold = found.hold
+        self._check = check
+        self._what = what
+        self._collectives = collectives
+        self._job: EngineJob | None = None
+        self._num_groups_told = 0
+        self._has_met = False
+        self._is_stopped = False
+
+    def on_step(self, step: StepReport) -> None:
+        """Say of the first that all ranks have met."""
+        del step
+        if not self._has_met:
+            self._has_met = True
+            self._found.say(f"{self._what}: all ranks have met, and the first step is done")
+
+    def on_link_event(self, event: object) -> None:
+        """Do nothing: none of a check's jobs has pipelines."""
+
+    def on_note(self, note: str) -> None:
+        """Say what the launcher wants told."""
+        self._found.say(f"{self._what}: {note}")
+
+    def on_wait(self, reason: str | None) -> None:
+        """Say what its jobs wait for."""
+        if reason is not None:
+            self.on_note(reason)
+
+    def on_run(self, run: object) -> None:
+        """Do nothing: each job of a check is one run."""
+
+    def on_job(self, job: EngineJob) -> None:
+        """Store how a job stands, by which the check goes on after an interruption, and say what changed."""
+        known = next((one for one in self._found.known.jobs if one.name == job.name), None)
+        self._job = job
+        self._found.add(jobs=self._found.known.with_job(job).jobs)
+        is_news = known is None or (known.phase, known.detail) != (job.phase, job.detail)
+        if is_news and not self._is_stopped:  # of a job that is ended from here the check's last line tells
+            self._found.say(job_said(self._what, job, self._check.nodes))
+
+    def stop_requested(self) -> Stopped | None:
+        """Return what users, the worker, the store or a full queue want."""
+        self.tell_collectives()
+        stopped = self._reason_to_stop()
+        self._is_stopped = stopped is not None
+        return stopped
+
+    def tell_collectives(self, *, are_complete: bool = False) -> None:
+        """Say a line for each group of ranks, once all of its collectives are timed."""
+        groups = [list(group) for _, group in groupby(self._collectives(), lambda p: (p.num_nodes, p.num_ranks))]
+        told = groups if are_complete else groups[:-1]
+        for group in told[self._num_groups_told :]:
+            longest = max((p for p in group if p.kind == "all_reduce"), key=lambda p: p.num_bytes)
+            self._found.say(collective_said(longest))
+        self._num_groups_told = len(told)
+
+    def _reason_to_stop(self) -> Stopped | None:
+        match self._hold.stop():
+            case Stop.LEASE_LOST:
+                return Stopped(reason="lease_lost")
+            case Stop.SHUTDOWN:
+                return Stopped(reason="shutdown")
+            case Stop.CANCEL:
+                return Stopped(reason="cancelled")
+            case None:
+                return self._waited_too_long()
+
+    def _waited_too_long(self) -> Stopped | None:
+        job, longest_s = self._job, self._check.request.max_queued_s
+        if job is None or job.phase is not EngineJobPhase.QUEUED or job.queued_s(self._hold.now()) < longest_s:
+            return None
+        return Stopped(reason="budget", detail=queue_said(job, longest_s))

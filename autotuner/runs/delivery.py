@@ -1,0 +1,110 @@
+"""The delivery of an announcement to a webhook as a durable run: posted, put off, given up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from autotuner.announcing.posting import LIMIT_S, Answer, Poster
+from autotuner.announcing.webhooks import post
+from autotuner.core.announcement import Announcement, DeliveryProgress, Webhook
+from autotuner.core.run import Finish, Run, RunState
+from autotuner.ports import Clock
+from autotuner.runs.hold import Hold, Stopped
+from autotuner.runs.kind import Do, Kind, Later, Step, Work
+
+DELAYS_S = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0, 43200.0)
+"""After each attempt that failed: soon for a restart, then over a night for what somebody has to mend (20.6 hours)."""
+
+MOST_ATTEMPTS = len(DELAYS_S) + 1
+
+_JITTER = 0.25
+"""Each delay is up to so much longer, by chance: what failed together does not come back together."""
+
+_log = structlog.get_logger(__name__)
+
+
+def delay_s(attempts: int, luck: float, retry_after_s: float | None = None) -> float | None:
+    """Return the seconds to the next attempt, or None if the delivery is given up.
+
+    Args:
+        attempts: Number of times it was posted, 1 or more.
+        luck: Uniform in 0..1.
+        retry_after_s: What the receiver asked for. It is kept if it is longer, up to the longest delay.
+    """
+    if attempts >= MOST_ATTEMPTS:
+        return None
+    wanted = max(DELAYS_S[attempts - 1], min(retry_after_s or 0.0, DELAYS_S[-1]))
+    return wanted * (1 + _JITTER * luck)
+
+
+class DeliveryMachine:
+    """Posts, and decides from the answer whether that was all.
+
+    Args:
+        run: The delivery.
+        luck: Returns a number in 0..1, for the jitter.
+    """
+
+    def __init__(self, run: Run, luck: Callable[[], float]) -> None:
+        self._progress: DeliveryProgress = run.progress
+        self._announcement: Announcement = run.request
+        self._luck = luck
+        self._answer: Answer | None = None
+
+    def next(self, now: float) -> Step:
+        """Return the post, then what its answer means."""
+        answer = self._answer
+        if answer is None:
+            self._progress = replace(self._progress, num_attempts=self._progress.num_attempts + 1)
+            return Do(action=self._announcement, progress=self._progress)
+        attempts = self._progress.num_attempts
+        if answer.is_accepted:
+            _log.info("delivery.delivered", attempts=attempts)
+            return Finish(state=RunState.COMPLETE, detail=answer.detail)
+        wait_s = None if answer.is_gone else delay_s(attempts, self._luck(), answer.retry_after_s)
+        if wait_s is None:
+            _log.warning("delivery.dead", attempts=attempts)
+            return Finish(state=RunState.FAILED, detail=answer.detail)
+        _log.info("delivery.put_off", wait_s=round(wait_s, 1))
+        return Later(at=now + wait_s, detail=answer.detail)
+
+    def tell(self, outcome: Answer) -> None:
+        """Learn what the receiver answered."""
+        self._answer = outcome
+
+
+def delivery_kind(
+    poster: Poster,
+    clock: Clock,
+    find_webhook: Callable[[str], Webhook],
+    public_url: str | None = None,
+    luck: Callable[[], float] = random.random,
+) -> Kind:
+    """Return the kind that posts announcements.
+
+    A receiver gets each at least once: a worker that dies between an answer and its note of it is followed by one that
+    posts again, with the same ``webhook-id``.
+
+    Args:
+        poster: Posts them.
+        clock: Tells the time.
+        find_webhook: Returns the webhook of a name.
+        public_url: Where people reach the service, for links.
+        luck: Returns a number in 0..1, for the jitter.
+    """
+
+    def begin(hold: Hold) -> Work:
+        def perform(announcement: Announcement) -> Answer:
+            webhook = find_webhook(hold.run.subject)
+            answer = post(poster, webhook, announcement, now=clock.now(), public_url=public_url, stop=hold)
+            if answer is None:
+                raise Stopped(hold.stop())
+            return answer
+
+        return Work(machine=DeliveryMachine(hold.run, luck), perform=perform)
+
+    return Kind(name="delivery", begin=begin, span="delivery.post", least_lease_s=6 * LIMIT_S)

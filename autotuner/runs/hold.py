@@ -1,0 +1,164 @@
+"""Hold: what a worker may do with a run while it holds the lease."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import structlog
+
+from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
+from autotuner.core.run import Finish, Lease, Run, Stop
+from autotuner.ports import Clock
+from autotuner.store.runs import RunStore
+from autotuner.tracing import carried
+
+T = TypeVar("T")
+
+_RETRY_S = 1.0
+
+_SHOWN_S = 1.0
+"""Age of the progress that other processes read, and of a wish that the worker has not heard of, at most."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Stopped(AutotunerError):
+    """Raised by an action that was ended from outside."""
+
+
+class Hold:
+    """A worker's hold on one run. A thread renews the lease for as long as ``kept`` is open.
+
+    Args:
+        store: Of the run.
+        clock: Tells the time.
+        run: As it was claimed, just now.
+        shutdown: Set when the worker is told to stop.
+
+    Attributes:
+        run: As it was heard of last: with what people want of it now.
+    """
+
+    def __init__(self, store: RunStore, clock: Clock, run: Run, shutdown: threading.Event) -> None:
+        assert run.lease is not None, "it was claimed"
+        self.run = run
+        self._store = store
+        self._clock = clock
+        self._lease: Lease = run.lease
+        self._shutdown = shutdown
+        self._is_lost = False
+        self._news: Any = None
+        self._writing = threading.RLock()  # of signs of life, each of which may carry news
+
+    def stop(self) -> Stop | None:
+        """Return why what runs must end, or None. Cheap: it asks no store."""
+        if self._is_lost:
+            return Stop.LEASE_LOST
+        return Stop.SHUTDOWN if self._shutdown.is_set() else self.run.wanted
+
+    def is_set(self) -> bool:
+        """Return True if what runs must end: a hold can be handed to whoever waits for a ``threading.Event``."""
+        return self.stop() is not None
+
+    def check(self) -> None:
+        """Return if what runs may go on.
+
+        Raises:
+            Stopped: It must end.
+        """
+        if (why := self.stop()) is not None:
+            raise Stopped(why)
+
+    def now(self) -> float:
+        """Return the time, in epoch seconds."""
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment, which nobody sets."""
+        return self._clock.monotonic()
+
+    def report(self, progress: Any) -> None:
+        """Have the progress stored with the next sign of life, a second from now at most."""
+        self._news = progress
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renew the lease from a thread until the block ends, whatever the block is busy with."""
+        done = threading.Event()
+
+        def keep() -> None:
+            while not done.wait(_SHOWN_S):
+                self.renew()
+
+        thread = threading.Thread(target=carried(keep), name="autotuner-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def save(self, progress: Any) -> None:
+        """Store the progress, as often as it takes.
+
+        Raises:
+            LeaseLost: Another worker holds the run.
+        """
+        with self._writing:
+            self._news = None
+            self.run = self._until_stored(lambda: self._store.renew(self._lease, progress))
+
+    def write(self, write: Callable[[Lease], None]) -> None:
+        """Store what belongs to the run, as often as it takes.
+
+        Raises:
+            LeaseLost: Another worker holds the run.
+        """
+        self._until_stored(lambda: write(self._lease))
+
+    def try_to_write(self, write: Callable[[Lease], None]) -> None:
+        """Store what belongs to the run, unless the store is away or another worker holds the run; work goes on."""
+        try:
+            write(self._lease)
+        except LeaseLost:
+            self._is_lost = True
+        except StoreUnavailable as error:
+            _log.warning(f"{self.run.kind}.store_unavailable", error=str(error))
+
+    def release(self, due_at: float | None = None, detail: str | None = None) -> None:
+        """Give the run back unfinished."""
+        now = self._clock.now()
+        self._until_stored(lambda: self._store.release(self._lease, now=now, due_at=due_at, detail=detail))
+
+    def finish(self, end: Finish) -> None:
+        """End the run."""
+        now = self._clock.now()
+        if self._news is not None:
+            self.save(self._news)
+        self._until_stored(lambda: self._store.finish(self._lease, end, now=now))
+
+    def _until_stored(self, write: Callable[[], T]) -> T:
+        """Write as often as it takes: a database that is away does not cost a result."""
+        while True:
+            try:
+                return write()
+            except StoreUnavailable as error:
+                _log.warning(f"{self.run.kind}.store_unavailable", error=str(error))
+                if self._shutdown.is_set():
+                    raise
+                self._clock.sleep(_RETRY_S)
+
+    def renew(self) -> None:
+        """Say that the worker is alive, store what was reported, and hear what people want; the next may be missed."""
+        with self._writing:
+            progress, self._news = self._news, None
+            try:
+                self.run = self._store.renew(self._lease, progress)
+            except LeaseLost:
+                self._is_lost = True
+            except StoreUnavailable as error:  # work goes on; the lease decides later whether its result still counts
+                self._news = self._news or progress
+                _log.warning(f"{self.run.kind}.store_unavailable", error=str(error))

@@ -1,0 +1,85 @@
+"""Kind: what a kind of run is: a machine that decides, and a function that acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from autotuner.core.run import Finish
+from autotuner.runs.hold import Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Do:
+    """Perform an action. Its outcome comes back by ``Machine.tell``."""
+
+    action: Any
+    progress: Any = None
+    """Stored before the action begins, so that a crash during it is remembered. None stores nothing."""
+    ends_jobs: bool = False
+    """True if the action is performed though a cancel is wanted: it ends what an engine still runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """Give the run back until a time of day, in epoch seconds."""
+
+    at: float
+    detail: str
+
+
+Step: TypeAlias = Do | Later | Finish
+
+
+class Machine(Protocol):
+    """Decides what one run does next. It does no I/O and is rebuilt from the stored run whenever a worker takes it."""
+
+    def next(self, now: float) -> Step:
+        """Return what to do now."""
+        ...
+
+    def tell(self, outcome: Any) -> Any:
+        """Learn how the action ended and return the progress to store, or None to store nothing."""
+        ...
+
+
+class OneAction:
+    """A machine of one action, whose outcome is the next step.
+
+    Args:
+        action: The action.
+    """
+
+    def __init__(self, action: Do) -> None:
+        self._next: Step = action
+
+    def next(self, now: float) -> Step:  # noqa: ARG002
+        """Return the action, then its outcome."""
+        return self._next
+
+    def tell(self, outcome: Step) -> None:
+        """Learn what comes next."""
+        self._next = outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a worker does with one run that it has claimed."""
+
+    machine: Machine
+    perform: Callable[[Any], Any]
+    """Carries an action out. It asks ``Hold.stop`` a few times a second, and ends by raising ``Stopped``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of run, as the composition root registers it."""
+
+    name: str
+    begin: Callable[[Hold], Work]
+    """Rebuilds the machine from what is stored. It may read."""
+    span: str
+    """Name of the work in logs and traces."""
+    least_lease_s: float = 0.0
+    """Least length of its leases: more than a worker's own where an action cannot be interrupted for a while."""

@@ -1,0 +1,37 @@
+"""The plan as a durable run: one computation in pieces."""
+
+from __future__ import annotations
+
+from autotuner.aside.asides import Asides
+from autotuner.core.errors import Busy, NotFound
+from autotuner.core.run import Finish, RunState
+from autotuner.runs.hold import Hold
+from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Work
+from autotuner.search.planning.plan import PlanProgress, plan
+from autotuner.search.planning.question import plan_id_of
+from autotuner.search.planning.request import PlanRequest
+
+
+def plan_kind(asides: Asides) -> Kind:
+    """Return the kind that computes plans.
+
+    Args:
+        asides: Compute pieces of a plan.
+    """
+
+    def begin(hold: Hold) -> Work:
+        def hear(done: int, known: int) -> None:
+            hold.check()
+            hold.report(PlanProgress(num_done=done, num_known=known))
+
+        def perform(request: PlanRequest) -> Step:
+            if plan_id_of(request) != hold.run.id:  # asked of another release
+                raise NotFound("plan", hold.run.id)
+            try:
+                return Finish(state=RunState.COMPLETE, detail="computed", result=plan(request, asides, hear))
+            except Busy as busy:
+                return Later(at=hold.now() + busy.retry_after_s, detail=str(busy))
+
+        return Work(machine=OneAction(Do(action=hold.run.request, progress=PlanProgress())), perform=perform)
+
+    return Kind(name="plan", begin=begin, span="plan.run")

@@ -1,0 +1,186 @@
+"""The optimizer study as a durable run: its plan gets trials, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from autotuner.core.errors import AutotunerError
+from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
+from autotuner.core.run import Finish, Stop
+from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
+from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
+from autotuner.ports import Launcher, OptimizerStudyStore, TrialWatcher
+from autotuner.runs import hold as holds
+from autotuner.runs.hold import Hold
+from autotuner.runs.kind import Do, Kind, Step, Work
+from autotuner.search.studies.plan import StudyPlan
+from autotuner.tracing import working_on
+
+LEAST_LEASE_S = 60.0
+"""Nothing ends a trial's ranks at once."""
+
+_LEFT_ALONE = ("shutdown", "lease_lost", "infrastructure")
+"""Ends that say nothing of a trial: it is tried again."""
+
+_MAX_ATTEMPTS = 3
+"""Starts of a trial whose worker or nodes are lost each time, as of a sweep's."""
+
+_FOLLOW_S = 1.0
+"""Seconds between two writes of a running trial."""
+
+_log = structlog.get_logger(__name__)
+
+
+def study_kind(store: OptimizerStudyStore, launcher: Launcher) -> Kind:
+    """Return the kind that searches an optimizer's parameters.
+
+    Args:
+        store: Of the trials.
+        launcher: Runs them.
+    """
+
+    def begin(hold: Hold) -> Work:
+        request: OptimizerStudyRequest = hold.run.request
+        if refusal := launcher.refuses(request.job.cluster):
+            raise AutotunerError(refusal)
+        plan = StudyPlan(hold.run.id, request, store.trials(hold.run.id))
+        performer = _Performer(hold, store, plan, launcher)
+        return Work(machine=_StudyMachine(plan), perform=performer.run)
+
+    return Kind(name="study", begin=begin, span="study.run", least_lease_s=LEAST_LEASE_S)
+
+
+class _StudyMachine:
+    """Asks the plan."""
+
+    def __init__(self, plan: StudyPlan) -> None:
+        self._plan = plan
+
+    def next(self, now: float) -> Step:  # noqa: ARG002
+        """Return the next trial, or the end."""
+        step = self._plan.next()
+        if isinstance(step, Finish):
+            _log.info("study.finished", state=step.state.value, detail=step.detail)
+            return step
+        return Do(action=step, ends_jobs=any(not job.phase.is_over for job in step.jobs))
+
+    def tell(self, outcome: OptimizerTrial) -> None:
+        """Learn how the trial ended, or that it is to be tried again."""
+        self._plan.tell(outcome)
+
+
+class _Performer:
+    """Runs the trials of one study."""
+
+    def __init__(self, hold: Hold, store: OptimizerStudyStore, plan: StudyPlan, launcher: Launcher) -> None:
+        self._hold = hold
+        self._store = store
+        self._plan = plan
+        self._launcher = launcher
+
+    def run(self, trial: OptimizerTrial) -> OptimizerTrial:
+        """Run a trial, store how it ended, and return it.
+
+        Raises:
+            Stopped: Nothing more is to be done now.
+        """
+        with working_on("study.trial", trial_id=trial.id):
+            empty = replace(trial.curve, losses=(), step_times_s=())
+            started_at = trial.started_at or self._hold.now()
+            attempt = {"attempts": trial.attempts + 1, "started_at": started_at, "curve": empty}
+            running = replace(trial, state=TrialState.RUNNING, detail="", **attempt)  # type: ignore[arg-type]  # each its own
+            self._keep(running)
+            watcher = _Watcher(self._hold, self._store, self._plan, running)
+            outcome = self._launcher.run(self._plan.spec(running), watcher)
+            ended = self._ended(watcher, outcome)
+            ended = replace(ended, finished_at=self._hold.now() if ended.state.finished else None)
+            self._keep(ended)
+            _log.info("study.trial", state=ended.state.value, detail=ended.detail)
+        self._hold.check()
+        return ended
+
+    def _keep(self, trial: OptimizerTrial) -> None:
+        self._hold.write(lambda lease: self._store.save_trial(trial, lease))
+
+    def _ended(self, watcher: _Watcher, outcome: object) -> OptimizerTrial:
+        trial = watcher.trial
+        if isinstance(outcome, Stopped) and outcome.reason == "cancelled":
+            return replace(trial, state=TrialState.CANCELLED, detail="cancelled by request")
+        if isinstance(outcome, Stopped) and outcome.reason in _LEFT_ALONE:
+            if outcome.reason == "lease_lost":
+                raise holds.Stopped(outcome.reason)
+            if outcome.reason == "shutdown" or trial.attempts < _MAX_ATTEMPTS:
+                return replace(trial, state=TrialState.QUEUED)
+            return replace(trial, state=TrialState.FAILED, detail=f"lost {trial.attempts} times: {outcome.detail}")
+        failure = outcome if isinstance(outcome, TrialFailure) else None
+        return self._plan.ended(trial, pruned=watcher.pruned, failure=failure)
+
+
+class _Watcher(TrialWatcher):
+    """Follows one trial: keeps its curve, and ends it at the target, or if it loses.
+
+    Attributes:
+        trial: As it is now.
+        pruned: Why it was ended before its target; None if it was not.
+    """
+
+    def __init__(self, hold: Hold, store: OptimizerStudyStore, plan: StudyPlan, trial: OptimizerTrial) -> None:
+        self._hold = hold
+        self._store = store
+        self._plan = plan
+        self.trial = trial
+        self.pruned: str | None = None
+        self._is_there = False
+        self._stored_at = hold.monotonic()
+
+    def on_step(self, step: StepReport) -> None:
+        """Add the step to the curve, and see whether the trial is at the target or loses."""
+        if self._is_there or self.pruned is not None:
+            return  # what ranks still did until they were ended
+        self.trial = replace(self.trial, curve=self.trial.curve.with_step(step.loss, step.step_time_s))
+        self._is_there = self._plan.reached(self.trial) is not None
+        self.pruned = None if self._is_there else self._plan.loses(self.trial)
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        """Do nothing: no step of a study is under a fault trace."""
+
+    def on_note(self, note: str) -> None:
+        """Log what the launcher wants told."""
+        _log.info("study.note", note=note)
+
+    def on_wait(self, reason: str | None) -> None:
+        """Store what the trial waits for."""
+        state = TrialState.RUNNING if reason is None else TrialState.WAITING
+        self.trial = replace(self.trial, state=state, detail=reason or "")
+        self._follow()
+
+    def on_run(self, run: FinishedRun) -> None:
+        """Do nothing: a trial of a study is one run."""
+
+    def on_job(self, job: EngineJob) -> None:
+        """Store how a job stands, by which the trial goes on after an interruption."""
+        others = tuple(known for known in self.trial.jobs if known.name != job.name)
+        self.trial = replace(self.trial, jobs=(*others, job))
+        self._follow()
+
+    def stop_requested(self) -> Stopped | None:
+        """Return what users, the worker or the store want, or that the trial is over."""
+        if self._hold.monotonic() - self._stored_at >= _FOLLOW_S:
+            self._follow()
+        match self._hold.stop():
+            case Stop.LEASE_LOST:
+                return Stopped(reason="lease_lost")
+            case Stop.SHUTDOWN:
+                return Stopped(reason="shutdown")
+            case Stop.CANCEL:
+                return Stopped(reason="cancelled")
+            case None if self._is_there or self.pruned is not None:
+                return Stopped(reason="pruned", detail=self.pruned or "at the target")
+        return None
+
+    def _follow(self) -> None:
+        """Store the running trial as it is."""
+        self._stored_at = self._hold.monotonic()
+        self._hold.try_to_write(lambda lease: self._store.save_trial(self.trial, lease))

@@ -1,0 +1,119 @@
+"""Worker: takes runs by lease, one after the other, and sees each to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+
+import structlog
+
+from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
+from autotuner.core.run import Finish, Lease, Problem, Run, RunState, Stop
+from autotuner.lease_watch import LeaseWatch
+from autotuner.ports import Clock
+from autotuner.runs.hold import Hold, Stopped
+from autotuner.runs.kind import Do, Kind, Later, Work
+from autotuner.store.runs import RunStore
+from autotuner.tracing import working_on
+
+_log = structlog.get_logger(__name__)
+
+
+class Worker:
+    """Runs what is queued of some kinds until it is told to stop.
+
+    Args:
+        store: The queue.
+        kinds: By name. Several workers of a process share the store, each with kinds of its own.
+        clock: Tells the time.
+        owner: Name that no other worker has.
+        lease_s: Seconds that it may be silent before another worker takes its run over.
+        shutdown: Set it to end what runs, give the run back, and return.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        kinds: Mapping[str, Kind],
+        clock: Clock,
+        *,
+        owner: str,
+        lease_s: float,
+        shutdown: threading.Event,
+    ) -> None:
+        self._store = store
+        self._kinds = kinds
+        self._clock = clock
+        self._owner = owner
+        self._lease_s = max(lease_s, *(kind.least_lease_s for kind in kinds.values()))
+        self._shutdown = shutdown
+        self._watch = LeaseWatch[Lease](clock, lease_s=self._lease_s, owner=owner)
+
+    def run_once(self) -> bool:
+        """Take one run and see it to its end; return False if there is none to take."""
+        lapsed = self._watch.lapsed(lambda: self._store.leases(self._kinds))
+        try:
+            run = self._store.claim(
+                self._kinds, owner=self._owner, now=self._clock.now(), lease_s=self._lease_s, lapsed=lapsed
+            )
+        except StoreUnavailable:
+            self._watch.refused()
+            raise
+        if run is None:
+            return False
+        kind = self._kinds[run.kind]
+        with working_on(kind.span, **{f"{run.kind}_id": run.id}, worker=self._owner, caller=run.created_by):
+            self._see_through(run, kind)
+        return True
+
+    def _see_through(self, run: Run, kind: Kind) -> None:
+        hold = Hold(self._store, self._clock, run, self._shutdown)
+        try:
+            with hold.kept():
+                self._advance(hold, kind.begin(hold))
+        except LeaseLost:
+            _log.warning(f"{kind.name}.lease_lost")
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # a bug ends this run with its reason, not the worker and the queue behind it
+            if hold.stop() is Stop.SHUTDOWN:  # what it works with is ended, too
+                return self._give_back(hold)
+            if not isinstance(error, AutotunerError):
+                _log.exception(f"{kind.name}.error")
+            problem = Problem.of(error)
+            with contextlib.suppress(LeaseLost):
+                hold.finish(Finish(state=RunState.FAILED, detail=problem.message, problem=problem))
+        return None
+
+    def _give_back(self, hold: Hold) -> None:
+        with contextlib.suppress(LeaseLost, StoreUnavailable):
+            hold.release()
+
+    def _advance(self, hold: Hold, work: Work) -> None:
+        """Do what the machine says until it has nothing more to do, or somebody wants the run to stop."""
+        while True:
+            match step := work.machine.next(self._clock.now()):
+                case Do(action=action, progress=progress):
+                    if (wanted := hold.stop()) is not None and not (wanted is Stop.CANCEL and step.ends_jobs):
+                        break  # only here: what an action has found out counts, whatever is wanted meanwhile
+                    if progress is not None:
+                        hold.save(progress)
+                    try:
+                        news = work.machine.tell(work.perform(action))
+                    except Stopped:
+                        break
+                    if news is not None:
+                        hold.save(news)
+                case Later(at=at, detail=detail):
+                    return hold.release(due_at=at, detail=detail)
+                case Finish() as end:
+                    return hold.finish(end)
+        match hold.stop():
+            case Stop.CANCEL:
+                hold.finish(Finish(state=RunState.CANCELLED, detail="cancelled by request"))
+            case Stop.LEASE_LOST:
+                _log.warning(f"{hold.run.kind}.lease_lost")
+            case _:
+                hold.release()
+        return None

@@ -1,0 +1,202 @@
+"""Store contract: durable runs, each of which one worker has at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from autotuner.core.announcement import DeliveryProgress
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, Unreadable
+from autotuner.core.run import Finish, NewRun, Problem, Run, RunState
+from autotuner.ports import Page, Store
+from autotuner.store.engine import writing
+from autotuner.store.tables import runs
+from tests.contracts.crowd import in_threads
+from tests.contracts.upkeep import announcement
+from tests.runs import claimed, end, lease_of
+from tests.unit.search.planning.requests import request_of
+
+NUM_THREADS = 8
+
+KINDS = ["delivery"]
+
+
+def new(run_id: str = "dl-1", **changes: Any) -> NewRun:
+    request, progress = announcement(), DeliveryProgress()
+    return replace(NewRun(id=run_id, kind="delivery", request=request, progress=progress, subject="team"), **changes)
+
+
+def queued(store: Store, run_id: str = "dl-1", *, now: float = 20.0, **changes: Any) -> Run:
+    run: Run
+    run, is_new = store.runs.add(new(run_id, **changes), now=now)
+    assert is_new
+    return run
+
+
+def claim(store: Store, *, now: float = 1e6, owner: str = "other", **keywords: Any) -> Run | None:
+    found: Run | None = store.runs.claim(KINDS, owner=owner, now=now, lease_s=10.0, **keywords)
+    return found
+
+
+# ---------------------------------------------------------------------- callers
+def test_a_run_is_queued_once_and_found_by_its_kind(store: Store) -> None:
+    run = queued(store, created_by="mia")
+    assert (run.state, run.created_by, run.created_at, run.due_at) == (RunState.QUEUED, "mia", 20.0, 20.0)
+    assert (run.request, run.progress, run.result, run.lease) == (announcement(), DeliveryProgress(), None, None)
+    assert store.runs.add(new(), now=30.0) == (run, False)
+    assert store.runs.get("delivery", "dl-1") == run
+    for kind, run_id in (("plan", "dl-1"), ("delivery", "dl-2")):
+        with pytest.raises(NotFound):
+            store.runs.get(kind, run_id)
+
+
+def test_many_who_ask_for_one_run_get_the_same(store: Store) -> None:
+    asked = in_threads(NUM_THREADS, lambda _: store.runs.add(new(), now=20.0))
+    assert sorted(is_new for _, is_new in asked) == [False] * (NUM_THREADS - 1) + [True]
+    assert len({run.id for run, _ in asked}) == 1
+
+
+def test_runs_are_listed_newest_first_by_subject_and_state(store: Store) -> None:
+    for number, subject in enumerate(("a", "b", "a")):
+        queued(store, f"dl-{number}", now=20.0 + number, subject=subject)
+    end(store, claimed(store, "delivery"), RunState.FAILED)
+
+    def listed(**which: Any) -> list[str]:
+        found, total = store.runs.list("delivery", **which)
+        assert total == len(found)
+        return [run.id for run in found]
+
+    assert listed() == ["dl-2", "dl-1", "dl-0"]
+    assert listed(subject="a") == ["dl-2", "dl-0"]
+    assert listed(states=[RunState.FAILED]) == listed(subject="a", states=[RunState.FAILED]) == ["dl-0"]
+    assert [run.id for run in store.runs.list("delivery", page=Page(limit=1, offset=1))[0]] == ["dl-1"]
+    assert store.runs.list("plan") == ([], 0)
+
+
+def test_a_finished_run_is_queued_again_from_the_start(store: Store) -> None:
+    queued(store)
+    with pytest.raises(Conflict, match="goes on already"):
+        store.runs.reopen("delivery", "dl-1", DeliveryProgress(), now=30.0)
+    run = claimed(store, "delivery")
+    store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=8))
+    end(store, run, RunState.FAILED, "503")
+    again = store.runs.reopen("delivery", "dl-1", DeliveryProgress(), now=40.0)
+    assert (again.state, again.progress, again.due_at) == (RunState.QUEUED, DeliveryProgress(), 40.0)
+    assert (again.finished_at, again.created_at) == (None, 20.0)
+    assert claimed(store, "delivery", now=41.0).id == "dl-1"
+    with pytest.raises(NotFound):
+        store.runs.reopen("delivery", "none", None, now=40.0)
+
+
+# ---------------------------------------------------------------------- workers
+def test_a_run_is_claimed_when_it_is_due_and_by_one_worker(store: Store) -> None:
+    queued(store, due_at=25.0)
+    assert claim(store, now=24.0) is None
+    assert store.runs.claim(["plan"], owner="a", now=25.0, lease_s=10.0) is None
+    run = claimed(store, "delivery", now=25.0, owner="a")
+    assert (run.state, run.started_at, lease_of(run).owner, lease_of(run).claim) == (RunState.RUNNING, 25.0, "a", 1)
+    assert claim(store) is None
+    assert store.runs.leases(KINDS) == [lease_of(run)]
+    assert store.runs.leases(["plan"]) == []
+
+
+def test_the_run_that_is_due_longest_comes_first(store: Store) -> None:
+    for number, due_at in enumerate((12.0, 10.0, 11.0)):
+        queued(store, f"dl-{number}", due_at=due_at)
+    assert [claimed(store, "delivery").id for _ in range(3)] == ["dl-1", "dl-2", "dl-0"]
+
+
+def test_each_run_is_claimed_by_one_thread(store: Store) -> None:
+    for number in range(12):
+        queued(store, f"dl-{number}")
+
+    def claim_all(thread: int) -> list[str]:
+        return [run.id for run in iter(lambda: claim(store, owner=f"w{thread}"), None)]
+
+    every = [run_id for mine in in_threads(NUM_THREADS, claim_all) for run_id in mine]
+    assert len(every) == len(set(every)) == 12
+
+
+def test_a_run_whose_worker_fell_silent_is_claimed_again_and_the_first_writes_nothing_more(store: Store) -> None:
+    queued(store)
+    first = claimed(store, "delivery", owner="a")
+    seen = store.runs.leases(KINDS)
+    second = claim(store, owner="a", lapsed=seen)  # of the same name: the claim tells them apart
+    assert second is not None
+    assert (lease_of(second).claim, second.started_at) == (2, first.started_at)
+    assert claim(store, lapsed=seen) is None
+    for write in (
+        lambda: store.runs.renew(lease_of(first), DeliveryProgress(num_attempts=7)),
+        lambda: store.runs.release(lease_of(first), now=30.0),
+        lambda: end(store, first, RunState.COMPLETE),
+    ):
+        with pytest.raises(LeaseLost):
+            write()
+    assert store.runs.get("delivery", "dl-1") == second
+
+
+def test_a_sign_of_life_keeps_a_run_and_stores_how_far_it_is(store: Store) -> None:
+    queued(store)
+    run = claimed(store, "delivery")
+    seen = store.runs.leases(KINDS)
+    renewed = store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=1))
+    assert (renewed.progress, lease_of(renewed).renewals) == (DeliveryProgress(num_attempts=1), 2)
+    assert store.runs.renew(lease_of(run)).progress == DeliveryProgress(num_attempts=1)
+    assert claim(store, lapsed=seen) is None
+
+
+def test_a_run_that_is_put_off_is_claimed_later_and_one_that_is_given_back_at_once(store: Store) -> None:
+    queued(store)
+    run = claimed(store, "delivery")
+    store.runs.release(lease_of(run), now=22.0, due_at=60.0, detail="503 busy")
+    waits = store.runs.get("delivery", "dl-1")
+    assert (waits.state, waits.due_at, waits.detail, waits.lease) == (RunState.RUNNING, 60.0, "503 busy", None)
+    assert store.runs.leases(KINDS) == []
+    assert claim(store, now=59.0) is None
+    store.runs.release(lease_of(claimed(store, "delivery", now=60.0)), now=61.0)
+    assert claimed(store, "delivery", now=61.0).detail == "503 busy"
+
+
+def test_a_finished_run_belongs_to_nobody(store: Store) -> None:
+    queued(store)
+    run = claimed(store, "delivery")
+    end(store, run, RunState.COMPLETE, "200")
+    done = store.runs.get("delivery", "dl-1")
+    assert (done.state, done.finished_at, done.detail, done.lease) == (RunState.COMPLETE, 22.0, "200", None)
+    assert claim(store) is None
+    with pytest.raises(LeaseLost):
+        end(store, run, RunState.FAILED)
+
+
+def test_the_error_that_ended_a_run_comes_back_as_it_was(store: Store) -> None:
+    queued(store)
+    error = InvalidInput("space.tensor", (7, float("inf")), "must divide 64", 8)
+    finish = Finish(state=RunState.FAILED, detail=str(error), problem=Problem.of(error))
+    store.runs.finish(lease_of(claimed(store, "delivery")), finish, now=22.0)
+    problem = store.runs.get("delivery", "dl-1").problem
+    assert problem is not None
+    again = problem.as_error()
+    assert isinstance(again, InvalidInput)
+    assert (str(again), again.field, again.rule, again.nearest) == (str(error), error.field, error.rule, 8)
+
+
+def test_a_run_that_another_release_wrote_fails_and_holds_up_no_other(store: Store) -> None:
+    queued(store, "dl-1", due_at=1.0)
+    queued(store, "dl-2", due_at=2.0)
+    with writing(store._engine) as connection:  # type: ignore[attr-defined]  # no method writes what cannot be read
+        connection.execute(update(runs).where(runs.c.id == "dl-1").values(request='{"schema_version":1,"later":1}'))
+    assert claimed(store, "delivery").id == "dl-2"
+    with pytest.raises(Unreadable):
+        store.runs.get("delivery", "dl-1")
+    assert claim(store) is None
+
+
+def test_old_plans_are_removed(store: Store) -> None:
+    request = request_of(accelerators=("h100",), sizes=(16,))
+    for run_id, at in (("old", 1.0), ("young", 50.0)):
+        store.runs.add(NewRun(id=run_id, kind="plan", request=request), now=at)
+    assert [store.retention.prune_plans(before=50.0) for _ in range(2)] == [1, 0]
+    assert [run.id for run in store.runs.list("plan")[0]] == ["young"]

@@ -1,0 +1,160 @@
+"""Workers of durable runs, whatever the kind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotuner.core.announcement import DeliveryProgress
+from autotuner.core.errors import InvalidInput
+from autotuner.core.run import Finish, NewRun, Run, RunState
+from autotuner.runs.hold import Hold
+from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Work
+from autotuner.runs.worker import Worker
+from autotuner.store.sql import SqlStore, memory_store
+from tests.announcements import announcement
+from tests.clocks import ManualClock
+from tests.patience import PATIENCE_S
+
+DONE = Finish(state=RunState.COMPLETE, detail="done")
+
+
+@pytest.fixture
+def store() -> SqlStore:
+    store = memory_store()
+    new = NewRun(id="dl-1", kind="delivery", request=announcement(), progress=DeliveryProgress())
+    store.runs.add(new, now=1.0)
+    return store
+
+
+def worker(
+    store: SqlStore,
+    act: Callable[[Hold], Step],
+    shutdown: threading.Event | None = None,
+    clock: ManualClock | None = None,
+    **action: Any,
+) -> Worker:
+    """One whose runs are one action each."""
+
+    def begin(hold: Hold) -> Work:
+        return Work(machine=OneAction(Do(action=None, **action)), perform=lambda _: act(hold))
+
+    kind = Kind(name="delivery", begin=begin, span="delivery.post")
+    stop = shutdown or threading.Event()
+    return Worker(store.runs, {kind.name: kind}, clock or ManualClock(), owner="a", lease_s=15.0, shutdown=stop)
+
+
+def run_of(store: SqlStore) -> Run:
+    return store.runs.get("delivery", "dl-1")
+
+
+def test_what_an_action_returns_is_done_next(store: SqlStore) -> None:
+    clock = ManualClock()
+    steps: list[Step] = [Later(at=clock.now() + 60, detail="busy"), DONE]
+    patient = worker(store, lambda _: steps.pop(0), clock=clock)
+    assert [patient.run_once(), patient.run_once()] == [True, False]
+    assert run_of(store).detail == "busy"
+    clock.time += 60
+    assert [patient.run_once(), patient.run_once()] == [True, False]
+    assert run_of(store).detail == "done"
+
+
+def test_progress_is_stored_before_the_action_begins(store: SqlStore) -> None:
+    tried = DeliveryProgress(num_attempts=1)
+
+    def act(_: Hold) -> Step:
+        assert run_of(store).progress == tried
+        return DONE
+
+    worker(store, act, progress=tried).run_once()
+    assert run_of(store).state is RunState.COMPLETE
+
+
+def test_an_action_that_takes_long_renews_the_lease_tells_how_far_it_is_and_hears_that_it_shall_stop(
+    store: SqlStore,
+) -> None:
+    def act(hold: Hold) -> Step:
+        hold.report(DeliveryProgress(num_attempts=5))
+        waited = threading.Event()
+        while run_of(store).progress != DeliveryProgress(num_attempts=5):
+            waited.wait(0.05)
+        lease = run_of(store).lease
+        assert lease is not None
+        assert lease.renewals > 1
+        store.runs.cancel("delivery", "dl-1", "", now=2.0)
+        while hold.stop() is None:
+            waited.wait(0.05)
+        hold.check()
+        return DONE
+
+    worker(store, act).run_once()
+    assert (run_of(store).state, run_of(store).detail) == (RunState.CANCELLED, "cancelled by request")
+
+
+def test_what_an_action_found_out_counts_though_a_stop_was_asked_for_meanwhile(store: SqlStore) -> None:
+    shutdown = threading.Event()
+
+    def act(_: Hold) -> Step:
+        shutdown.set()
+        return DONE
+
+    worker(store, act, shutdown).run_once()
+    assert run_of(store).state is RunState.COMPLETE
+
+
+@pytest.mark.parametrize("ends_jobs", [False, True])
+def test_a_run_that_shall_end_begins_no_action_but_one_that_ends_its_jobs(store: SqlStore, ends_jobs: bool) -> None:
+    first = store.runs.claim(["delivery"], owner="b", now=2.0, lease_s=15.0)
+    assert first is not None
+    assert first.lease is not None
+    store.runs.release(first.lease, now=2.0)
+    store.runs.cancel("delivery", "dl-1", "", now=3.0)
+    worker(store, lambda _: replace(DONE, state=RunState.CANCELLED), ends_jobs=ends_jobs).run_once()
+    assert (run_of(store).state, run_of(store).detail) == (
+        RunState.CANCELLED,
+        "done" if ends_jobs else "cancelled by request",
+    )
+
+
+def test_an_error_ends_its_run_and_is_kept(store: SqlStore) -> None:
+    def act(_: Hold) -> Step:
+        raise InvalidInput("size", 3, "must be even", 4)
+
+    busy = worker(store, act)
+    assert [busy.run_once(), busy.run_once()] == [True, False]
+    run = run_of(store)
+    assert run.problem is not None
+    assert (run.state, run.problem.error, run.problem.state["nearest"]) == (RunState.FAILED, "InvalidInput", 4)
+
+
+def test_an_error_while_the_worker_is_told_to_stop_gives_the_run_back(store: SqlStore) -> None:
+    shutdown = threading.Event()
+
+    def act(_: Hold) -> Step:
+        shutdown.set()
+        raise ConnectionError("the pool is closed")
+
+    worker(store, act, shutdown).run_once()
+    assert (run_of(store).state, run_of(store).lease) == (RunState.RUNNING, None)
+
+
+def test_a_worker_that_lost_its_run_writes_nothing_more(store: SqlStore) -> None:
+    lost = threading.Event()
+
+    def act(hold: Hold) -> Step:
+        seen = store.runs.leases(["delivery"])
+        store.runs.claim(["delivery"], owner="thief", now=1e9, lease_s=15.0, lapsed=seen)
+        while hold.stop() is None:
+            lost.wait(0.05)
+        return DONE
+
+    thread = threading.Thread(target=worker(store, act).run_once)
+    thread.start()
+    thread.join(PATIENCE_S)
+    run = run_of(store)
+    assert run.lease is not None
+    assert (run.state, run.lease.owner) == (RunState.RUNNING, "thief")
