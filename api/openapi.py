@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -24,7 +23,7 @@ from api.documents import Document
 from api.edge.caller import SESSION_COOKIE
 from api.edge.needs import security_of
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
-from api.examples.by_operation import ANSWERS, BODIES
+from api.examples import EXAMPLES
 from api.violations import dataclasses_in
 from autotuner.core.access import Scope
 from autotuner.core.wire import to_dict
@@ -188,17 +187,12 @@ def _secure(document: dict[str, Any], *, asks: bool) -> None:
 # ---------------------------------------------------------------- examples
 def _exemplify(operation: dict[str, Any]) -> None:
     """Add an example of the body and of every success."""
-    name = operation["operationId"]
-    for content in _contents(operation.get("requestBody", {})):
-        content["examples"] = {title: {"value": body} for title, body in BODIES[name]().items()}
-    for status, answer in operation["responses"].items():
-        for content in _contents(answer) if status < "400" else ():
-            content["example"] = _plain(ANSWERS[name]())
+    example = EXAMPLES.get(operation["operationId"], {})
+    successes = [answer for status, answer in operation["responses"].items() if status < "400"]
+    for part, parts in (("body", [operation.get("requestBody", {})]), ("answer", successes)):
+        for content in (content for each in parts for content in _contents(each) if part in example):
+            content["example"] = example[part]
 
 
 def _contents(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from part.get("content", {}).values()
-
-
-def _plain(example: object) -> object:
-    return json.loads(json.dumps(to_dict(example)))

@@ -89,6 +89,7 @@ class Plans:
             threads = list(self._threads)
         for thread in threads:
             thread.join()
+        self._shutdown.clear()
 
     def _get(self, plan_id: str) -> Run:
         try:

@@ -38,7 +38,7 @@ class Golden:
     """
 
     def __init__(self, *, records: bool) -> None:
-        self._records = records
+        self.records = records
 
     def check(self, name: str, found: Any, *, relative: float = _RELATIVE) -> None:
         """Compare with the output of that name.
@@ -53,7 +53,7 @@ class Golden:
         """
         path = _OUTPUTS / f"{name}.json"
         document = json.loads(json.dumps(_plain(found)))
-        if self._records:
+        if self.records:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_written(document) + "\n")
             return

@@ -58,11 +58,13 @@ class Story:
     Attributes:
         chapters: Answers by chapter, in the order in which they were asked for.
         asked: Methods and paths as OpenAPI has them.
+        examples: Of each of these a body and an answer that went well: the first of those that say most.
     """
 
     def __init__(self, http: httpx.Client, clock: StoryClock, new_app: Callable[[], App]) -> None:
         self.chapters: dict[str, list[dict[str, Any]]] = {}
         self.asked: set[tuple[str, str]] = set()
+        self.examples: dict[tuple[str, str], dict[str, Any]] = {}
         self._http = http
         self._clock = clock
         self._new_app = new_app
@@ -88,9 +90,17 @@ class Story:
         headers = {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
         found = {"asked": f"{method} {path}", "status": answer.status_code} | self._normal.document(headers)
         is_json = "json" in answer.headers.get("content-type", "")
+        if answer.is_success:
+            self._exemplify(method, path, body, answer.json() if is_json else answer.text)
         found["body"] = self._normal.document(answer.json()) if is_json else self._normal.text(answer.text).split("\n")
         self.chapters.setdefault(chapter, []).append(found)
         return answer.json() if is_json else answer.text
+
+    def _exemplify(self, method: str, path: str, body: Any, answer: Any) -> None:
+        example = ({} if body is None else {"body": body}) | {"answer": answer}
+        known = self.examples.setdefault((method, f"/api/v1{path}"), example)
+        if _num_known(answer) > _num_known(known["answer"]):
+            self.examples[method, f"/api/v1{path}"] = example
 
     def keep(self, chapter: str, what: str, found: Any) -> None:
         """Keep something else that the service said."""
@@ -100,6 +110,7 @@ class Story:
         """Keep the events of something that has ended."""
         self.asked.add(("GET", f"/api/v1{path}"))
         text = self._http.get(f"/api/v1{path.format(**names)}").text
+        self._exemplify("GET", path, None, text)
         found = []
         for block in filter(str.strip, text.split("\n\n")):
             fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
@@ -118,6 +129,11 @@ class Story:
             return found
         finally:
             app.background.stop()
+
+
+def _num_known(answer: Any) -> int:
+    """How many fields of an answer are not null."""
+    return sum(value is not None for value in answer.values()) if isinstance(answer, dict) else 0
 
 
 def _behaves(spec: TrialSpec) -> Measurement | TrialFailure:

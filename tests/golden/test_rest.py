@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from api.examples import EXAMPLES
 from autotuner.core.wire import to_dict
 from tests.announcements import receiver
 from tests.api.service import openapi_document
 from tests.builders import cpu_cluster, tiny_model
+from tests.golden.examples import write_examples
 from tests.golden.golden import Golden
 from tests.golden.story import Story, told_story
 
@@ -347,3 +349,17 @@ def test_every_operation_is_asked_and_every_chapter_compared(story: Story) -> No
     paths = openapi_document()["paths"]
     assert story.asked == {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert set(story.chapters) == set(CHAPTERS)
+
+
+def test_examples_of_openapi_are_answers_of_this_story(story: Story, golden: Golden) -> None:
+    by_operation = {
+        operation["operationId"]: story.examples[method.upper(), path]
+        for path, operations in openapi_document()["paths"].items()
+        for method, operation in operations.items()
+    }
+    if golden.records:
+        write_examples(by_operation)
+        return
+    assert EXAMPLES.keys() == by_operation.keys()
+    for name, example in by_operation.items():
+        assert EXAMPLES[name].get("body") == example.get("body"), name

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pydantic import TypeAdapter
+
 from api.dashboard.charts.plan_front import plan_front
-from api.examples.plans import plan_view
-from api.schemas import ContenderView
+from api.documents import Document
+from api.examples import EXAMPLES
+from api.schemas import ContenderView, PlanView
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.outcome import Interval
 
@@ -12,9 +15,9 @@ DAY_S = 86_400.0
 
 
 def cluster(name: str, days: float, dollars: float, *, is_on_front: bool) -> ContenderView:
-    answer = plan_view().answer
+    answer = TypeAdapter(Document[PlanView]).validate_python(EXAMPLES["read_plan"]["answer"]).answer
     assert answer is not None
-    (one,) = answer.contenders
+    one = answer.contenders[0]
     run = replace(one.predicted, time_s=Interval.of(days * DAY_S, 0.2), cost=Interval.of(dollars, 0.2))
     return replace(one, cluster=name, is_on_front=is_on_front, predicted=run)
 
