@@ -2,7 +2,7 @@
 
 ``python -m bench.fit_delegates`` compares four ways in which delegates and copies may share what carries them (each
 rank its own, or all ranks of a stage one) over a grid of rates, by the squared errors of the four iterations without
-slow links whose sends arXiv 2504.19232 delegates all the same. ``autotuner.backtest.slow_links.predicted`` uses the
+slow links whose sends arXiv 2504.19232 delegates all the same. ``autotuner.backtest.slow_links`` uses the
 best; no iteration under slow links has a say.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from autotuner.backtest.slow_links.predicted import BYTES_PER_WIDTH
+from autotuner.backtest.slow_links import BYTES_PER_WIDTH
 from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.adaptive import adaptive, warm_up
 from autotuner.pipeline_schedules.simulate import PassTimes, simulate

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtest.cells import UnusableRow
-from autotuner.backtest.row import Run, read_row
+from autotuner.backtest.table import Run, read_row
 from autotuner.core.choices import Precision
 from autotuner.core.columns import Floats
 from autotuner.core.layout import Layout

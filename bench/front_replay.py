@@ -19,7 +19,7 @@ import numpy as np
 
 from autotuner.backtest.front_replay import FRONT_PROPOSERS, FrontReplay
 from autotuner.backtest.replay import Replay
-from autotuner.backtest.shown import MIN_MEASURED
+from autotuner.backtest.report import MIN_MEASURED
 from autotuner.backtest.table import Sheet
 from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric

@@ -18,9 +18,8 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from autotuner.backtest.proposers import ours
-from autotuner.backtest.replay import Replay
-from autotuner.backtest.shown import MIN_MEASURED
+from autotuner.backtest.replay import Replay, ours
+from autotuner.backtest.report import MIN_MEASURED
 from autotuner.backtest.table import Sheet
 from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job

@@ -18,7 +18,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from autotuner.backtest.shown import MIN_MEASURED
+from autotuner.backtest.report import MIN_MEASURED
 from autotuner.backtest.table import Sheet, read_table
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job

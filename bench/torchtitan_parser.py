@@ -28,8 +28,8 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.stages import stage_sizes
 from autotuner.core.workload import Workload
+from autotuner.export.torchtitan.catalog import presets
 from autotuner.export.torchtitan.entries import SCHEDULES
-from autotuner.export.torchtitan.presets import presets
 from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.rules import RULES_0_3, SEARCHED_0_3
 from autotuner.search.space import legal_layouts

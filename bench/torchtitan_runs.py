@@ -25,7 +25,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES, require_legal
 from autotuner.core.workload import Workload
-from autotuner.export.torchtitan.flavors import DEBUG_MODEL, spec_of
+from autotuner.export.torchtitan.catalog import DEBUG_MODEL, spec_of
 from autotuner.export.torchtitan.rules import DDP_BUCKET_BYTES
 from autotuner.export.torchtitan.toml_file import TORCHTITAN
 

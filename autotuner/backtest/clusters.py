@@ -1,16 +1,198 @@
-"""The cluster of a row: what tables call accelerators, their nodes and their network."""
+"""The clusters that tables were measured on, by the sources that describe them."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
 
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, text
-from autotuner.backtest.sources import Source
 from autotuner.catalog.hardware import accelerator_facts, load_accelerator, load_cluster, load_link
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import NotFound
+from autotuner.core.job import Calibration
+from autotuner.core.wire import from_dict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What software recomputes of certain models by its own recipes.
+
+    Attributes:
+        models: By their names in the catalog.
+        devices: Beginnings of the accelerators' names in the catalog; empty: all.
+        precision: A pattern of the table's word; empty: any.
+        sharding: Likewise, of the shard level.
+        recompute: In the table's words.
+    """
+
+    models: tuple[str, ...]
+    recompute: str
+    devices: tuple[str, ...] = ()
+    precision: str = ""
+    sharding: str = ""
+
+    def is_for(self, model: str, device: str, row: Row) -> bool:
+        """Whether this recipe is the one of such a run."""
+        on_device = not self.devices or device.startswith(self.devices)
+        in_format = re.search(self.precision, text(row, "precision").lower())
+        sharded = re.search(self.sharding, text(row, "zero_or_fsdp").lower())
+        return model in self.models and on_device and in_format is not None and sharded is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What blank cells of a table mean; the defaults are those of a table that nobody described.
+
+    Attributes:
+        match: Beginnings of the ``source`` column; of software: patterns of its name.
+        where: Patterns that other columns must hold too, by the column's name; of software alone.
+        until: Year and month of the last tables that it is about; None: up to today.
+        stack: Software, by its name in the catalog.
+        sharding: What a blank shard level is, in the table's words.
+        attention: What a blank kernel is, in the table's words.
+        flash: Which FlashAttention the bare word means.
+        recompute: What blank recomputation is, in the table's words, where no recipe says another.
+        recipes: What it is of certain models; the first that fits counts.
+        fp8_recipe: What shares a scale in fp8 that the table does not describe, by our label.
+        context_exchange: How ranks that split the sequence meet in attention, by our label.
+        sequence_parallel: Whether a blank cell means that it is on.
+        compiled: Whether a blank cell means that layers are compiled.
+        names_fused_norm: The kernel column says where norms are fused, so that elsewhere they are not; else all are.
+        capacity_factor: To which experts are filled up where the row does not say; None: they take what comes.
+        vocab: Size of the vocabulary; None: that of the model's family.
+        micro_batches: What a blank micro-batch is, by a word of the model's name; 1 of models that are not there.
+        inter_node_link: What one accelerator gets of the network, by its name in the catalog; None: the usual one.
+        oversubscription: Factor by which the cluster's network is thinner than that; the default is the median of those
+            that were fitted to published tables.
+        congestion: Exponent of the number of nodes by which it slows down; None: the link's own.
+        accelerators_per_node: Where the number of accelerators is no multiple of it, the largest divisor of both.
+        tflops: What a row with nothing but TFLOP/s counted: the model's FLOP with all of the attention (``model``),
+            with its causal half (``causal``), or also what is recomputed (``hardware``).
+    """
+
+    match: tuple[str, ...] = ()
+    where: dict[str, str] = field(default_factory=dict)
+    until: str | None = None
+    stack: str = "typical"
+    sharding: str = "zero1"
+    attention: str = "flash"
+    flash: str = "flash"
+    recompute: str = "none"
+    recipes: tuple[Recipe, ...] = ()
+    fp8_recipe: str = "tensorwise"
+    context_exchange: str = "ring"
+    sequence_parallel: bool = True
+    compiled: bool = False
+    names_fused_norm: bool = False
+    capacity_factor: float | None = None
+    vocab: int | None = None
+    micro_batches: dict[str, int] = field(default_factory=dict)
+    inter_node_link: str | None = None
+    oversubscription: float = 2.0
+    congestion: float | None = None
+    accelerators_per_node: int | None = None
+    tflops: Literal["hardware", "model", "causal"] = "model"
+
+    def recompute_of(self, model: str, device: str, row: Row) -> str:
+        """What blank recomputation of such a run is, in the table's words."""
+        fitting = (one.recompute for one in self.recipes if one.is_for(model, device, row))
+        return next(fitting, self.recompute)
+
+
+def source_of(row: Row) -> Source:
+    """The description whose beginning matches; else the defaults of the software that the row names; else typical ones.
+
+    What is known of a source without its software stands above the defaults of the software that the row names.
+    """
+    named = _software_named(row)
+    for beginnings, known in _sources():
+        if text(row, "source").startswith(beginnings):
+            return _described(named, known)
+    return _described(named, {})
+
+
+def software() -> tuple[str, ...]:
+    """The software that is described, the first to be recognised first."""
+    return tuple(_document()["software"])
+
+
+def sources() -> tuple[str, ...]:
+    """Beginnings of the sources that are described."""
+    return tuple(beginning for beginnings, _ in _sources() for beginning in beginnings)
+
+
+def _described(named: str | None, known: Mapping[str, Any]) -> Source:
+    of_source = dict(known)
+    name = of_source.pop("software", named)
+    defaults = _document()["software"][name] if name else {}
+    return from_dict(Source, {**defaults, **of_source}, f"source.{name}")
+
+
+def _software_named(row: Row) -> str | None:
+    """The first software whose name occurs, of the time that the row tells: by its column, else by source and notes."""
+    month = _month(row)
+    for words in (text(row, "framework", "software", "trainer"), text(row, "source"), text(row, "notes")):
+        for name, entry in _document()["software"].items():
+            in_time = month <= entry.get("until", "9999") if month else "until" not in entry
+            there = all(re.search(pattern, text(row, name).lower()) for name, pattern in entry.get("where", {}).items())
+            if in_time and there and any(re.search(pattern, words.lower()) for pattern in entry["match"]):
+                return str(name)
+    return None
+
+
+def _month(row: Row) -> str:
+    """Year and month of the table, as ``2023-11``, where its source tells: by the number of a paper, or in words."""
+    words = f"{text(row, 'date')} {text(row, 'source')}"
+    released = re.match(r"(\d\d)\.(\d\d)(?!\d)", text(row, "release"))  # NVIDIA's containers: 24.07
+    if released:
+        return f"20{released[1]}-{released[2]}"
+    paper = re.search(r"arxiv:? ?(\d\d)(\d\d)\.\d", words.lower())
+    if paper:
+        return f"20{paper[1]}-{paper[2]}"
+    written = re.search(r"(?<!\d)(20[12]\d)(?:-(\d\d))?(?!\d)", words)
+    if written:
+        return f"{written[1]}-{written[2] or 12}"
+    return _UNDATED_FP16 if "fp16" in text(row, "precision").lower() and "a100" in text(row, "gpu").lower() else ""
+
+
+_UNDATED_FP16 = "2022-06"
+"""Who trained in fp16 on an A100 did so before bf16 was usual: OPT, BLOOM's successors and Llama are in bf16."""
+
+
+@cache
+def _sources() -> tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]:
+    return tuple((tuple(entry["match"]), entry) for entry in _document()["source"])
+
+
+@cache
+def _document() -> Mapping[str, Any]:
+    return tomllib.loads(files("autotuner.backtest").joinpath("sources.toml").read_text(encoding="utf-8"))
+
+
+def calibration_of(row: Row, accelerator: str) -> Calibration | None:
+    """How fast the row's cluster is beside a typical one; None where the fit saw no run of its source and device.
+
+    Constants are in ``clusters.toml``, which ``bench/fit_stacks.py`` writes.
+    """
+    source = text(row, "source")
+    fitting = (known for begins, known in _clusters().items() if source.startswith(begins))
+    return next(fitting, {}).get(accelerator)
+
+
+@cache
+def _clusters() -> Mapping[str, Mapping[str, Calibration]]:
+    """By what a source begins with, then by accelerator."""
+    document = tomllib.loads(files("autotuner.backtest").joinpath("clusters.toml").read_text(encoding="utf-8"))
+    return {
+        source: {device: from_dict(Calibration, one, f"{source}.{device}") for device, one in devices.items()}
+        for source, devices in document.items()
+    }
 
 
 def cluster_of(row: Row, source: Source) -> Cluster:

@@ -14,8 +14,7 @@ from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
-from autotuner.backtest.proposers import Ended, chance, moved_proposals
-from autotuner.backtest.replay import Replay
+from autotuner.backtest.replay import Ended, Replay, chance, moved_proposals
 from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric, Objective
 from autotuner.costmodel.footprint import predicted_footprints

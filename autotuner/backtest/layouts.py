@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from autotuner.backtest import words
 from autotuner.backtest.cells import Row, UnusableRow, is_true, maybe_count, text
-from autotuner.backtest.sources import Source
+from autotuner.backtest.clusters import Source
 from autotuner.catalog.software import load_stack
 from autotuner.core.choices import (
     FP8_PRECISIONS,

@@ -1,11 +1,17 @@
-"""Replay: a measured sheet as the trials of a sweep whose outcomes are known beforehand."""
+"""Replays: how soon a sampler finds the best of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import TPESampler
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.backtest.table import Sheet
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
@@ -13,6 +19,103 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
+
+Ended: TypeAlias = tuple[TrialState, Sequence[float] | None]
+"""How a trial of Optuna ended."""
+
+
+class Proposer(Protocol):
+    """Yields layouts in the order in which it would try them."""
+
+    def __call__(self, replay: Replay, seed: int) -> Iterator[int]:
+        """One search; the same seed gives the same order."""
+
+
+def ours(replay: Replay, seed: int) -> Iterator[int]:
+    """The sampler of a sweep; ends early when it holds that no other layout is likely to fit."""
+    sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, seed=seed, past=replay.past)
+
+    def ended(layout: int) -> FrozenTrial:
+        ran_out, step_time_s = replay.ran_out(layout), float(replay.step_time_s[layout])
+        return create_trial(
+            state=TrialState.FAIL if ran_out else TrialState.COMPLETE,
+            value=None if ran_out else 1.0,  # counts for nothing beside the step time
+            params=params_of(replay.layouts.row(layout)),
+            distributions=sampler.distributions,
+            user_attrs={OUT_OF_MEMORY: True} if ran_out else {STEP_TIME_S: step_time_s},
+        )
+
+    trials = [ended(layout) for layout in replay.known.tolist()]
+    while (proposal := sampler.propose(trials)) is not None:
+        yield proposal.row
+        trials.append(ended(proposal.row))
+
+
+def tpe(replay: Replay, seed: int) -> Iterator[int]:
+    """Optuna's ``TPESampler`` as it comes; a layout that ran out of memory is told as pruned.
+
+    TPE ranks those below all that completed.
+    """
+
+    def ended(layout: int) -> Ended:
+        if replay.ran_out(layout):
+            return TrialState.PRUNED, None
+        return TrialState.COMPLETE, [float(replay.step_time_s[layout])]
+
+    return moved_proposals(replay, optuna.create_study(sampler=TPESampler(seed=seed)), ended, seed)
+
+
+def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], Ended], seed: int) -> Iterator[int]:
+    """What a sampler of Optuna proposes, with one categorical parameter per field that varies.
+
+    Most combinations of values are no layout of the table. Each proposal is therefore moved to the untried layout that
+    differs in the fewest fields, chance deciding among equals, and the sampler is told about that one. This favours it
+    over its use in practice, where proposals that are illegal or were tried before cost trials.
+
+    Args:
+        replay: Whose known layouts the sampler is told first.
+        study: Has the sampler.
+        ended: State and values of a layout's trial.
+        seed: Decides among equals.
+    """
+    varying = np.flatnonzero(np.ptp(replay.codes, axis=0))
+    codes, names = replay.codes[:, varying], np.array(tuple(OPTIONS))[varying].tolist()
+    distributions: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(np.unique(codes[:, field]).tolist()) for field, name in enumerate(names)
+    }
+    generator = np.random.default_rng(seed)
+
+    def tell(layout: int, attributes: Mapping[str, Any]) -> None:
+        state, values = ended(layout)
+        params = dict(zip(names, codes[layout].tolist(), strict=True))
+        moved = create_trial(
+            state=state, values=values, params=params, distributions=distributions, system_attrs=dict(attributes)
+        )
+        study.add_trial(moved)
+
+    for layout in replay.known.tolist():
+        tell(layout, {})
+    untried = replay.open
+    while untried.size:
+        trial = study.ask(distributions)
+        study.tell(trial, state=TrialState.FAIL)  # ignored by samplers; the layout it is moved to is told instead
+        distance = (codes[untried] != [trial.params[name] for name in names]).sum(axis=1)
+        layout = int(generator.choice(untried[distance == distance.min()]))
+        yield layout
+        tell(layout, study.trials[trial.number].system_attrs)  # which generation of NSGA-II it belongs to
+        untried = untried[untried != layout]
+
+
+def chance(replay: Replay, seed: int) -> Iterator[int]:
+    """Every open layout once, in random order."""
+    yield from np.random.default_rng(seed).permutation(replay.open).tolist()
+
+
+PROPOSERS: Mapping[str, Proposer] = MappingProxyType({"ours": ours, "tpe": tpe, "random": chance})
+"""By their names in reports."""
+
 
 _NEAR_BEST = 1.02
 """A search has arrived at a layout whose step takes at most 2 % longer than the best one's."""

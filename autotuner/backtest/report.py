@@ -1,20 +1,241 @@
-"""Report: how far the predictions of measured runs were off, and how many trials a search would have needed."""
+"""The report of a backtest: errors, calibration, rank correlation and replays."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from autotuner.backtest.figures import mean, quantile, share
-from autotuner.backtest.judgement import Judgement, Rows, Search, judge
-from autotuner.backtest.proposers import PROPOSERS
-from autotuner.backtest.shown import same_cluster
+from autotuner.backtest.replay import PROPOSERS, Replay
 from autotuner.backtest.table import Sheet, Table
-from autotuner.core.columns import Floats, Integers
+from autotuner.core.columns import Booleans, Floats, Integers
+from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
+from autotuner.costmodel.uncertainty import Z80, time_error
+from autotuner.search.sampler.memory_prior import MemoryTrial, learn_peaks, memory_prior
+from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
+
+
+def share(condition: Booleans) -> float | None:
+    """Share of the rows for which it holds, 0..1; None without rows."""
+    return float(condition.mean()) if condition.size else None
+
+
+def mean(values: Floats) -> float | None:
+    """None without values."""
+    return float(values.mean()) if values.size else None
+
+
+def quantile(values: Floats, fraction: float) -> float | None:
+    """The value that ``fraction`` of the values do not exceed, interpolated; None without values."""
+    return float(np.quantile(values, fraction)) if values.size else None
+
+
+def spearman(left: Floats, right: Floats) -> float | None:
+    """Correlation of ranks, -1..1, equal values sharing their mean rank; None where either side has one value only."""
+    if min(np.unique(left).size, np.unique(right).size) < 2:
+        return None
+    return float(np.corrcoef(_ranks(left), _ranks(right))[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calibrated:
+    """What is believed of each layout of a replay.
+
+    Attributes:
+        relative_error: Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e).
+        fits: More likely to fit in memory than not.
+    """
+
+    step_time_s: Floats
+    relative_error: Floats
+    fits: Booleans
+
+
+def corrected(replay: Replay) -> Calibrated:
+    """The predictions, corrected as the sampler corrects them once it has seen the known layouts."""
+    predictions = replay.predictions
+    if not replay.known.size:
+        return Calibrated(
+            step_time_s=predictions.step_time.total_s,
+            relative_error=predictions.relative_error,
+            fits=predictions.fits,
+        )
+    step_time_s, relative_error = _times(replay)
+    return Calibrated(step_time_s=step_time_s, relative_error=relative_error, fits=_fits(replay))
+
+
+def _times(replay: Replay) -> tuple[Floats, Floats]:
+    timed = {
+        layout: float(replay.step_time_s[layout]) for layout in replay.known.tolist() if not replay.ran_out(layout)
+    }
+    belief = learn_times(time_prior(replay.layouts, replay.predictions, time_error(replay.job)), timed)
+    estimate = belief.at(np.arange(len(replay)))
+    return np.exp(estimate.mean), np.exp(Z80 * scale_inflation(belief) * np.sqrt(estimate.variance)) - 1
+
+
+def _fits(replay: Replay) -> Booleans:
+    limit_bytes = float(replay.job.cluster.accelerator.memory_bytes)
+    trials = {layout: MemoryTrial(fits=not replay.ran_out(layout)) for layout in replay.known.tolist()}
+    belief = learn_peaks(memory_prior(replay.layouts, replay.predictions.memory), limit_bytes, trials)
+    fits: Booleans = belief.at(np.arange(len(replay))).mean <= np.log(limit_bytes)
+    return fits
+
+
+GIVEN = "given to the calibration"
+"""Why a row is left out that the model was shown."""
+
+_NONE = np.empty(0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rows:
+    """Judged runs, one element each.
+
+    Attributes:
+        measured_s: NaN where the run ran out of memory.
+        relative_error: Half-width e of the 80 % interval, ``predicted_s / (1 + e)`` .. ``predicted_s * (1 + e)``.
+        fits: Predicted to fit in memory.
+    """
+
+    measured_s: Floats
+    predicted_s: Floats
+    relative_error: Floats
+    fits: Booleans
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """All rows of all parts, none of none."""
+        none = cls(measured_s=_NONE, predicted_s=_NONE, relative_error=_NONE, fits=_NONE.astype(bool))
+        names = cls.__dataclass_fields__
+        return cls(**{name: np.concatenate([getattr(part, name) for part in (none, *parts)]) for name in names})
+
+    def __len__(self) -> int:
+        return len(self.measured_s)
+
+    @property
+    def ran(self) -> Booleans:
+        """Runs that ended with a step time."""
+        return ~np.isnan(self.measured_s)
+
+    @property
+    def absolute_errors(self) -> Floats:
+        """How far, of every run that ended, predicted / measured is from 1."""
+        ran = self.ran
+        errors: Floats = np.abs(self.predicted_s[ran] / self.measured_s[ran] - 1)
+        return errors
+
+    @property
+    def covered(self) -> Booleans:
+        """Whether, of every run that ended, the step time lies in the 80 % interval."""
+        ran = self.ran
+        ratio, reach = self.measured_s[ran] / self.predicted_s[ran], 1 + self.relative_error[ran]
+        inside: Booleans = (ratio >= 1 / reach) & (ratio <= reach)
+        return inside
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Search:
+    """What one draw of a sheet says about the order of its layouts; arrays hold one element per seed.
+
+    Attributes:
+        spearman: Rank correlation of predicted and measured step times.
+        regret: Share of the best MFU that is lost by keeping the first proposal of our sampler that runs: its first,
+            unless that runs out of memory. 1 if none ran.
+        best_refused: The best layout is predicted not to fit.
+        trials: By proposer: trials, also those that ran out of memory, up to and with the first within 2 % of the
+            sheet's best step time; the number of layouts for a search that gives up before.
+        num_run: By proposer: trials that the search ran, all of them counted that it ran before it gave up.
+        num_lost: Those of them that ran out of memory.
+    """
+
+    spearman: float | None
+    regret: Floats
+    best_refused: bool
+    trials: Mapping[str, Integers]
+    num_run: Mapping[str, Integers]
+    num_lost: Mapping[str, Integers]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Judgement:
+    """What one sheet says.
+
+    Attributes:
+        num_rows: Runs judged; with a calibration, in one draw.
+        left_out: Rows not judged: reason to count.
+        rows: Judged runs; with a calibration, those of every draw.
+        searches: One per draw that leaves 8 measured rows or more.
+    """
+
+    name: str
+    num_rows: int
+    left_out: Mapping[str, int]
+    rows: Rows
+    searches: tuple[Search, ...]
+
+
+def judge(sheet: Sheet, *, num_seeds: int, num_given: int, others: Sequence[Sheet] = ()) -> Judgement:
+    """Predict and search the sheet, after ``num_given`` measured runs on its cluster were shown to the model.
+
+    With a calibration, the runs shown are drawn anew five times and the seeds are shared out among the draws.
+
+    Args:
+        sheet: What is judged.
+        num_seeds: Searches by each proposer.
+        num_given: Runs shown: layouts of this sheet if it is large enough, or else runs of ``others``.
+        others: Sheets of the same source and kind of cluster.
+    """
+    draws = replays(sheet, others, num_given)
+    judged = [_judge(sheet, draw, range(first, num_seeds, len(draws))) for first, draw in enumerate(draws)]
+    num_rows = round(sum(len(rows) for rows, _ in judged) / len(draws))
+    given = {GIVEN: len(sheet) - num_rows} if num_rows < len(sheet) else {}
+    return Judgement(
+        name=sheet.name,
+        num_rows=num_rows,
+        left_out={**sheet.left_out, **given},
+        rows=Rows.joined([rows for rows, _ in judged]),
+        searches=tuple(search for _, search in judged if search is not None),
+    )
+
+
+def _judge(sheet: Sheet, replay: Replay, seeds: range) -> tuple[Rows, Search | None]:
+    believed, judged = corrected(replay), replay.judged_rows
+    layouts = replay.layout_of_row[judged]
+    rows = Rows(
+        measured_s=sheet.step_time_s[judged],
+        predicted_s=believed.step_time_s[layouts],
+        relative_error=believed.relative_error[layouts],
+        fits=believed.fits[layouts],
+    )
+    if rows.ran.sum() < MIN_MEASURED:
+        return rows, None
+    walks = {name: [replay.walk(propose(replay, seed)) for seed in seeds] for name, propose in PROPOSERS.items()}
+    return rows, Search(
+        spearman=spearman(rows.predicted_s[rows.ran], rows.measured_s[rows.ran]),
+        regret=np.array([_regret(replay, walk) for walk in walks["ours"]]),
+        best_refused=not believed.fits[replay.best],
+        trials={name: np.array([_num_trials(replay, walk) for walk in found]) for name, found in walks.items()},
+        num_run={name: np.array([len(walk) for walk in found]) for name, found in walks.items()},
+        num_lost={name: np.array([sum(map(replay.ran_out, walk)) for walk in found]) for name, found in walks.items()},
+    )
+
+
+def _num_trials(replay: Replay, walk: Sequence[int]) -> int:
+    return len(walk) if walk and replay.is_near_best(walk[-1]) else replay.open.size
+
+
+def _regret(replay: Replay, walk: Sequence[int]) -> float:
+    kept = next((layout for layout in walk if not replay.ran_out(layout)), None)
+    return 1.0 if kept is None else 1.0 - float(replay.step_time_s[replay.best] / replay.step_time_s[kept])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,3 +387,48 @@ def _known(figures: Iterable[float | None]) -> Floats:
 
 def _joined(parts: Sequence[Floats | Integers]) -> Floats:
     return np.concatenate([np.empty(0), *parts])
+
+
+MIN_MEASURED = 8
+"""Measured rows below which an order of layouts says little."""
+
+NUM_DRAWS = 5
+"""How often the runs shown are drawn."""
+
+
+def same_cluster(left: Sheet, right: Sheet) -> bool:
+    """Whether both are of one source and one kind of cluster: accelerators, nodes, network and software."""
+    return _cluster_of(left) == _cluster_of(right)
+
+
+def _cluster_of(sheet: Sheet) -> tuple[object, ...]:
+    cluster = sheet.job.cluster
+    links = cluster.intra_node_link, cluster.inter_node_link, cluster.oversubscription
+    return sheet.source, cluster.accelerator, *links, sheet.job.stack
+
+
+def replays(sheet: Sheet, others: Sequence[Sheet], num_shown: int) -> list[Replay]:
+    """The sheet after ``num_shown`` measured runs on its cluster were shown to the model, drawn five times anew.
+
+    A sheet that is large enough to be ranked without them gives them up itself, and so does one that is alone. To any
+    other sheet, runs of ``others`` are shown, which teach how fast the cluster is: all of its own rows stay.
+    """
+    if not num_shown:
+        return [Replay.of(sheet)]
+    measured = [other for other in others if not other.out_of_memory.all()]
+    replay = Replay.of(sheet)
+    if not measured or len(replay) >= num_shown + MIN_MEASURED:
+        return [replay.knowing(num_shown, seed) for seed in range(NUM_DRAWS)]
+    drawn = (list(_drawn(measured, num_shown, seed)) for seed in range(NUM_DRAWS))
+    return [Replay.of(replace(sheet, job=calibrated(sheet.job, runs))) for runs in drawn]
+
+
+def _drawn(sheets: Sequence[Sheet], count: int, seed: int) -> Iterator[MeasuredRuns]:
+    """So many measured runs of all sheets, by chance."""
+    owner = np.concatenate([np.full(len(sheet), number) for number, sheet in enumerate(sheets)])
+    row = np.concatenate([np.arange(len(sheet)) for sheet in sheets])
+    measured = np.flatnonzero(~np.concatenate([sheet.out_of_memory for sheet in sheets]))
+    chosen = np.random.default_rng(seed).permutation(measured)[:count]
+    for number in np.unique(owner[chosen]).tolist():
+        sheet, rows = sheets[number], row[chosen[owner[chosen] == number]]
+        yield MeasuredRuns(job=sheet.job, layouts=sheet.layouts.take(rows), step_time_s=sheet.step_time_s[rows])

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from autotuner.backtest.report import backtest
-from autotuner.backtest.slow_links.report import judge_iterations
-from autotuner.backtest.slow_links.table import read_iteration_table
+from autotuner.backtest.slow_links import judge_iterations, read_iteration_table
 from autotuner.backtest.table import read_table
 from tests.golden.golden import Golden
 

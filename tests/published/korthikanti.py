@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from autotuner.backtest.cells import Row
-from autotuner.backtest.row import Run, read_row
+from autotuner.backtest.table import Run, read_row
 from autotuner.core.choices import Recompute
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from autotuner.backtest.cells import Row
-from autotuner.backtest.judgement import Judgement, Rows, judge
+from autotuner.backtest.report import Judgement, Rows, judge
 from autotuner.backtest.table import Sheet, read_table
 
 FOLDER = Path(__file__).parent

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from autotuner.backtest.cells import Row, UnusableRow
-from autotuner.backtest.row import Run, read_row
+from autotuner.backtest.table import Run, read_row
 from autotuner.core.choices import PipelineSchedule, Recompute
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.units import GIB

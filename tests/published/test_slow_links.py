@@ -6,10 +6,17 @@ from functools import cache
 
 import pytest
 
-from autotuner.backtest.slow_links.iteration import Iteration, Method, Pipeline
-from autotuner.backtest.slow_links.predicted import pass_seconds, predicted_s
-from autotuner.backtest.slow_links.report import Score, SlowLinkReport, judge_iterations
-from autotuner.backtest.slow_links.table import read_iteration_table
+from autotuner.backtest.slow_links import (
+    Iteration,
+    Method,
+    Pipeline,
+    Score,
+    SlowLinkReport,
+    judge_iterations,
+    pass_seconds,
+    predicted_s,
+    read_iteration_table,
+)
 from tests.published.tables import FOLDER
 
 SMALL = Pipeline("H800", "7B", 4, 1, 1, 12), 0.392

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autotuner.backtest.slow_links.table import IterationTable
+from autotuner.backtest.slow_links import IterationTable
 from autotuner.cli.options import Json
 
 
@@ -27,7 +27,7 @@ def backtest(
     Example: autotuner backtest runs.csv
     """
     from autotuner.backtest.report import backtest as run_backtest
-    from autotuner.backtest.slow_links.table import read_iteration_table
+    from autotuner.backtest.slow_links import read_iteration_table
     from autotuner.backtest.table import read_table
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.backtest import backtest_view
@@ -51,7 +51,7 @@ def backtest(
 
 def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -> None:
     """Print how far predicted iterations over slow links are from those of the table."""
-    from autotuner.backtest.slow_links.report import judge_iterations
+    from autotuner.backtest.slow_links import judge_iterations
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.slow_links import slow_links_view
     from autotuner.core.errors import InvalidInput

@@ -11,7 +11,7 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.backtest.proposers import PROPOSERS
+from autotuner.backtest.replay import PROPOSERS
 from autotuner.backtest.report import Report, Score, TrialCount
 
 _NUM_REASONS = 12

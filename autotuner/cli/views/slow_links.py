@@ -10,7 +10,7 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.backtest.slow_links.report import Score, SlowLinkReport
+from autotuner.backtest.slow_links import Score, SlowLinkReport
 
 _WIDTH = 120
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from autotuner.core.choices import ContextExchange, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES
 from autotuner.core.rules.rule import Rule, any_of
+from autotuner.export.common_rules import exchanges_and_batches, numbers_ranks, sends_and_places
 from autotuner.export.deepspeed.keys import STAGE_0_ELEMENTS, gradient_element_bytes
-from autotuner.export.exchanges import exchanges_and_batches
-from autotuner.export.slow_links import numbers_ranks, sends_and_places
 
 ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "compiled", "optimizer_kernel"})
 """What the script decides: the model's attention and norms, ``engine.compile()``, the optimizer that it is handed."""

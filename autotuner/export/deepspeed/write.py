@@ -10,10 +10,10 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.trial_spec import ExportFormat
+from autotuner.export.common_rules import decided_in_code
 from autotuner.export.deepspeed.keys import DEFAULT_BUCKET_ELEMENTS, KEYS, NEVER_REUSED, STAGE_0_ELEMENTS
 from autotuner.export.deepspeed.rules import ELSEWHERE
 from autotuner.export.keys import nested, said
-from autotuner.export.sentences import decided_in_code
 from autotuner.export.target import Export, ExportedFile
 
 VERSION = "0.19.8"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.export.huggingface import accelerate_read, transformers_read, transformers_rules, transformers_write
-from autotuner.export.huggingface.accelerate_rules import ACCELERATE_RULES, ELSEWHERE
-from autotuner.export.huggingface.accelerate_write import VERSION, write
+from autotuner.export.huggingface import accelerate, transformers
+from autotuner.export.huggingface.accelerate import ACCELERATE_RULES, ELSEWHERE, VERSION, write
 from autotuner.export.target import Target
 
 ACCELERATE = Target(
@@ -14,16 +13,16 @@ ACCELERATE = Target(
     rules=ACCELERATE_RULES,
     elsewhere=ELSEWHERE,
     write=write,
-    read=accelerate_read.read,
-    recognises=accelerate_read.recognises,
+    read=accelerate.read,
+    recognises=accelerate.recognises,
 )
 
 TRANSFORMERS = Target(
     format=ExportFormat.TRANSFORMERS,
-    version=transformers_write.VERSION,
-    rules=transformers_rules.TRANSFORMERS_RULES,
-    elsewhere=transformers_rules.ELSEWHERE,
-    write=transformers_write.write,
-    read=transformers_read.read,
-    recognises=transformers_read.recognises,
+    version=transformers.VERSION,
+    rules=transformers.TRANSFORMERS_RULES,
+    elsewhere=transformers.ELSEWHERE,
+    write=transformers.write,
+    read=transformers.read,
+    recognises=transformers.recognises,
 )

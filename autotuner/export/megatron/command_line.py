@@ -16,13 +16,13 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
+from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.flags import Flags
 from autotuner.export.launched import Launched, launched
 from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
+from autotuner.export.megatron.model import unsaid_shapes, write_shapes
 from autotuner.export.megatron.reading import Reading, Settings
 from autotuner.export.megatron.rules import MEGATRON_RULES
-from autotuner.export.megatron.shapes import unsaid_shapes, write_shapes
-from autotuner.export.slow_links import LAUNCHED
 from autotuner.export.target import Export, Imported, Target
 
 _VERSION = "0.16.1"

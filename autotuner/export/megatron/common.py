@@ -12,14 +12,11 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.stages import layers_per_stage
-from autotuner.export.megatron.degrees import read_degrees, write_degrees
-from autotuner.export.megatron.numerics import read_numerics, write_numerics
-from autotuner.export.megatron.patterns import MOST_LAYERS
+from autotuner.export.megatron.degrees import read_degrees, read_sharding, write_degrees, write_sharding
+from autotuner.export.megatron.model import MOST_LAYERS, read_shapes
+from autotuner.export.megatron.numerics import read_numerics, read_recompute, write_numerics, write_recompute
 from autotuner.export.megatron.pipeline import read_pipeline, write_pipeline
 from autotuner.export.megatron.reading import Reading, Settings
-from autotuner.export.megatron.recompute import read_recompute, write_recompute
-from autotuner.export.megatron.shapes import read_shapes
-from autotuner.export.megatron.sharding import read_sharding, write_sharding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,14 @@
-"""Degrees and batch sizes, and how many ranks they need.
-
-Names and defaults: megatron-core 0.16.1, model_parallel_config.py; the data-parallel degree is what is left,
-training/arguments.py, validate_args.
-"""
+"""Megatron's arguments of parallel degrees and of sharding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from autotuner.core.choices import ContextExchange
+from autotuner.core.choices import ContextExchange, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.export.megatron.reading import Reading, Settings
 
 _DEGREES = {
@@ -146,3 +142,142 @@ def _of_text(reading: Reading, replica: int, least: int) -> int:
         reading.num_ranks = None
         reading.changed("world_size", f"{said} ranks cannot run it; {fewest} are the fewest that do")
     return least
+
+
+_STRATEGIES = {
+    "no_shard": ShardLevel.NONE,
+    "optim": ShardLevel.OPTIMIZER,
+    "optim_grads": ShardLevel.GRADIENTS,
+    "optim_grads_params": ShardLevel.PARAMETERS,
+}
+
+_FSDP = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
+
+_DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
+"""Of Megatron-FSDP, by version; ``no_shard`` before (training/arguments.py, 0.16.1 and 0.19.0)."""
+
+
+def gradient_element_bytes(x: Layout, job: Job) -> int:
+    """Bytes of a gradient while it is reduced, of one layout or of columns."""
+    return 2 + 2 * ((x.precision == Precision.FP32) | _sums_wide(x, job))
+
+
+def _sums_wide(x: Layout, job: Job) -> bool:
+    """Whether gradients are summed in fp32: the layout asks for it, or the stack does so by itself."""
+    return (x.fp32_gradient_reduce != 0) | job.stack.sums_gradients_in_fp32
+
+
+def write_sharding(job: Job, layout: Layout) -> Settings:
+    """Sharding, overlaps, buckets, the format of gradient sums."""
+    if layout.data_parallel_degree * layout.context_parallel_degree == 1:
+        return {}
+    if layout.shard_level == ShardLevel.PARAMETERS and not layout.reshard_after_forward:
+        return _TORCH_FSDP | _sums(job, layout)
+    written: Settings = {}
+    if layout.shard_level != ShardLevel.NONE:
+        written["use_distributed_optimizer"] = True
+        if layout.data_parallel_replicate_degree > 1:
+            written["num_distributed_optimizer_instances"] = layout.data_parallel_replicate_degree
+    if layout.shard_level in _FSDP:
+        written |= _fsdp(layout)
+    written["overlap_grad_reduce"] = True  # buckets mean nothing without it
+    if layout.shard_level != ShardLevel.NONE:
+        written["overlap_param_gather"] = True
+    if layout.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES:
+        written["ddp_bucket_size"] = max(1, layout.gradient_bucket_bytes // gradient_element_bytes(layout, job))
+    return written | _sums(job, layout)
+
+
+_TORCH_FSDP: Settings = {
+    "use_torch_fsdp2": True,
+    "torch_fsdp2_reshard_after_forward": False,
+    "gradient_accumulation_fusion": False,  # refused beside it
+}
+"""FSDP2 of PyTorch, by which parameters may stay between the passes; it overlaps by itself."""
+
+
+def _sums(job: Job, layout: Layout) -> Settings:
+    return {} if layout.precision == Precision.FP32 else {"grad_reduce_in_fp32": _sums_wide(layout, job)}
+
+
+def _fsdp(layout: Layout) -> Settings:
+    strategy = next(word for word, level in _STRATEGIES.items() if level == layout.shard_level)
+    return {
+        "use_megatron_fsdp": True,
+        "data_parallel_sharding_strategy": strategy,
+        "gradient_accumulation_fusion": False,  # needs a Transformer Engine that knows FSDP
+        "ckpt_format": "fsdp_dtensor",  # the only one that it accepts
+    }
+
+
+def read_sharding(reading: Reading, degrees: Degrees, precision: Precision) -> dict[str, object]:
+    """The same back; without a second rank to share with, everything is whole."""
+    level, reshards = _level(reading)
+    if degrees.num_gradients == 1:
+        if level != ShardLevel.NONE:
+            reading.changed("use_distributed_optimizer", "one rank has nobody to shard with")
+        return {}
+    found: dict[str, object] = {"shard_level": level, "reshard_after_forward": reshards}
+    found |= _data_degrees(reading, degrees, level)
+    found["fp32_gradient_reduce"] = precision != Precision.FP32 and _sums_in_fp32(reading)
+    if level not in _FSDP:
+        found |= _bucket(reading, degrees, 4 if precision == Precision.FP32 or found["fp32_gradient_reduce"] else 2)
+    return found
+
+
+def _level(reading: Reading) -> tuple[ShardLevel, bool]:
+    """What is sharded, and whether parameters are given away between the passes."""
+    if reading.on("use_torch_fsdp2"):
+        return ShardLevel.PARAMETERS, reading.on("torch_fsdp2_reshard_after_forward", True)
+    if reading.on("use_megatron_fsdp") or reading.on("use_custom_fsdp"):
+        level = _STRATEGIES[_strategy(reading)]
+        if level != ShardLevel.NONE or not reading.on("use_distributed_optimizer"):
+            return level, level == ShardLevel.PARAMETERS
+    return (ShardLevel.OPTIMIZER if reading.on("use_distributed_optimizer") else ShardLevel.NONE), False
+
+
+def _strategy(reading: Reading) -> str:
+    word = reading.word("data_parallel_sharding_strategy")
+    if not word:
+        word = next((w for v, w in _DEFAULT_STRATEGY.items() if reading.version.startswith(v)), "no_shard")
+        reading.assumed("data_parallel_sharding_strategy", f"the default of {reading.version or '0.16.1'} is {word}")
+    if word not in _STRATEGIES:
+        raise InvalidInput("data_parallel_sharding_strategy", word, f"must be one of {', '.join(_STRATEGIES)}")
+    if reading.word("outer_dp_sharding_strategy", "no_shard") != "no_shard":
+        reading.changed("outer_dp_sharding_strategy", "replicas of a layout share nothing")
+    return word
+
+
+def _data_degrees(reading: Reading, degrees: Degrees, level: ShardLevel) -> dict[str, object]:
+    if level == ShardLevel.NONE:
+        return {"data_parallel_replicate_degree": degrees.data}
+    instances = reading.count("num_distributed_optimizer_instances")
+    replicas = gcd(instances, degrees.data)
+    if replicas != instances:
+        reading.changed("num_distributed_optimizer_instances", f"context ranks always share: {replicas} replicas")
+    return {"data_parallel_replicate_degree": replicas, "data_parallel_shard_degree": degrees.data // replicas}
+
+
+def _sums_in_fp32(reading: Reading) -> bool:
+    """True by default with bf16, and not with fp16 (training/arguments.py, validate_args)."""
+    said = reading.settings.switch("grad_reduce_in_fp32")
+    if said is None:
+        by_default = not reading.on("fp16")
+        said = reading.on("accumulate_allreduce_grads_in_fp32", by_default) and not reading.on("grad_reduce_in_bf16")
+        if "accumulate_allreduce_grads_in_fp32" not in reading.settings and said:
+            reading.assumed("accumulate_allreduce_grads_in_fp32", "with bf16 Megatron sums gradients in fp32")
+    if reading.on("grad_reduce_in_bf16"):
+        detail = "predictions for Megatron's software count gradients summed in fp32: two bytes a parameter too many"
+        reading.changed("grad_reduce_in_bf16", detail)
+    return said
+
+
+def _bucket(reading: Reading, degrees: Degrees, element_bytes: int) -> dict[str, object]:
+    elements = reading.settings.integer("ddp_bucket_size")
+    if elements is None or elements < 1:
+        own = max(40_000_000, 1_000_000 * degrees.data)  # distributed/distributed_data_parallel.py
+        reading.assumed("ddp_bucket_size", f"Megatron's own are {own:,} elements; the layout keeps its plain buckets")
+        return {}
+    if not reading.on("overlap_grad_reduce"):
+        reading.changed("ddp_bucket_size", "without overlap_grad_reduce Megatron reduces all gradients at once")
+    return {"gradient_bucket_bytes": elements * element_bytes}

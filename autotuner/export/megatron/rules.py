@@ -18,10 +18,9 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, any_of
-from autotuner.export.exchanges import exchanges_and_batches
+from autotuner.export.common_rules import exchanges_and_batches, sends_and_places
+from autotuner.export.megatron.degrees import gradient_element_bytes
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
-from autotuner.export.megatron.sharding import gradient_element_bytes
-from autotuner.export.slow_links import sends_and_places
 
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 

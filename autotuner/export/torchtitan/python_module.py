@@ -10,14 +10,12 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.export.slow_links import LAUNCHED
+from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.target import Export, ExportedFile, Imported, Target
 from autotuner.export.torchtitan import said
+from autotuner.export.torchtitan.catalog import RELEASE_0_3, Flavor, base_of, flavor_of, preset, shapes
 from autotuner.export.torchtitan.entries import Entry, Value
-from autotuner.export.torchtitan.flavors import Flavor, flavor_of, shapes
-from autotuner.export.torchtitan.presets import base_of, preset
 from autotuner.export.torchtitan.python_texts import is_configuration, settings_of
-from autotuner.export.torchtitan.release import RELEASE_0_3
 from autotuner.export.torchtitan.rules import RULES_0_3, SEARCHED_0_3
 from autotuner.export.torchtitan.understood import imported
 

@@ -9,7 +9,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.export.flags import Flags
 from autotuner.export.launched import launched
 from autotuner.export.target import Note, NoteKind
-from autotuner.export.torchtitan.presets import preset
+from autotuner.export.torchtitan.catalog import preset
 from autotuner.export.torchtitan.python_reading import UNKNOWN, Made, Module, read_module
 from autotuner.export.torchtitan.settings import Settings
 from autotuner.export.torchtitan.texts import overrides

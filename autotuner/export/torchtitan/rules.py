@@ -21,10 +21,8 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Rule, any_of, job_rule
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.units import MIB
-from autotuner.export.exchanges import exchanges_and_batches
-from autotuner.export.slow_links import numbers_ranks, sends_and_places
-from autotuner.export.torchtitan.flavors import PIPELINED_0_2, flavor_of
-from autotuner.export.torchtitan.release import RELEASE_0_2
+from autotuner.export.common_rules import exchanges_and_batches, numbers_ranks, sends_and_places
+from autotuner.export.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
 """``bucket_cap_mb`` of its DDP (torchtitan 0.2.2, ``apply_ddp`` of models/llama3/infra/parallelize.py)."""

@@ -8,8 +8,8 @@ from autotuner.core.choices import FP8_PRECISIONS, Fp8Recipe, Precision, Recompu
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, layers_per_stage
+from autotuner.export.torchtitan.catalog import Release
 from autotuner.export.torchtitan.entries import Value
-from autotuner.export.torchtitan.release import Release
 from autotuner.export.torchtitan.rules import shards
 
 

@@ -11,12 +11,11 @@ from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.export.slow_links import LAUNCHED
+from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.target import Export, ExportedFile, Imported, Target
 from autotuner.export.torchtitan import said
+from autotuner.export.torchtitan.catalog import RELEASE_0_2, flavor_of, shapes
 from autotuner.export.torchtitan.entries import Value
-from autotuner.export.torchtitan.flavors import flavor_of, shapes
-from autotuner.export.torchtitan.release import RELEASE_0_2
 from autotuner.export.torchtitan.rules import RULES_0_2, SEARCHED_0_2
 from autotuner.export.torchtitan.texts import is_job_file, settings_of
 from autotuner.export.torchtitan.understood import imported

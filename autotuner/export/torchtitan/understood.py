@@ -11,11 +11,10 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.export.target import Imported, NoteKind
+from autotuner.export.torchtitan.catalog import DEBUG_MODEL, RELEASE_0_2, RELEASE_0_3, Release, spec_of
 from autotuner.export.torchtitan.entries import Entry, Value
-from autotuner.export.torchtitan.flavors import DEBUG_MODEL, spec_of
 from autotuner.export.torchtitan.numbers import precision_0_2, precision_0_3
 from autotuner.export.torchtitan.recomputed import recompute_0_2, recompute_0_3
-from autotuner.export.torchtitan.release import RELEASE_0_2, RELEASE_0_3, Release
 from autotuner.export.torchtitan.rules import DDP_BUCKET_BYTES, shards
 from autotuner.export.torchtitan.settings import Settings
 from autotuner.export.torchtitan.staged import virtual_stages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.backtest.shapes import with_capacity
+from autotuner.backtest.models import with_capacity
 from autotuner.core.blocks import MixtureOfExperts
 from tests.builders import tiny_model
 

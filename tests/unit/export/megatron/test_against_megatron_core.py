@@ -25,9 +25,9 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.export.megatron.common import layout_settings
-from autotuner.export.megatron.overrides import CORE_FIELDS
+from autotuner.export.megatron.model import write_shapes
 from autotuner.export.megatron.reading import Settings
-from autotuner.export.megatron.shapes import write_shapes
+from autotuner.export.megatron.recipes import CORE_FIELDS
 from autotuner.export.registry import export
 from tests.builders import big_job, h100, h100_cluster, llama_70b
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autotuner.backtest.shown import MIN_MEASURED, NUM_DRAWS, replays, same_cluster
+from autotuner.backtest.report import MIN_MEASURED, NUM_DRAWS, replays, same_cluster
 from autotuner.costmodel.uncertainty import cluster_deviation
 from tests.unit.backtest.sheets import JOB, LAYOUTS, PREDICTED_S, sheet
 

@@ -1,16 +1,59 @@
-"""What trainers of others say of sends between stages and of the places of ranks: nearly nothing.
-
-Megatron numbers its ranks tp-cp-ep-dp-pp, or tp-cp-ep-pp-dp (``--use-tp-pp-dp-mapping``); torchtitan's mesh is pp,
-dp_replicate, dp_shard, cp, tp; DeepSpeed's PipeModelDataParallelTopology has the axes pipe, data, model. Which node has
-which number is the launcher's choice, so that stages are rotated by the order of a hostfile.
-"""
+"""Rules that hold for every trainer but ours: the exchanges, sends and places that only our trials run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autotuner.core.choices import P2PTransport, RankOrder
 from autotuner.core.job import Job
-from autotuner.core.layout import Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule
+
+
+def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
+    """What is not written since code decides it, with the values of the layout."""
+    values = [f"{name} ({_word(name, layout)})" for name in OPTIONS if name in frozenset(fields)]
+    return f"{whose} decides {', '.join(values)}"
+
+
+def _word(name: str, layout: Layout) -> str:
+    plain = OPTIONS[name].to_plain(getattr(layout, name))
+    return ("on" if plain else "off") if isinstance(plain, bool) else str(plain)
+
+
+_WHY = {
+    "gradient_sync": "{} sums all gradients in every step; trials.replication wraps an optimizer of one's own loop",
+    "gradient_clip": "{} clips behind the reduction; trials.clipping has hooks for one's own loop",
+    "batch_balance": "the data loader of {} decides which sequences a rank takes; trials.batches has a sampler for it",
+    "sequence_packing": "the data loader of {} decides whether sequences share a row",
+    "collective_hierarchy": "{} reduces over one group of all ranks; trials.collectives has two levels",
+    "rank_placement": "{} finds its ranks numbered by a launcher that fills a node before the next",
+}
+
+
+def exchanges_and_batches(trainer: str, prefix: str) -> tuple[Rule, ...]:
+    """Rules of a trainer that exchanges gradients, clips and batches in its own way, over ranks numbered for it.
+
+    Args:
+        trainer: As sentences name it.
+        prefix: Of the names of its rules.
+    """
+    return tuple(
+        _held(f"{prefix}-keeps-{field.replace('_', '-')}", field, why.format(trainer)) for field, why in _WHY.items()
+    )
+
+
+def _held(name: str, field: str, message: str) -> Rule:
+    """A field that stays at its default."""
+    default = OPTIONS[field].default
+    return Rule(
+        name,
+        field,
+        lambda x, j: getattr(x, field) != default,
+        lambda x, j: message,
+        lambda x, j: OPTIONS[field].to_plain(default),
+    )
+
 
 LAUNCHED = frozenset({"stage_rotation"})
 """What a launch decides, and no configuration."""

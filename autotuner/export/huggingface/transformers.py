@@ -1,28 +1,221 @@
-"""Arguments of the ``transformers`` Trainer, on a command line or as JSON, as a layout."""
+"""Arguments of Transformers' Trainer for a layout, written and read."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.choices import OptimizerKernel, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.rules.rule import Rule
 from autotuner.core.trial_spec import ExportFormat
+from autotuner.core.units import MIB
 from autotuner.export.accounted import unread
-from autotuner.export.deepspeed.script import Script, script_of_command
-from autotuner.export.deepspeed.understood import understood
+from autotuner.export.common_rules import decided_in_code
+from autotuner.export.deepspeed.read import Script, script_of_command, understood
+from autotuner.export.deepspeed.write import FILE_NAME as DS_FILE_NAME
+from autotuner.export.deepspeed.write import zero_defaults
 from autotuner.export.documents import json_document, split_document
-from autotuner.export.huggingface.backend import SIZES
-from autotuner.export.huggingface.placed import fp16_note, on_ranks, plain
-from autotuner.export.huggingface.transformers_keys import FSDP_KEYS, KEYS
-from autotuner.export.huggingface.transformers_write import ENVIRONMENT_PREFIX
-from autotuner.export.keys import flag_of, flat, heard, number_of
+from autotuner.export.huggingface.accelerate import ds_config_of_accelerate
+from autotuner.export.huggingface.shared import (
+    RULES,
+    SIZES,
+    Backend,
+    backend_of,
+    exchanges_heads,
+    fp16_note,
+    on_ranks,
+    plain,
+    says_sizes,
+)
+from autotuner.export.keys import Key, count, flag_of, flat, heard, number_of, said, words
 from autotuner.export.launched import Launched, launched
-from autotuner.export.target import Imported, Note, NoteKind
+from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind
+
+
+def recomputes_by_fsdp(layout: Layout) -> bool:
+    """Whether FSDP's own recomputation says it, which gathers parameters once less."""
+    return (
+        backend_of(layout) == Backend.FSDP
+        and layout.recompute == Recompute.FULL
+        and layout.recompute_every == 1
+        and not layout.offload_activations
+    )
+
+
+def checkpointing_kwargs(layout: Layout) -> str | None:
+    """What ``gradient_checkpointing_kwargs`` says of it."""
+    said: dict[str, object] = {"every_n_layers": layout.recompute_every} if layout.recompute_every > 1 else {}
+    if layout.offload_activations:
+        said["offload"] = True
+    return json.dumps(said) if said else None
+
+
+KEYS: tuple[Key, ...] = (
+    count("per_device_train_batch_size", "micro_batch_size", when=lambda x: True),
+    words("bf16", "precision", {True: Precision.BF16, False: Precision.FP32}),
+    words(
+        "gradient_checkpointing",
+        "recompute",
+        {True: Recompute.FULL, False: Recompute.NONE},
+        when=lambda x: x.recompute == Recompute.FULL and not recomputes_by_fsdp(x),
+    ),
+    words(
+        "optim",
+        "optimizer_kernel",
+        {"adamw_torch_fused": OptimizerKernel.FUSED, "adamw_torch": OptimizerKernel.FOREACH},
+    ),
+    words("torch_compile", "compiled", {True: True, False: False}, when=lambda x: x.compiled),
+    Key(
+        path="ddp_bucket_cap_mb",  # MiB
+        field="gradient_bucket_bytes",
+        said=lambda x: (
+            max(1, x.gradient_bucket_bytes // MIB)
+            if x.shard_level == ShardLevel.NONE and x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES
+            else None
+        ),
+        heard=lambda path, raw, x: number_of(path, raw, at_least=1) * MIB,
+    ),
+)
+"""Arguments, in the order in which they are read."""
+
+FSDP_KEYS: tuple[Key, ...] = (
+    words("reshard_after_forward", "reshard_after_forward", {True: True, False: False}),
+    words(
+        "activation_checkpointing",
+        "recompute",
+        {True: Recompute.FULL, False: Recompute.NONE},
+        when=recomputes_by_fsdp,
+    ),
+)
+"""What ``fsdp_config`` says."""
+
+
+ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"})
+"""What the script decides where it loads its model: attention, norms, and the format of weights and gradients."""
+
+TRANSFORMERS_RULES: tuple[Rule, ...] = (
+    *RULES,
+    Rule(
+        "transformers-splits-no-tensors",
+        "tensor_parallel_degree",
+        lambda x, j: x.tensor_parallel_degree > 1,
+        lambda x, j: (
+            "no argument splits tensors: the script loads its model so (DistributedConfig), or DeepSpeed does (AutoTP)"
+        ),
+        lambda x, j: 1,
+    ),
+    Rule(
+        "transformers-sizes-whole-mebibytes",
+        "gradient_bucket_bytes",
+        lambda x, j: (x.shard_level == ShardLevel.NONE) & (x.gradient_bucket_bytes % MIB != 0),
+        lambda x, j: f"ddp_bucket_cap_mb counts MiB, and {x.gradient_bucket_bytes} bytes are no whole number of them",
+        lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % MIB,
+    ),
+    Rule(
+        "transformers-sizes-no-bucket-beside-ulysses",
+        "gradient_bucket_bytes",
+        lambda x, j: (
+            (x.shard_level == ShardLevel.NONE) & exchanges_heads(x) & (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES)
+        ),
+        lambda x, j: "DeepSpeed runs it, and stage 0 has no key for its buckets",
+        lambda x, j: DEFAULT_BUCKET_BYTES,
+    ),
+    Rule(
+        "transformers-multiplies-in-16-bits-or-more",
+        "precision",
+        lambda x, j: (x.precision != Precision.BF16) & (x.precision != Precision.FP32),
+        lambda x, j: f"the Trainer has no argument for {x.precision}; bf16 runs instead",
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
+        "transformers-shards-parameters-on-gpus",
+        "shard_level",
+        lambda x, j: (x.shard_level == ShardLevel.PARAMETERS) & (j.cluster.accelerator.kind == "cpu"),
+        lambda x, j: "on cores the Trainer leaves FSDP out without a word and trains replicas; DeepSpeed's stages run",
+        lambda x, j: ShardLevel.GRADIENTS.label,
+        is_of_hardware=True,
+    ),
+)
+
+
+VERSION = "5.23.0"
+_FSDP_FILE_NAME = "fsdp_config.json"
+
+ENVIRONMENT_PREFIX = "PARALLELISM_CONFIG_"
+"""What stands before the names of ``ParallelismConfig`` where accelerate reads them (1.15.0, parallelism_config.py)."""
+
+
+def write(job: Job, layout: Layout) -> Export:
+    """The layout as arguments, with the configuration of FSDP or DeepSpeed that they name."""
+    files, cluster = _files(job, layout), job.cluster
+    return Export(
+        format=ExportFormat.TRANSFORMERS,
+        version=VERSION,
+        arguments=tuple(_arguments(job, layout)),
+        files=files,
+        environment=_sizes(layout) | collective_environment(layout),
+        defaults=(*_defaults(layout), decided_in_code(ELSEWHERE, layout, "the script")),
+        usage=f"torchrun --nnodes {cluster.num_nodes} --nproc-per-node {cluster.accelerators_per_node} train.py, "
+        "with the arguments behind it" + "".join(f" and {file.name} beside it" for file in files),
+    )
+
+
+def _arguments(job: Job, layout: Layout) -> Iterator[str]:
+    for name, value in said(KEYS, layout).items():
+        yield f"--{name}"
+        yield str(value)
+    yield "--gradient_accumulation_steps"
+    yield str(max(1, job.workload.num_micro_batches(layout)))
+    kwargs = checkpointing_kwargs(layout)
+    if kwargs:
+        yield "--gradient_checkpointing_kwargs"
+        yield kwargs
+    match backend_of(layout):
+        case Backend.DEEPSPEED:
+            yield from ("--deepspeed", DS_FILE_NAME)
+        case Backend.FSDP:
+            yield from ("--fsdp", "--fsdp_config", _FSDP_FILE_NAME)
+
+
+def _files(job: Job, layout: Layout) -> tuple[ExportedFile, ...]:
+    match backend_of(layout):
+        case Backend.DDP:
+            return ()
+        case Backend.FSDP:
+            return (ExportedFile(name=_FSDP_FILE_NAME, text=_json({"version": 2, **said(FSDP_KEYS, layout)})),)
+        case Backend.DEEPSPEED:
+            return (ExportedFile(name=DS_FILE_NAME, text=ds_config_of_accelerate(job, layout)),)
+
+
+def _json(config: dict[str, object]) -> str:
+    return json.dumps(config, indent=2) + "\n"
+
+
+def _sizes(layout: Layout) -> dict[str, str]:
+    """What accelerate cannot tell from the number of processes, as the variables that it reads."""
+    if not says_sizes(layout):
+        return {}
+    sizes = {f"{ENVIRONMENT_PREFIX}{name.upper()}": str(value) for name, value in said(SIZES, layout).items()}
+    return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **sizes}
+
+
+def _defaults(layout: Layout) -> Iterator[str]:
+    if backend_of(layout) == Backend.DEEPSPEED:
+        yield from zero_defaults(layout)
+    if layout.context_parallel_degree > 1 and backend_of(layout) == Backend.DEEPSPEED:
+        yield "the script's attention exchanges heads for parts of the sequence (UlyssesSPAttentionHF)"
+    if layout.compiled:
+        yield "torch_compile compiles the whole model, not each layer"
+    if layout.shard_level == ShardLevel.NONE and layout.data_parallel_replicate_degree > 1:
+        yield "weights and gradients have the format in which the script loads the model"
+
 
 _TELLING = re.compile(r"per_device_train_batch_size|--fsdp\b|--torch_compile\b|--ddp_bucket_cap_mb\b")
 _DEFAULT_MICRO_BATCH = 8
@@ -71,7 +264,7 @@ def read(text: str, num_ranks: int | None) -> Imported:
     """
     rest, document = split_document(text)
     command = launched(rest, document) if "--" in rest else Launched()
-    asked = _arguments(command, json_document(document) if document else {})
+    asked = _asked_arguments(command, json_document(document) if document else {})
     if not asked.values:
         raise InvalidInput("config", text[:60], "must be arguments of the Trainer, as flags or as JSON")
     ranks = num_ranks or command.num_ranks
@@ -92,7 +285,7 @@ def read(text: str, num_ranks: int | None) -> Imported:
     )
 
 
-def _arguments(command: Launched, document: Mapping[str, Any]) -> _Arguments:
+def _asked_arguments(command: Launched, document: Mapping[str, Any]) -> _Arguments:
     is_of_trainer = "per_device_train_batch_size" in document or "output_dir" in document
     said: dict[str, object] = dict(document) if is_of_trainer else {}
     said |= {name: " ".join(values) if values else True for name, values in command.arguments.values.items()}

@@ -1,4 +1,4 @@
-"""The model of a row: by the shapes that it states, and by its name where it states none."""
+"""The models of tables."""
 
 from __future__ import annotations
 

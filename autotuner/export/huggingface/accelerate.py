@@ -1,24 +1,261 @@
-"""The configuration of ``accelerate launch``, its command line, or both in one text, as a layout."""
+"""accelerate's configuration of a layout, written and read."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from autotuner.core.choices import Recompute, ShardLevel
+import yaml
+
+from autotuner.core.choices import Fp8Recipe, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import Layout
+from autotuner.core.job import Job
+from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.rules.rule import Rule
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.export.deepspeed.script import Script, as_trainer_says, script_of_command
-from autotuner.export.deepspeed.understood import Understood, understood
+from autotuner.export.common_rules import decided_in_code
+from autotuner.export.deepspeed.read import Script, Understood, as_trainer_says, script_of_command, understood
+from autotuner.export.deepspeed.write import FILE_NAME as DS_FILE_NAME
+from autotuner.export.deepspeed.write import RECOMPUTE_FLAG, ds_config, zero_defaults
 from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document
 from autotuner.export.flags import Flags
-from autotuner.export.huggingface.accelerate_keys import COMPILED, KEYS, MEGATRON_KEYS, PARALLELISM
-from autotuner.export.huggingface.placed import fp16_note, on_ranks, plain
-from autotuner.export.keys import flag_of, flat, heard, number_of
+from autotuner.export.huggingface.shared import (
+    RULES,
+    SIZES,
+    Backend,
+    backend_of,
+    exchanges_heads,
+    fp16_note,
+    on_ranks,
+    plain,
+    says_sizes,
+)
+from autotuner.export.keys import Key, count, flag_of, flat, heard, nested, number_of, said, words
 from autotuner.export.launched import Launched, launched
-from autotuner.export.target import Imported, Note, NoteKind
+from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind
+
+PARALLELISM = "parallelism_config.parallelism_config_"
+"""What stands before the names of ``ParallelismConfig``."""
+
+
+def _is_fsdp(layout: Layout) -> bool:
+    return backend_of(layout) == Backend.FSDP
+
+
+def _has_precision(layout: Layout) -> bool:
+    return backend_of(layout) != Backend.DEEPSPEED  # a configuration file of DeepSpeed's says it there
+
+
+def _in_its_section(key: Key) -> Key:
+    return replace(
+        key, path=f"{PARALLELISM}{key.path}", said=lambda layout: key.said(layout) if says_sizes(layout) else None
+    )
+
+
+COMPILED = words(
+    "dynamo_config.dynamo_backend",
+    "compiled",
+    {"INDUCTOR": True, "NO": False, "inductor": True, "no": False},
+    when=lambda layout: layout.compiled,
+)
+"""What counts whoever runs it."""
+
+KEYS: tuple[Key, ...] = (
+    words(
+        "mixed_precision",
+        "precision",
+        {"bf16": Precision.BF16, "no": Precision.FP32, "fp8": Precision.FP8, "fp16": Precision.BF16},
+        when=_has_precision,
+    ),
+    words(
+        "fp8_config.backend",
+        "fp8_recipe",
+        {"AO": Fp8Recipe.TENSORWISE, "TE": Fp8Recipe.DELAYED},
+        when=lambda layout: layout.precision == Precision.FP8,
+    ),
+    words("fsdp_config.fsdp_reshard_after_forward", "reshard_after_forward", {True: True, False: False}, when=_is_fsdp),
+    words(
+        "fsdp_config.fsdp_activation_checkpointing",
+        "recompute",
+        {True: Recompute.FULL, False: Recompute.NONE},
+        when=_is_fsdp,
+    ),
+    words(
+        "fsdp_config.fsdp_activation_checkpointing_offload",
+        "offload_activations",
+        {True: True, False: False},
+        when=lambda layout: _is_fsdp(layout) and layout.offload_activations,
+    ),
+    COMPILED,
+    *(_in_its_section(key) for key in SIZES),
+)
+"""In the order in which they are read."""
+
+MEGATRON_KEYS: tuple[Key, ...] = (
+    count("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel_degree"),
+    count("megatron_lm_config.megatron_lm_pp_degree", "pipeline_parallel_degree"),
+    count("megatron_lm_config.megatron_lm_context_parallel_size", "context_parallel_degree"),
+    count("megatron_lm_config.megatron_lm_expert_model_parallel_size", "expert_parallel_degree"),
+    words("megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel", {True: True, False: False}),
+    words(
+        "megatron_lm_config.megatron_lm_recompute_activations",
+        "recompute",
+        {True: Recompute.SELECTIVE, False: Recompute.NONE},
+    ),
+    words(
+        "megatron_lm_config.megatron_lm_recompute_granularity",
+        "recompute",
+        {"selective": Recompute.SELECTIVE, "full": Recompute.FULL},
+    ),
+    words(
+        "megatron_lm_config.megatron_lm_use_distributed_optimizer",
+        "shard_level",
+        {True: ShardLevel.OPTIMIZER, False: ShardLevel.NONE},
+    ),
+)
+"""What it says for Megatron-LM, which is read and not written: Megatron's own flags say more."""
+
+
+ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "fp32_gradient_reduce", "loss_parallel"})
+"""What the script decides: the model that it loads, with its plan for tensor ranks and the format of its weights, which
+is that of the gradients; and the optimizer."""
+
+_FP8 = (Precision.BF16, Precision.FP32, Precision.FP8)
+
+ACCELERATE_RULES: tuple[Rule, ...] = (
+    *RULES,
+    Rule(
+        "accelerate-sizes-no-bucket",
+        "gradient_bucket_bytes",
+        lambda x, j: (x.shard_level == ShardLevel.NONE) & (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES),
+        lambda x, j: "the script says it (DistributedDataParallelKwargs.bucket_cap_mb); torch's 25 MiB run",
+        lambda x, j: DEFAULT_BUCKET_BYTES,
+    ),
+    Rule(
+        "accelerate-recomputes-every-layer",
+        "recompute_every",
+        lambda x, j: x.recompute_every > 1,
+        lambda x, j: "fsdp_activation_checkpointing recomputes every layer",
+        lambda x, j: 1,
+    ),
+    Rule(
+        "accelerate-offloads-with-fsdp",
+        "offload_activations",
+        lambda x, j: (x.offload_activations != 0) & ((x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x)),
+        lambda x, j: "fsdp_activation_checkpointing_offload is FSDP2's",
+        lambda x, j: False,
+    ),
+    Rule(
+        "accelerate-multiplies-in-8-bits-or-more",
+        "precision",
+        lambda x, j: (x.precision != _FP8[0]) & (x.precision != _FP8[1]) & (x.precision != _FP8[2]),
+        lambda x, j: f"mixed_precision has no word for {x.precision}",
+        lambda x, j: Precision.BF16.label,
+    ),
+    Rule(
+        "accelerate-scales-tensors",
+        "fp8_recipe",
+        lambda x, j: (
+            (x.precision == Precision.FP8)
+            & (x.fp8_recipe != Fp8Recipe.TENSORWISE)
+            & (x.fp8_recipe != Fp8Recipe.DELAYED)
+        ),
+        lambda x, j: f"fp8_config scales tensorwise (AO) or delayed (TE), not {x.fp8_recipe}",
+        lambda x, j: Fp8Recipe.TENSORWISE.label,
+    ),
+    Rule(
+        "accelerate-shards-on-gpus",
+        "shard_level",
+        lambda x, j: (x.shard_level != ShardLevel.NONE) & (j.cluster.accelerator.kind == "cpu"),
+        lambda x, j: "on cores accelerate leaves FSDP and DeepSpeed out without a word, and trains replicas",
+        lambda x, j: ShardLevel.NONE.label,
+        is_of_hardware=True,
+    ),
+)
+
+
+VERSION = "1.15.0"
+_FILE_NAME = "accelerate.yaml"
+
+_BATCH_FLAGS = ("--per_device_train_batch_size", "--gradient_accumulation_steps")
+"""What the scripts call it that are launched so (examples/pytorch of transformers, run_clm_no_trainer.py)."""
+
+
+def write(job: Job, layout: Layout) -> Export:
+    """The layout as ``accelerate.yaml``, a ``ds_config.json`` where DeepSpeed runs it, and the script's arguments."""
+    config = yaml.safe_dump(_config(job, layout), sort_keys=False)
+    files = [ExportedFile(name=_FILE_NAME, text=config)]
+    if backend_of(layout) == Backend.DEEPSPEED:
+        files.append(ExportedFile(name=DS_FILE_NAME, text=ds_config_of_accelerate(job, layout)))
+    return Export(
+        format=ExportFormat.ACCELERATE,
+        version=VERSION,
+        arguments=tuple(_arguments(job, layout)),
+        files=tuple(files),
+        environment=collective_environment(layout),
+        defaults=(*_defaults(job, layout), decided_in_code(ELSEWHERE, layout, "the script")),
+        usage=f"accelerate launch --config_file {_FILE_NAME} train.py, with the arguments behind it",
+    )
+
+
+def _config(job: Job, layout: Layout) -> dict[str, object]:
+    backend, on_cores = backend_of(layout), job.cluster.accelerator.kind == "cpu"
+    kind = backend.value if layout.world_size > 1 else "NO"
+    companions: dict[str, object] = {}
+    if backend == Backend.FSDP:
+        companions |= {"fsdp_config.fsdp_version": 2, "fsdp_config.fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
+    if backend == Backend.DEEPSPEED:
+        companions["deepspeed_config.deepspeed_config_file"] = DS_FILE_NAME
+        companions["deepspeed_config.zero3_init_flag"] = layout.shard_level == ShardLevel.PARAMETERS
+    return {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_CPU" if on_cores and backend == Backend.DDP and layout.world_size > 1 else kind,
+        "use_cpu": on_cores,
+        "num_machines": job.cluster.num_nodes,
+        "machine_rank": 0,
+        "num_processes": layout.world_size,
+        **nested(companions | said(KEYS, layout)),
+    }
+
+
+def ds_config_of_accelerate(job: Job, layout: Layout) -> str:
+    """``ds_config.json`` where accelerate starts DeepSpeed."""
+    config = ds_config(job, layout)
+    for name in ("sequence_parallel_size", "data_parallel_size"):
+        config.pop(name, None)  # accelerate lays these ranks itself
+    return json.dumps(config, indent=2) + "\n"
+
+
+def _arguments(job: Job, layout: Layout) -> Iterator[str]:
+    for flag, value in zip(
+        _BATCH_FLAGS, (layout.micro_batch_size, max(1, job.workload.num_micro_batches(layout))), strict=True
+    ):
+        yield flag
+        yield str(value)
+    if _recomputes_in_code(layout):
+        yield RECOMPUTE_FLAG
+
+
+def _recomputes_in_code(layout: Layout) -> bool:
+    return layout.recompute == Recompute.FULL and backend_of(layout) != Backend.FSDP
+
+
+def _defaults(job: Job, layout: Layout) -> Iterator[str]:
+    yield "the script reads its batch sizes from the arguments: a configuration of accelerate has none"
+    if job.cluster.num_nodes > 1:
+        yield "machine_rank, main_process_ip and main_process_port differ per machine, or stand in the environment"
+    if backend_of(layout) == Backend.DEEPSPEED:
+        yield from zero_defaults(layout)
+    if layout.tensor_parallel_degree > 1:
+        yield "the script loads its model with a plan for tensor ranks"
+    if layout.compiled:
+        yield "the whole model is compiled, unless dynamo_use_regional_compilation compiles each layer"
+    if _recomputes_in_code(layout):
+        yield f"the script turns recomputation on ({RECOMPUTE_FLAG}): the configuration has no key for it without FSDP"
+
 
 _TELLING = re.compile(r"""(^|\s|")(distributed_type|fsdp_config|deepspeed_config|parallelism_config)"?\s*:""")
 _STARTED = re.compile(r"\baccelerate(\.commands\.launch|\s+launch)\b")

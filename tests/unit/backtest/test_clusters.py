@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.backtest import words
-from autotuner.backtest.sources import Source, software, source_of, sources
+from autotuner.backtest.clusters import Source, software, source_of, sources
 from autotuner.catalog.hardware import load_accelerator, load_link
 from autotuner.catalog.models import model_called, models
 from autotuner.catalog.software import load_stack, stacks

@@ -1,14 +1,87 @@
-"""Models that torchtitan registers, by family and flavor, and what the catalog calls them."""
+"""Torchtitan's releases, and the models and presets that each knows by name."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.resources import files
 
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import AttentionKernel
+from autotuner.core.choices import AttentionKernel, Fp8Recipe
 from autotuner.core.model import TransformerSpec
+from autotuner.core.trial_spec import ExportFormat
+from autotuner.export.torchtitan.entries import ENTRIES_0_2, ENTRIES_0_3, Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One release.
+
+    Attributes:
+        entries: Fields that one setting says.
+        recipes: Words for the recipes of its float8 converter.
+        splits_every_sequence: Tensor ranks split the sequence wherever there are some.
+        by_flavor: A model's flavor says how it attends; else a word of its own does.
+    """
+
+    format: ExportFormat
+    version: str
+    entries: tuple[Entry, ...]
+    recipes: Mapping[int, str]
+    splits_every_sequence: bool
+    by_flavor: bool
+
+
+RELEASE_0_2 = Release(
+    format=ExportFormat.TORCHTITAN,
+    version="0.2.2",
+    entries=ENTRIES_0_2,
+    recipes={Fp8Recipe.TENSORWISE: "tensorwise", Fp8Recipe.ROWWISE: "rowwise"},
+    splits_every_sequence=True,  # models/llama3/infra/parallelize.py, apply_tp
+    by_flavor=True,
+)
+
+RELEASE_0_3 = Release(
+    format=ExportFormat.TORCHTITAN_CONFIG,
+    version="0.3.0",
+    entries=ENTRIES_0_3,
+    recipes={Fp8Recipe.ROWWISE: "rowwise"},
+    splits_every_sequence=False,
+    by_flavor=False,
+)
+
+
+_NEAREST: Mapping[tuple[str, str], str] = {
+    ("llama3", "1B"): "llama3_8b",
+    ("llama3", "3B"): "llama3_8b",
+    ("qwen3", "4B"): "qwen3_1_7b",
+    ("qwen3", "8B"): "qwen3_14b",
+    ("qwen3", "235B-A22B"): "qwen3_30b_a3b",
+    ("deepseek_v3", "236B"): "deepseek_v3_16b",
+}
+"""Flavors that no function makes, with one that has their vocabulary."""
+
+
+@cache
+def presets() -> Mapping[str, Mapping[str, object]]:
+    """Settings by function; what a function leaves is not there."""
+    return tomllib.loads((files(__package__) / "presets.toml").read_text())
+
+
+def preset(function: str) -> Mapping[str, object] | None:
+    """What a function sets; None: it is not known."""
+    return presets().get(function)
+
+
+def base_of(family: str, flavor: str) -> str | None:
+    """The function to start from for a flavor; None: the family has none that is known."""
+    for function, settings in presets().items():
+        if (settings["model.name"], settings["model.flavor"]) == (family, flavor):
+            return function
+    return _NEAREST.get((family, flavor))
+
 
 DEBUG_MODEL = ("llama3", "debugmodel")
 """What torchtitan 0.2.2 trains where no model is named (``config/job_config.py``)."""
