@@ -1,4 +1,8 @@
-"""Replays: how soon a sampler finds the best of a table."""
+"""Replays: how soon a sampler finds the best of a table.
+
+A proposer yields open layouts of a ``Replay``, each at most once, and looks at what came of one only after it yielded
+it. What is known beforehand is told to our sampler and to TPE alike.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Backtest of pipelines under slow links, against measured iteration times."""
+"""Backtest of pipelines under slow links, against measured iteration times.
+
+One number per pipeline is calibrated, by its healthy iterations alone: the seconds of a pass, equal for forwards, input
+gradients and weight gradients of every stage. All else follows from the row and from constants of this module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Accelerator: the rates, memory and power of one device, and the measured times of CPU cores."""
+"""Accelerator: the rates, memory and power of one device, and the measured times of CPU cores.
+
+On a GPU the host launches kernels while the device computes. A core does both, one after the other, and what it calls
+may take longer than what it computes, above all where layers are distributed tensors.
+"""
 
 from __future__ import annotations
 

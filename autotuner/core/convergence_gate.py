@@ -1,4 +1,11 @@
-"""The convergence gate: layouts that train another function must reach the loss of a reference."""
+"""The convergence gate: layouts that train another function must reach the loss of a reference.
+
+``function_key`` holds for one layout and for numpy columns of them.
+
+Candidate and reference train from the same first parameters on the same batches, once for each of several seeds. The
+candidate passes when its loss at the end is shown to lie no more than a tolerance above the reference's: a test of
+non-inferiority, so that a gate too noisy to tell does not pass.
+"""
 
 from __future__ import annotations
 

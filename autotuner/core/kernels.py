@@ -1,4 +1,8 @@
-"""Laws of kernels: the share of an accelerator's peak that a matrix product or an attention kernel reaches."""
+"""Laws of kernels: the share of an accelerator's peak that a matrix product or an attention kernel reaches.
+
+The laws are in ``costmodel``, the constants of each device in ``catalog/kernels.toml``. Shares are of the dense peak or
+of the stated memory bandwidth, so a law moves to a device that nobody has measured.
+"""
 
 from __future__ import annotations
 

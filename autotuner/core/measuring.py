@@ -1,4 +1,8 @@
-"""Measuring: a measurement made of what the ranks of a trial report."""
+"""Measuring: a measurement made of what the ranks of a trial report.
+
+A median of steps would pass over the average, so that its part is added to each step before anything is said of them.
+A ``period`` is ``payload.steps_per_exchange`` of a layout; 1 where all steps are alike.
+"""
 
 from __future__ import annotations
 

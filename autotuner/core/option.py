@@ -2,6 +2,9 @@
 
 The field of a layout and the column of many layouts share one declaration. ``Option[int]`` is an ``int`` in a
 ``Layout`` and an integer column in a ``LayoutColumns``. Type checkers see both. At run time ``Option[int]`` is ``int``.
+
+Columns, the search space, a layout's name, texts, pages, neighbours and the sampler's distances read it here, so that a
+new option is one declaration in ``layout``, beside the code that computes and runs what it means.
 """
 
 from __future__ import annotations

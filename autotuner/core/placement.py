@@ -1,4 +1,9 @@
-"""Placement: the rank, node and device of each part of a layout, and the links that its groups cross."""
+"""Placement: the rank, node and device of each part of a layout, and the links that its groups cross.
+
+The groups of each axis lie evenly: every block of ``num_ranks * stride`` ranks holds ``stride`` groups, whose members
+lie ``stride`` apart. So a link lies in some ring of an axis when a number of a certain remainder lies in a certain
+interval. Enumerating the ranks (``placement``) gives the same; tests compare both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Optimizer study: a search of an optimizer's own parameters by the loss that they reach."""
+"""Optimizer study: a search of an optimizer's own parameters by the loss that they reach.
+
+Every batch is new to the model when its loss is computed, so that losses of a training are those of validation, but for
+the noise of a batch. To compare batches of different sizes, a loss is the mean over about as many sequences.
+"""
 
 from __future__ import annotations
 

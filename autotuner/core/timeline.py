@@ -1,4 +1,7 @@
-"""StepTimeline: the blocks of one step on every rank, and repetitions that a drawing folds."""
+"""StepTimeline: the blocks of one step on every rank, and repetitions that a drawing folds.
+
+The schedule simulator makes one of a prediction, ranks make one of a step that they recorded; both have this form.
+"""
 
 from __future__ import annotations
 

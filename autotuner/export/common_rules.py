@@ -1,4 +1,12 @@
-"""Rules that hold for every trainer but ours: the exchanges, sends and places that only our trials run."""
+"""Rules that hold for every trainer but ours: the exchanges, sends and places that only our trials run.
+
+Where a trainer packs or buckets sequences its data loader does, outside what a launch configures. Ranks find
+themselves numbered by torchrun, or as it does: those of a node one after the other.
+
+Megatron numbers its ranks tp-cp-ep-dp-pp, or tp-cp-ep-pp-dp (``--use-tp-pp-dp-mapping``); torchtitan's mesh is pp,
+dp_replicate, dp_shard, cp, tp; DeepSpeed's PipeModelDataParallelTopology has the axes pipe, data, model. Which node has
+which number is the launcher's choice, so that stages are rotated by the order of a hostfile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules of choices that exclude or need each other."""
+"""Rules of choices that exclude or need each other.
+
+A choice that would change nothing beside the others must stay at its default, so that equal runs are equal values.
+"""
 
 from __future__ import annotations
 

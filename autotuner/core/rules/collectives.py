@@ -1,4 +1,8 @@
-"""Rules of collectives, and the environment variables that make NCCL follow a layout's choice."""
+"""Rules of collectives, and the environment variables that make NCCL follow a layout's choice.
+
+On GPUs a layout asks NCCL, of every group of ranks; on cores rings, trees and two levels are our own over gloo's sends
+(``trials.collectives``), for what data-parallel ranks exchange.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules of parallel degrees: they divide the model, the batch and the cluster."""
+"""Rules of parallel degrees: they divide the model, the batch and the cluster.
+
+A rule whose field is a degree reads degrees and the schedule only: the space judges it before choices are added.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A layout read from DeepSpeed's configuration, or from a script that launches one."""
+"""A layout read from DeepSpeed's configuration, or from a script that launches one.
+
+Source of names: DeepSpeedExamples (applications/DeepSpeed-Chat, training/pipeline_parallelism, training/cifar,
+training/DeepSpeed-SuperOffload), transformers 5.23.0 (training_args.py), Megatron-DeepSpeed (megatron/arguments.py).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""accelerate's configuration of a layout, written and read."""
+"""accelerate's configuration of a layout, written and read.
+
+Source of names and defaults: accelerate 1.15.0, ``commands/config/config_args.py``, ``commands/config/cluster.py`` and
+``commands/launch.py``.
+"""
 
 from __future__ import annotations
 

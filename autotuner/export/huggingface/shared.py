@@ -1,4 +1,8 @@
-"""What accelerate and Transformers have in common: backends, and where their keys stand."""
+"""What accelerate and Transformers have in common: backends, and where their keys stand.
+
+Source: accelerate 1.15.0 (parallelism_config.py, utils/dataclasses.py, commands/launch.py), which transformers 5.23.0
+starts too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Megatron's arguments of parallel degrees and of sharding."""
+"""Megatron's arguments of parallel degrees and of sharding.
+
+Names and defaults: megatron-core 0.16.1, model_parallel_config.py; the data-parallel degree is what is left,
+training/arguments.py, validate_args.
+
+Names and defaults: megatron-core 0.16.1, distributed/distributed_data_parallel_config.py; instances of the distributed
+optimizer: parallel_state.py, where data-parallel ranks times context ranks are cut into as many groups. Megatron-FSDP
+gives parameters away after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py);
+PyTorch's FSDP2 need not, and runs without pipelines, experts and replicas (training/arguments.py, validate_args).
+"""
 
 from __future__ import annotations
 

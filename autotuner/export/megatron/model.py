@@ -1,4 +1,12 @@
-"""Megatron's arguments of the shapes of a model."""
+"""Megatron's arguments of the shapes of a model.
+
+Source: training/arguments.py of core_v0.16.1, moe_freq_type and its like, which hand the text to Python; here it is
+read, and nothing is evaluated.
+
+Names and defaults: megatron-core 0.16.1, transformer/transformer_config.py and training/arguments.py (validate_args for
+widths that follow from others). Megatron's plain model is GPT-2's: layer norms, biases everywhere, GELU, learned
+positions, tied embeddings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Megatron's arguments of precision, kernels and recomputation."""
+"""Megatron's arguments of precision, kernels and recomputation.
+
+Names and defaults: megatron-core 0.16.1, transformer/transformer_config.py and training/arguments.py; the backends of
+attention: transformer/enums.py, AttnBackend.
+
+Names and limits: megatron-core 0.16.1, transformer/transformer_config.py, __post_init__.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Overrides of Megatron-Bridge's and NeMo's recipes, written and read."""
+"""Overrides of Megatron-Bridge's and NeMo's recipes, written and read.
+
+Their fields are those of megatron-core's dataclasses (0.16.1: TransformerConfig, DistributedDataParallelConfig). Where
+they lie: ConfigContainer of Megatron-Bridge 0.6.0, training/config.py; MegatronStrategy and the recipes of NeMo 2,
+lightning/pytorch/strategies and collections/llm/recipes. Precisions: training/mixed_precision.py of Megatron-Bridge,
+recipes/precision/mixed_precision.py of NeMo. Recipes have the model, the distributed optimizer and overlaps on.
+"""
 
 from __future__ import annotations
 
