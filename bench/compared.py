@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autotuner.backtest.table import Sheet
 from autotuner.catalog.software import DENSE, EXPERTS, Compared, comparisons, model_kind, pooled_scatter
-from autotuner.costmodel.comparison import LATENT, SUBJECTS
+from autotuner.costmodel.evidence import LATENT, SUBJECTS
 from bench.cpu_sweep import KEPT_CORES, kept_layouts
 from bench.fit_stacks import FITS, sheets_of
 

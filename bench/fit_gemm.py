@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 
 from autotuner.core.columns import Booleans, Floats
 from autotuner.core.kernels import GemmLaw
-from autotuner.costmodel.kernels.gemm import gemm_s
+from autotuner.costmodel.layer.matrix_products import gemm_s
 from bench.kernel_tables import Conversion, Products, load_gemm_law, load_products, product_error
 
 MEASURED = (("a100-80gb", "bf16"), ("h100-sxm", "bf16"), ("h200", "bf16"), ("h100-sxm", "fp8"), ("h200", "fp8"))

@@ -179,7 +179,7 @@ def with_scatter(miss: Miss, scatter: Mapping[Key, Mapping[str, float]]) -> Miss
 
 
 def on_known_clusters(found: Sequence[Miss]) -> Iterator[Miss]:
-    """The runs as if each cluster had been calibrated on those of its other sheets (``costmodel/calibrate.py``)."""
+    """The runs as if each cluster had been calibrated on those of its other sheets (``costmodel/calibration.py``)."""
     by_cluster: dict[str, list[Miss]] = defaultdict(list)
     for miss in found:
         by_cluster[miss.cluster].append(miss)

@@ -14,8 +14,8 @@ from autotuner.catalog.kernels import kernels_for
 from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.core.kernels import AttentionLaw, GemmLaw
-from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
-from autotuner.costmodel.kernels.gemm import gemm_s
+from autotuner.costmodel.layer.attention import AttentionShape, attention_s
+from autotuner.costmodel.layer.matrix_products import gemm_s
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "published"
 
@@ -67,7 +67,7 @@ CONVERSIONS = {
     ("h200", "fp8"): Conversion(start_s=7.7e-6, s_per_element=2.46e-12),
 }
 """Conversions of aiconfigurator's benchmark, as ``python -m bench.fit_gemm`` prints them; a training step rounds
-otherwise (costmodel/kernels/casts.py)."""
+otherwise (costmodel/layer/quantization.py)."""
 
 
 def product_error(products: Products, law: GemmLaw, conversion: Conversion | None = None) -> Floats:

@@ -24,7 +24,7 @@ from autotuner.backtest.table import Sheet
 from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.trial import PastTrial
-from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
+from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.learning.learnt import Learnt

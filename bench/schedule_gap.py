@@ -1,9 +1,9 @@
-"""How far the closed forms of ``autotuner.costmodel.pipeline.bubble`` are from the event simulator on unequal stages.
+"""How far the closed forms of ``autotuner.costmodel.step.bubble`` are from the event simulator on unequal stages.
 
 ``python -m bench.schedule_gap`` draws pipelines of a transformer (layers that need not divide, a last stage heavier by
 up to four layers, links up to a fifth of a layer's forward) and prints the relative error of the step time, mean and
 largest per schedule, for sends that overlap with compute and for sends that block it; then that of the closed form of
-planned pipelines (``costmodel.links.planned``), some of whose links are late by up to five forwards, beside the
+planned pipelines (``costmodel.step.planned``), some of whose links are late by up to five forwards, beside the
 planner's makespan.
 """
 
@@ -18,11 +18,10 @@ from autotuner.core.choices import PipelineSchedule
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.stages import V_SCHEDULES
-from autotuner.costmodel.links.hops import Hops
-from autotuner.costmodel.links.planned import Planned
-from autotuner.costmodel.links.stage_passes import StagePasses
-from autotuner.costmodel.pipeline.bubble import rank_bubble_s
-from autotuner.costmodel.pipeline.passes import Passes
+from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.step.bubble import rank_bubble_s
+from autotuner.costmodel.step.planned import Planned
+from autotuner.costmodel.step.sends import Hops, StagePasses
 from autotuner.pipeline_schedules.actions import Schedule
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.plan import plan

@@ -23,7 +23,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.network import Network, Tier
 from autotuner.core.placement import Spread
 from autotuner.costmodel.communication.group import Group
-from autotuner.costmodel.communication.process_groups import group_of
+from autotuner.costmodel.communication.layout_groups import group_of
 from autotuner.flows.filling import fair_rates
 from autotuner.flows.streams import Streams
 from autotuner.flows.traffic import AxisTraffic

@@ -21,7 +21,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.units import format_duration as duration
 from autotuner.core.units import format_long_duration as long_duration
-from autotuner.costmodel.comparison import PHRASES
+from autotuner.costmodel.evidence import PHRASES
 from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest

@@ -10,7 +10,7 @@ from api.documents import Document
 from api.openapi import problems
 from api.schemas import StackProfileList
 from autotuner.catalog.software import StackProfile, stack_profiles
-from autotuner.costmodel.comparison import NAMES
+from autotuner.costmodel.evidence import NAMES
 
 router = APIRouter(prefix="/stacks", tags=["catalog"])
 

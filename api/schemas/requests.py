@@ -30,7 +30,7 @@ from autotuner.core.stack import Stack
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import ExportFormat, TrialSettings
 from autotuner.core.workload import Workload
-from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
+from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.search.answers import Question
 from autotuner.search.expressible import trial_space
 

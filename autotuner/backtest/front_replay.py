@@ -17,7 +17,7 @@ from optuna.trial import TrialState, create_trial
 from autotuner.backtest.replay import Ended, Replay, chance, moved_proposals
 from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric, Objective
-from autotuner.costmodel.footprint import predicted_footprints
+from autotuner.costmodel.resource_cost import predicted_footprints
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.fronts.frontier import Frontier, reference_below
 from autotuner.search.sampler.front_worths import FrontWorths

@@ -12,7 +12,7 @@ import numpy as np
 from autotuner.backtest.replay import PROPOSERS, Replay
 from autotuner.backtest.table import Sheet, Table
 from autotuner.core.columns import Booleans, Floats, Integers
-from autotuner.costmodel.calibrate import MeasuredRuns, calibrated
+from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.uncertainty import Z80, time_error
 from autotuner.search.sampler.memory_prior import MemoryTrial, learn_peaks, memory_prior
 from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior

@@ -1,7 +1,7 @@
 """SearchSpace: the values of each option that a sweep may try, and those it tries by default.
 
-Values that do not depend on the job are declared with the option (``searched`` in ``layout``); those that depend on the other choices of
-a layout (shards inside a node, stages of a rank, smaller ends) are found by ``search.space``.
+Values that do not depend on the job are declared with the option (``searched`` in ``layout``); those that depend on the
+other choices of a layout (shards inside a node, stages of a rank, smaller ends) are found by ``search.space``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Pipeline stages: the layers of each, and the bytes that ranks send each other.
 
-Of an exchange in pieces: while a piece is between nodes, the next one is summed inside them. Work inside nodes then shows by one piece of n, and
-each piece pays the latency of its messages: best is sqrt(work inside / latency of a piece). 8 MiB keep gloo 40 to 90 ms
-inside a node of busy cores, and a piece costs 1 to 3 ms: four to eight. Between two nodes at 200 Mbit/s the sum took
-442 ms whole, 409 in four, 369 in eight and 359 in sixteen pieces, at 1 Gbit/s 135, 99, 108 and 113.
+Of an exchange in pieces: while a piece is between nodes, the next one is summed inside them. Work inside nodes then
+shows by one piece of n, and each piece pays the latency of its messages: best is sqrt(work inside / latency of a
+piece). 8 MiB keep gloo 40 to 90 ms inside a node of busy cores, and a piece costs 1 to 3 ms: four to eight. Between two
+nodes at 200 Mbit/s the sum took 442 ms whole, 409 in four, 369 in eight and 359 in sixteen pieces, at 1 Gbit/s 135, 99,
+108 and 113.
 
-Formulas of payloads count bytes, not time; they hold for one layout and for numpy columns of them. ``trials.replication`` sends
-just that, which a test counts. Source: the replicators of arXiv 2411.19870 and 2502.06728, and ring all-reduces.
+Formulas of payloads count bytes, not time; they hold for one layout and for numpy columns of them.
+``trials.replication`` sends just that, which a test counts. Source: the replicators of arXiv 2411.19870 and 2502.06728,
+and ring all-reduces.
 """
 
 from __future__ import annotations

@@ -13,18 +13,17 @@ from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import BF16_PARTS, Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Memory, Prediction, StepTime
-from autotuner.costmodel.comparison import ComparedColumns, Familiarity
-from autotuner.costmodel.kernels.memory_bound import optimizer_s
-from autotuner.costmodel.layer.flops import model_flop_per_step, recomputed_flop_per_step
+from autotuner.costmodel.evidence import ComparedColumns, Familiarity
+from autotuner.costmodel.layer.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import PartWorks
+from autotuner.costmodel.layer.recompute import model_flop_per_step, recomputed_flop_per_step
+from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, fullest_rank, peak_bytes, rank_memories
-from autotuner.costmodel.memory.sharding import owned_elements
-from autotuner.costmodel.narrow import is_bf16_on_cores
-from autotuner.costmodel.pipeline.rank_load import ranks_looked_at
+from autotuner.costmodel.memory.weights import owned_elements
 from autotuner.costmodel.sequences import SequenceColumns, with_dealing
+from autotuner.costmodel.stages import ranks_looked_at
 from autotuner.costmodel.step.data_parallel import data_communication_s
-from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow
-from autotuner.costmodel.step.step_time import StepTimeColumns, total_s
+from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow, StepTimeColumns, total_s
 from autotuner.costmodel.table import mapped, write
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
 

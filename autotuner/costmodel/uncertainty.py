@@ -18,9 +18,9 @@ from autotuner.catalog.software import BITS_8, BITS_16
 from autotuner.core.choices import NARROW_PRECISIONS
 from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Calibration, Job
-from autotuner.costmodel.comparison import Familiarity, Where
-from autotuner.costmodel.narrow import is_bf16_on_cores
-from autotuner.costmodel.step.step_time import StepTimeColumns
+from autotuner.costmodel.evidence import Familiarity, Where
+from autotuner.costmodel.low_precision import is_bf16_on_cores
+from autotuner.costmodel.step.rank_step import StepTimeColumns
 
 Z80 = 1.2816
 """Standard deviations from the median to either end of an 80 % interval of a normal distribution."""

@@ -17,8 +17,8 @@ from autotuner.core.rules.rule import Reason, Rule
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import Workload
-from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.current import Current, current_beside
 from autotuner.search.explain.timeline import predicted_timeline

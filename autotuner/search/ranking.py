@@ -17,9 +17,9 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
-from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
+from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
+from autotuner.costmodel.scenarios import predict_under, totals_under
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.costmodel.under_faults import predict_under, totals_under
 from autotuner.search.space import MAX_CANDIDATES, legal_chunks
 from autotuner.search.text.caveats import caveats
 

@@ -23,7 +23,7 @@ from autotuner.core.sweep import Budget, Prospects, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Outcome, Trial, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
-from autotuner.costmodel.footprint import footprint_of
+from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.launch.fake import plain_measurement
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from tests.api.service import NOW, StoreDriver

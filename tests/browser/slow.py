@@ -17,7 +17,7 @@ from autotuner.core.run import StopReason, SweepState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.workload import Workload
-from autotuner.costmodel.under_faults import predicted_under
+from autotuner.costmodel.scenarios import predicted_under
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, step_report, sweep_request, tiny_job, tiny_model
 from tests.slow_links import stepped

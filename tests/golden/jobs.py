@@ -38,7 +38,7 @@ from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.under_faults import step_times_under
+from autotuner.costmodel.scenarios import step_times_under
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
 from autotuner.search.explain.layers import LayerGain

@@ -28,10 +28,9 @@ from autotuner.core.prediction import Memory, StepTime
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
 from autotuner.costmodel.memory.peak import memory
-from autotuner.costmodel.memory.sharding import owned_elements
-from autotuner.costmodel.memory.weights import weights
-from autotuner.costmodel.pipeline.rank_load import critical_ranks
+from autotuner.costmodel.memory.weights import owned_elements, weights
 from autotuner.costmodel.predict import PredictionColumns, predict
+from autotuner.costmodel.stages import critical_ranks
 from autotuner.search.space import legal_layouts
 from tests.properties.strategies import jobs
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotuner.core.choices import AttentionKernel
-from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
+from autotuner.costmodel.layer.attention import AttentionShape, attention_s
 from bench.kernel_tables import attention_error, load_attention_law, load_speeds
 
 

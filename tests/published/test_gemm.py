@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotuner.costmodel.kernels.gemm import gemm_s
+from autotuner.costmodel.layer.matrix_products import gemm_s
 from bench.kernel_tables import CONVERSIONS, load_gemm_law, load_products, product_error
 
 

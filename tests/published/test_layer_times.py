@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from autotuner.core.choices import Recompute
-from autotuner.costmodel.layer.compute import layer_work
+from autotuner.costmodel.layer.layer_time import layer_work
 from tests.published.korthikanti import Case, cases
 
 CASES = tuple(cases("korthikanti_layer_times"))

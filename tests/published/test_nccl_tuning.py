@@ -14,9 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.costmodel.communication.nccl_tables import NcclAlgorithm, NcclProtocol
-from autotuner.costmodel.communication.nccl_tuning import Wires, bands, chosen
-from autotuner.costmodel.communication.nccl_wires import wires_of
+from autotuner.costmodel.communication.nccl import NcclAlgorithm, NcclProtocol, Wires, bands, chosen, wires_of
 
 NODES = (1, 2, 4, 8, 16, 32)
 

@@ -9,7 +9,7 @@ from api.dashboard import words
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Topic
-from autotuner.costmodel.comparison import PHRASES
+from autotuner.costmodel.evidence import PHRASES
 from autotuner.search.results.axis import SHARDING_WORDS
 from autotuner.search.text.sentences import value_in_words
 

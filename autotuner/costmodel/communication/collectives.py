@@ -1,4 +1,4 @@
-"""Wire time of collectives: a start, a latency per step, and bytes over what long messages get of a link.
+"""Seconds of collectives: by law, as measured, and on two levels.
 
 The alpha-beta model with one more term: a message is cut into chunks that follow each other. Few chunks leave the
 pipeline empty for long, many pay the overhead of a chunk often; at the best number both cost the same, and together
@@ -12,18 +12,98 @@ A layout may name the algorithm, protocol or channels instead. A named protocol 
 model says that it costs beside the best one (src/graph/tuning.cc, 2.8): the fitted latencies are those of LL, which
 short messages take, and the fitted bandwidths those of Simple, which long ones take. So nothing that is named is
 predicted faster than NCCL's own choice, but for sums in the network's switches, which NCCL takes only where it is told.
+
+On two levels the ranks of a node first sum among each other, so that each holds a part of the node's sum; those of the
+same place on all nodes sum their parts; and the parts are gathered inside the nodes (Jia et al., "Highly scalable deep
+learning training system with mixed-precision", 2018, section 4.3). Between nodes goes a node's bytes once, whatever
+node the neighbours in a flat ring lie on.
+
+On GPUs both levels are NCCL's collectives, one after the other. On cores they are gloo's or our own
+(``trials.collectives``), which take a tensor in pieces: the level that is longer at work is so all the time, and of the
+other one a piece shows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, CollectiveProtocol, RankPlacement
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
-from autotuner.costmodel.communication.group import Group
-from autotuner.costmodel.communication.measured import measured_s
+from autotuner.core.link import CollectiveKind, Link, MeasuredCollective
+from autotuner.core.stages import MOST_PIECES, PIECE_BYTES
+from autotuner.costmodel.communication.group import Group, SlowLinks
+
+
+def without_starts(group: Group) -> Group:
+    """The group whose collectives take no more than their bytes do, since what they start is counted elsewhere."""
+    return replace(
+        group, intra_node_link=_silent(group.intra_node_link), inter_node_link=_silent(group.inter_node_link)
+    )
+
+
+def _silent(link: Link) -> Link:
+    return replace(link, measured=tuple(replace(line, start_s=0.0) for line in link.measured))
+
+
+def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:
+    """Seconds by the lines of the group's link; None where it has none of that kind.
+
+    Groups on several nodes follow the lines of the network, or those of the link inside where it has none. Between the
+    numbers of ranks that were timed, and beyond them, a straight line in the steps of a ring.
+    """
+    within, across = (_lines(link, kind) for link in (group.intra_node_link, group.inter_node_link))
+    if not within:
+        return None
+    inside_s = _on_lines(within, full_bytes, group)
+    seconds = np.where(group.crosses_nodes, _on_lines(across, full_bytes, group), inside_s) if across else inside_s
+    if group.network or group.ring is not None:
+        seconds = seconds + full_bytes * _routed_s_per_byte(kind, group)
+    return seconds if group.slow is None else _slower_s(kind, seconds, full_bytes, group, group.slow)
+
+
+def _routed_s_per_byte(kind: CollectiveKind, group: Group) -> Floats:
+    """What a byte takes longer by the laws where ranks are dealt in turn, or a network is described, than was timed.
+
+    That was between two nodes, or a few, filled one after the other.
+    """
+    plain = replace(group, network=(), ring=None, relayed=0.0)
+    match kind:
+        case "send":
+            more = group.send_s_per_byte - plain.send_s_per_byte
+        case "all_to_all":
+            more = group.all_to_all_s_per_byte() - plain.all_to_all_s_per_byte()
+        case _:
+            rounds = 2 if kind == "all_reduce" else 1
+            more = rounds * (group.ring_s_per_byte - plain.ring_s_per_byte)
+    return np.maximum(more, 0.0)
+
+
+def _slower_s(kind: CollectiveKind, timed_s: Floats, full_bytes: Floats, group: Group, slow: SlowLinks) -> Floats:
+    """What was timed on good links, over one that is late in each step, and passes its bytes no faster than it can."""
+    rounds = {"all_reduce": 2}.get(kind, 1)
+    steps = np.minimum(group.num_ranks - 1, 1) if kind == "send" else rounds * (group.num_ranks - 1)
+    across = group.crosses_nodes
+    links = group.inter_node_link.bandwidth_bytes_per_s, group.intra_node_link.bandwidth_bytes_per_s
+    passed_bytes = full_bytes * steps / (1 if kind == "send" else group.num_ranks)
+    least_s = np.where(slow.slowdown > 1, passed_bytes * slow.slowdown / np.where(across, *links), 0.0)
+    return np.maximum(timed_s, least_s) + steps * slow.delay_s
+
+
+def _lines(link: Link, kind: CollectiveKind) -> list[MeasuredCollective]:
+    return sorted((line for line in link.measured if line.kind == kind), key=lambda line: line.num_ranks)
+
+
+def _on_lines(lines: Sequence[MeasuredCollective], full_bytes: Floats, group: Group) -> Floats:
+    ranks = [line.num_ranks for line in lines]
+    beyond = np.maximum(1.0, (group.num_ranks - 1) / (ranks[-1] - 1))
+    start_s = np.interp(group.num_ranks, ranks, [line.start_s for line in lines])
+    s_per_byte = np.interp(group.num_ranks, ranks, [line.s_per_byte for line in lines])
+    seconds: Floats = np.where(group.num_ranks > 1, beyond * (start_s + full_bytes * s_per_byte), 0.0)
+    return seconds
+
 
 CHANNEL_BYTES_PER_S = 16.7e9
 """What one channel moves at most: NCCL's cap of an LL128 all-reduce, taken for all protocols."""
@@ -213,3 +293,74 @@ def _named(group: Group) -> LayoutColumns | None:
 def _pipelined_s(transfer_s: Floats, latency_s: Floats, group: Group) -> Floats:
     filling_s: Floats = 2 * np.sqrt(group.ramp_s * transfer_s)
     return group.start_s + latency_s + transfer_s + filling_s
+
+
+def data_all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
+    """Seconds until every rank of a data-parallel group holds the sum of ``full_bytes`` of each."""
+    flat_s = _all_reduce_s(full_bytes, group, x)
+    if not x.collective_hierarchy.any():
+        return flat_s
+    num, inside = _num_pieces(full_bytes, group), group.inside_nodes
+    piece = full_bytes / num
+    inside_s = reduce_scatter_s(piece, inside) + all_gather_s(piece, inside)
+    between_s = _all_reduce_s(piece / group.ranks_per_node, group.between_nodes, x)
+    two_level_s = _side_by_side_s(inside_s, between_s, num)
+    return np.where(_on_two_levels(group, x), two_level_s, flat_s)
+
+
+def data_all_gather_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
+    """Seconds until every rank of a data-parallel group holds all ``full_bytes``: between nodes first."""
+    flat_s = all_gather_s(full_bytes, group)
+    if not x.collective_hierarchy.any():
+        return flat_s
+    num = _num_pieces(full_bytes, group)
+    piece = full_bytes / num
+    between_s = all_gather_s(piece / group.ranks_per_node, group.between_nodes)
+    two_level_s = _side_by_side_s(all_gather_s(piece, group.inside_nodes), between_s, num)
+    return np.where(_on_two_levels(group, x), two_level_s, flat_s)
+
+
+def data_reduce_scatter_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
+    """Seconds until every rank of a data-parallel group holds its share of the sum; the gather backwards."""
+    flat_s = reduce_scatter_s(full_bytes, group)
+    if not x.collective_hierarchy.any():
+        return flat_s
+    num = _num_pieces(full_bytes, group)
+    piece = full_bytes / num
+    between_s = reduce_scatter_s(piece / group.ranks_per_node, group.between_nodes)
+    two_level_s = _side_by_side_s(reduce_scatter_s(piece, group.inside_nodes), between_s, num)
+    return np.where(_on_two_levels(group, x), two_level_s, flat_s)
+
+
+def _num_pieces(full_bytes: Floats, group: Group) -> Floats:
+    """Into how many tensors are cut on cores: ``num_pieces`` in columns; one where the groups are NCCL's."""
+    if group.layouts is not None:
+        return np.ones_like(full_bytes)
+    return np.clip(full_bytes // PIECE_BYTES, 1, MOST_PIECES)
+
+
+def _side_by_side_s(inside_s: Floats, between_s: Floats, num: Floats) -> Floats:
+    """Seconds for so many pieces that take so long each: the longer level for all of them, the other for one."""
+    longer_s: Floats = np.maximum(inside_s, between_s)
+    return num * longer_s + np.minimum(inside_s, between_s)
+
+
+def _on_two_levels(group: Group, x: LayoutColumns) -> Booleans:
+    """Where a group has two levels, and is asked to use them."""
+    is_asked = x.collective_hierarchy == CollectiveHierarchy.TWO_LEVEL
+    rows: Booleans = is_asked & group.crosses_nodes & (group.ranks_per_node > 1)
+    return rows
+
+
+def _all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
+    """An all-reduce among the group: NCCL is asked by the group itself, on cores the algorithm is ours.
+
+    gloo goes around a ring, which a choice among ours and a tree would hide where ranks are dealt to nodes in turn.
+    """
+    library_s = all_reduce_s(full_bytes, group)
+    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    if group.layouts is not None or not (x.collective_algorithm.any() or is_dealt.any()):
+        return library_s
+    ring_s, tree_s = ring_all_reduce_s(full_bytes, group), two_trees_all_reduce_s(full_bytes, group, is_dealt)
+    is_ring = (x.collective_algorithm == CollectiveAlgorithm.RING) | is_dealt
+    return np.select([x.collective_algorithm == CollectiveAlgorithm.TREE, is_ring], [tree_s, ring_s], library_s)

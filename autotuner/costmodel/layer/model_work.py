@@ -15,13 +15,12 @@ from autotuner.core.columns import Booleans, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import options_entering
 from autotuner.core.option import CostPart
-from autotuner.costmodel.communication.process_groups import pipeline_group
-from autotuner.costmodel.layer.compute import input_work, layer_work, output_work
+from autotuner.costmodel.communication.layout_groups import pipeline_group
+from autotuner.costmodel.layer.layer_time import input_work, layer_work, output_work
+from autotuner.costmodel.layer.passes import Passes
 from autotuner.costmodel.layer.work import Work
-from autotuner.costmodel.pipeline.passes import Passes
-from autotuner.costmodel.pipeline.rank_load import RankLoad
-from autotuner.costmodel.pipeline.stage_layers import LayerCounts, model_layers_not_recomputed
 from autotuner.costmodel.sequences import with_dealing
+from autotuner.costmodel.stages import LayerCounts, RankLoad, model_layers_not_recomputed
 
 WORK_FIELDS = options_entering(CostPart.LAYER)
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.core.columns import Floats
-from autotuner.costmodel.pipeline.passes import Passes
+from autotuner.costmodel.layer.passes import Passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""Activations: what passes leave behind for the backward, and what they work with.
+"""Memory of activations, by part of a layer.
+
+``_scaled_dot_product_attention_math`` (aten/src/ATen/native/transformers/attention.cpp, torch 2.13) converts 16-bit
+inputs to fp32 unless ``ctx.allowFP16BF16ReductionMathSDP()``. Between context ranks that exchange keys and values the
+trial job composes blocks itself, whose scores its backward computes again (``trials/distributed/context``).
 
 After arXiv 2205.05198, section 4, generalised to grouped queries, gated feed-forward blocks, models without dropout,
 and kernels that keep no scores.
@@ -16,11 +20,101 @@ from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSch
 from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.recompute import LayerPart, recomputed
-from autotuner.costmodel.memory.fp32_attention import core_bytes, with_fp32_attention
-from autotuner.costmodel.memory.rounded import with_rounded_inputs
-from autotuner.costmodel.micro_batch import gathers_logits, hidden_bytes, hidden_split, logits_split, tokens_per_pass
-from autotuner.costmodel.pipeline.rank_load import RankLoad, num_micro_batches
-from autotuner.costmodel.routing import load_factor, own_tokens, width_split
+from autotuner.costmodel.low_precision import saved_share
+from autotuner.costmodel.micro_batch import (
+    gathers_logits,
+    hidden_bytes,
+    hidden_split,
+    load_factor,
+    logits_split,
+    own_tokens,
+    tokens_per_pass,
+    width_split,
+)
+from autotuner.costmodel.stages import RankLoad, num_micro_batches
+
+
+def with_rounded_inputs(
+    parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job, *, sparse: bool
+) -> dict[LayerPart, Floats]:
+    """The parts of a layer with each product's input as wide as it is kept for the gradient of the weight.
+
+    The inputs of both blocks and what ends the feed-forward block are kept rounded and no more in 16 bits. The output
+    of the attention core, which its own backward reads, is kept both ways; inputs of gates and norms feed no product.
+    """
+    share = saved_share(x, job)
+    if (share == 1.0).all():
+        return dict(parts)
+    tokens, less = x.element_bytes * tokens_per_pass(x, job), 1.0 - share
+    hidden = less * tokens * job.model.hidden_size / hidden_split(x)
+    twice = np.where(share < 1.0, share, 0.0) * tokens * job.model.attention_output_size / x.tensor_parallel_degree
+    changes = {LayerPart.ATTENTION_NORM: -hidden, LayerPart.CORE: twice}
+    changes |= _of_experts(x, job, less * tokens) if sparse and job.model.experts else _of_mlp(x, job, less, hidden)
+    return {part: size + changes.get(part, 0.0) for part, size in parts.items()}
+
+
+def _of_mlp(x: LayoutColumns, job: Job, less: Floats, hidden: Floats) -> dict[LayerPart, Floats]:
+    inner = less * x.element_bytes * tokens_per_pass(x, job) * job.model.ffn_size / x.tensor_parallel_degree
+    return {LayerPart.MLP_NORM: -hidden, LayerPart.MLP_ACTIVATION: -inner}
+
+
+def _of_experts(x: LayoutColumns, job: Job, less: Floats) -> dict[LayerPart, Floats]:
+    """Copies of tokens and inner activations of experts; the router reads the block's input in 16 bits."""
+    model, experts = job.model, job.model.experts
+    assert experts is not None
+    one = less / x.tensor_parallel_degree
+    copies = one * experts.experts_per_token * load_factor(x, job, experts)
+    return {
+        LayerPart.ROUTING: -copies * model.hidden_size,
+        LayerPart.EXPERT_ACTIVATION: -copies * experts.expert_ffn_size,
+        LayerPart.SHARED_EXPERTS: -one * experts.shared_ffn_size,
+    }
+
+
+_SCORES_ALIVE = 2.0
+"""Gradients of one layer's scores, behind the softmax and before it; what the softmax gave is kept."""
+
+_BLOCK_SCORES_ALIVE = 4.0
+"""Exponentiated scores, their gradient, the same less the softmax's own part, and the product of both
+(``_math_backward`` of trials/distributed/context/block_attention.py)."""
+
+
+def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
+    """The parts of a layer as a plain backward pass finds them, where the attention core is composed in fp32."""
+    composed, blocks = _is_composed(x, job), _in_blocks(x)
+    whole, changed = composed & ~blocks, dict(parts)
+    each = 4.0 * tokens_per_pass(x, job) * job.model.query_size / x.tensor_parallel_degree
+    if job.model.latent_attention is None:
+        for part in (LayerPart.QUERY, LayerPart.KEY, LayerPart.VALUE):
+            changed[part] = np.where(whole, each, parts[part])
+    scores = parts[LayerPart.SCORES]
+    changed[LayerPart.SCORES] = np.where(composed, np.where(blocks, 0.0, 4.0 / x.element_bytes * scores), scores)
+    # what context ranks give is put in order: the product after it reads another tensor than the core's backward
+    again = job.stack.widens_context_gradients & (x.context_parallel_degree > 1) & ~whole
+    changed[LayerPart.CORE] = np.where(again, 2.0, 1.0) * parts[LayerPart.CORE]
+    return changed
+
+
+def core_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """What the backward pass of a composed core works with, and the gradient of the residual stream; else nothing."""
+    tokens, blocks, tensor = tokens_per_pass(x, job), _in_blocks(x), x.tensor_parallel_degree
+    keys = np.where(blocks, float(job.workload.seq_len) / x.context_parallel_degree, float(job.workload.seq_len))
+    scores = 4.0 * np.where(blocks, _BLOCK_SCORES_ALIVE, _SCORES_ALIVE) * tokens * keys * job.model.num_heads / tensor
+    heads = 4.0 * np.where(blocks, 2.0, 1.0) * tokens * job.model.query_size / tensor
+    working = scores + heads + hidden_bytes(x, job) / hidden_split(x)
+    return np.where(_is_composed(x, job), working, 0.0)
+
+
+def _is_composed(x: LayoutColumns, job: Job) -> Booleans:
+    composed: Booleans = (x.attention_kernel == AttentionKernel.MATH) & job.stack.math_in_fp32
+    return composed
+
+
+def _in_blocks(x: LayoutColumns) -> Booleans:
+    """Whether keys and values come to the queries of a context rank, and not heads."""
+    blocks: Booleans = (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL)
+    return blocks
+
 
 GATHERED_COPIES = 2.0
 """Further fp32 copies of the logits where tensor ranks gather them: the parts, and the whole that they are joined to.

@@ -24,11 +24,9 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import follows_signs
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
-from autotuner.costmodel.memory.replicas import exchanging_bytes, state_bytes
-from autotuner.costmodel.memory.sharding import Sharding
-from autotuner.costmodel.memory.weights import Weights, weights
+from autotuner.costmodel.memory.weights import Sharding, Weights, exchanging_bytes, state_bytes, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.pipeline.rank_load import RankLoad, fullest_ranks, num_micro_batches
+from autotuner.costmodel.stages import RankLoad, fullest_ranks, num_micro_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,27 +8,26 @@ from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
 from autotuner.core.columns import Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 from autotuner.core.stages import ONE_STAGE_SCHEDULES
-from autotuner.costmodel.communication.data_collectives import (
+from autotuner.costmodel.communication.collectives import (
     data_all_gather_s,
     data_all_reduce_s,
     data_reduce_scatter_s,
+    without_starts,
 )
+from autotuner.costmodel.communication.contention import MetTraffic
 from autotuner.costmodel.communication.group import Group
-from autotuner.costmodel.communication.measured import without_starts
-from autotuner.costmodel.communication.overlap import exposed_s, overlap_share
-from autotuner.costmodel.communication.process_groups import (
+from autotuner.costmodel.communication.layer_collectives import exposed_s, overlap_share
+from autotuner.costmodel.communication.layout_groups import (
     context_group,
     expert_shard_group,
     replicate_group,
     shard_group,
 )
-from autotuner.costmodel.kernels.core_times import shard_host_s
-from autotuner.costmodel.memory.sharding import gradient_bytes, owned_elements
-from autotuner.costmodel.memory.weights import Weights
-from autotuner.costmodel.narrow import gathered_share
-from autotuner.costmodel.pipeline.rank_load import num_micro_batches
+from autotuner.costmodel.layer.host import shard_host_s
+from autotuner.costmodel.low_precision import gathered_share
+from autotuner.costmodel.memory.weights import Weights, gradient_bytes, owned_elements
+from autotuner.costmodel.stages import num_micro_batches
 from autotuner.costmodel.step.lossy_exchange import lossy_exchange_s
-from autotuner.costmodel.step.met_traffic import MetTraffic
 from autotuner.costmodel.step.rank_step import RankWindow
 
 _MATRICES_PER_LAYER = 7

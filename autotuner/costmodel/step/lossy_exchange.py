@@ -19,9 +19,9 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import payload_bytes, payload_elements, steps_per_exchange
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
-from autotuner.costmodel.communication.process_groups import exchange_group
-from autotuner.costmodel.kernels.gemm import gemm_s
-from autotuner.costmodel.kernels.memory_bound import stream_rate
+from autotuner.costmodel.communication.layout_groups import exchange_group
+from autotuner.costmodel.layer.matrix_products import gemm_s
+from autotuner.costmodel.layer.memory_bound import stream_rate
 
 _NUM_TRANSFORMS = 3
 """Products of chunks with the cosine basis: of the momentum, of what is sent, and of what came back."""

@@ -14,7 +14,7 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.stack import Stack
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.under_faults import step_times_under
+from autotuner.costmodel.scenarios import step_times_under
 from autotuner.launch.simulation.luck import Luck, run_of
 from autotuner.launch.simulation.scenario import Scenario
 

@@ -8,8 +8,8 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.rules.rule import Reason
-from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.text.sentences import change_in_words
 

@@ -18,8 +18,8 @@ from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_rate
-from autotuner.costmodel.by_bandwidth import steps_by_bandwidth
 from autotuner.costmodel.memory.peak import memory
+from autotuner.costmodel.scenarios import steps_by_bandwidth
 from autotuner.search.explain.exchange_ways import exchange_ways
 
 _LOWEST_BYTES_PER_S, _HIGHEST_BYTES_PER_S = 1.25e6, 125e9

@@ -12,8 +12,8 @@ from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_seconds
+from autotuner.costmodel.details import stage_memory
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.search.explain.batch_ways import BatchWay, batch_ways
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.explain.crossed_links import CrossedLink, crossed_links

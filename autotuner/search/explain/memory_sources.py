@@ -12,9 +12,8 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import follows_signs
 from autotuner.core.units import format_bytes, format_count
-from autotuner.costmodel.memory.replicas import state_bytes
-from autotuner.costmodel.memory.sharding import Sharding
-from autotuner.costmodel.pipeline.rank_load import load_of_rank
+from autotuner.costmodel.memory.weights import Sharding, state_bytes
+from autotuner.costmodel.stages import load_of_rank
 
 
 def source_of_memory(part: str, layout: Layout, job: Job) -> str:

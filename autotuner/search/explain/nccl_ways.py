@@ -12,9 +12,8 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.communication.group import Group
-from autotuner.costmodel.communication.nccl_tuning import Band, bands
-from autotuner.costmodel.communication.nccl_wires import wires_of
-from autotuner.costmodel.communication.process_groups import replicate_group, shard_group, tensor_group
+from autotuner.costmodel.communication.layout_groups import replicate_group, shard_group, tensor_group
+from autotuner.costmodel.communication.nccl import Band, bands, wires_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

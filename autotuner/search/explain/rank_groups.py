@@ -14,8 +14,8 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.placement import Place, node_of, place_of, rank_at
-from autotuner.costmodel.routing import width_split
-from autotuner.costmodel.step.exchanges import exchanges
+from autotuner.costmodel.details import exchanges
+from autotuner.costmodel.micro_batch import width_split
 from autotuner.search.explain.routes import routes
 
 

@@ -12,7 +12,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.units import format_rate
 from autotuner.costmodel.communication.group import Group, LinkTime
-from autotuner.costmodel.communication.process_groups import (
+from autotuner.costmodel.communication.layout_groups import (
     context_group,
     expert_group,
     pipeline_group,

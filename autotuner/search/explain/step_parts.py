@@ -17,7 +17,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.prediction import StepTime
 from autotuner.core.units import format_seconds
-from autotuner.costmodel.step.pass_shares import pass_shares
+from autotuner.costmodel.details import pass_shares
 from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
 from autotuner.search.text.sentences import likely, listed, percent
 

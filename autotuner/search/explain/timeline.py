@@ -25,9 +25,9 @@ from autotuner.core.timeline import (
     found_folds,
     outside,
 )
-from autotuner.costmodel.links.planned import NOTICED
+from autotuner.costmodel.details import StageTimes, stage_times
 from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.step.stage_times import StageTimes, stage_times
+from autotuner.costmodel.step.planned import NOTICED
 from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
 from autotuner.pipeline_schedules.named import named_schedule
 from autotuner.pipeline_schedules.plan import plan

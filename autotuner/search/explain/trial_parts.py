@@ -12,9 +12,8 @@ from autotuner.core.prediction import Memory, StepTime
 from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
+from autotuner.costmodel.details import overlapped_share, stage_memory
 from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.step.overlapped_share import overlapped_share
-from autotuner.costmodel.step.stage_memory import stage_memory
 from autotuner.search.explain.step_parts import StepParts, step_parts
 
 

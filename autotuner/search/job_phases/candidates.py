@@ -13,7 +13,7 @@ from autotuner.core.job import Job, JobPhase, PhasedJob
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace, default_space
-from autotuner.costmodel.layer.flops import model_flop_per_step
+from autotuner.costmodel.layer.recompute import model_flop_per_step
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.ranking import best_predicted

@@ -21,8 +21,8 @@ from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Job
 from autotuner.core.layout import Layout
 from autotuner.core.trial import PastTrial
-from autotuner.costmodel.comparison import Where
-from autotuner.costmodel.narrow import is_bf16_on_cores
+from autotuner.costmodel.evidence import Where
+from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import (
     PARTS,

@@ -11,7 +11,7 @@ from autotuner.core.cluster import SIMULATED
 from autotuner.core.job import Calibration, Job
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import PastTrial
-from autotuner.costmodel.calibrate import calibrated_by_both
+from autotuner.costmodel.calibration import calibrated_by_both
 from autotuner.ports import HistoryStore
 from autotuner.search.learning.learnt import Learnt, Lesson
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
 from autotuner.core.measurement import Footprint
-from autotuner.costmodel.footprint import footprint_of
+from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.planning.goal import Failures, Goal
 from autotuner.search.ranking import PredictedLayout

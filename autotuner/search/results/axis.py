@@ -9,7 +9,7 @@ from autotuner.core.choices import ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind, OptionSpec
-from autotuner.costmodel.comparison import PHRASES
+from autotuner.costmodel.evidence import PHRASES
 from autotuner.search.text.sentences import value_in_words
 
 Value = int | str

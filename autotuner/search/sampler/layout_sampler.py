@@ -24,8 +24,8 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Objective
 from autotuner.core.trial import PastTrial
 from autotuner.core.wire import from_dict
-from autotuner.costmodel.footprint import predicted_footprints, worth_per_step
 from autotuner.costmodel.predict import PredictionColumns
+from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.search.sampler.front_worths import FrontWorths
 from autotuner.search.sampler.memory_prior import memory_prior

@@ -13,7 +13,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import PredictionColumns
-from autotuner.costmodel.under_faults import predict_under
+from autotuner.costmodel.scenarios import predict_under
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.layout_sampler import LayoutSampler

@@ -19,7 +19,7 @@ from autotuner.core.run import StopReason, SweepState
 from autotuner.core.sweep import Demand, Prospects, SweepRequest
 from autotuner.core.trial import EngineJob, FailureKind, PastTrial, Stopped, Trial, TrialState
 from autotuner.core.units import format_bytes
-from autotuner.costmodel.under_faults import predicted_under
+from autotuner.costmodel.scenarios import predicted_under
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps.candidates import Candidates

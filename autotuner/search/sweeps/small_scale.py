@@ -12,8 +12,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.prediction import FullSizeEstimate, TrialEstimate
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialState
-from autotuner.costmodel.footprint import footprint_of
 from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.full_size import FullSize, SmallTrial
 from autotuner.search.sampler.stand_ins import StandIn

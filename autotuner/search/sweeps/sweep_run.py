@@ -18,7 +18,7 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.sweep import Demand, Prospects, Sweep
 from autotuner.core.trial import EngineJob, FailureKind, Outcome, PastTrial, Stopped, Trial, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.costmodel.footprint import footprint_of
+from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.ports import Clock, Launcher
 from autotuner.search.expressible import trial_rules
 from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again

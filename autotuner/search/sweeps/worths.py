@@ -7,8 +7,8 @@ from autotuner.core.measurement import Footprint, Measurement
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import SweepRequest
-from autotuner.costmodel.footprint import footprint_of
-from autotuner.costmodel.under_faults import predicted_under
+from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.scenarios import predicted_under
 
 
 class Worths:

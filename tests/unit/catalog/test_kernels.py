@@ -12,8 +12,8 @@ from autotuner.catalog.hardware import accelerators, load_accelerator, load_clus
 from autotuner.catalog.kernels import borrowed_facts, kernels_for
 from autotuner.core.accelerator import MeasuredAttention, MeasuredGemm
 from autotuner.core.choices import AttentionKernel, Precision
-from autotuner.costmodel.kernels.attention import AttentionShape, attention_s
-from autotuner.costmodel.kernels.gemm import gemm_s
+from autotuner.costmodel.layer.attention import AttentionShape, attention_s
+from autotuner.costmodel.layer.matrix_products import gemm_s
 from tests.builders import cpu_cluster, h100
 
 TABLES = tomllib.loads(files("autotuner.catalog").joinpath("kernels.toml").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, memory, rank_memories
-from autotuner.costmodel.pipeline.rank_load import fullest_ranks
+from autotuner.costmodel.stages import fullest_ranks
 from tests.builders import cpu_cluster, cpu_layout, h100_cluster, llama_70b, tiny_model
 
 

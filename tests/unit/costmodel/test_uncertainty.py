@@ -17,9 +17,9 @@ from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Calibration, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import StepTime
-from autotuner.costmodel.comparison import Where
+from autotuner.costmodel.evidence import Where
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.step.step_time import StepTimeColumns
+from autotuner.costmodel.step.rank_step import StepTimeColumns
 from autotuner.costmodel.uncertainty import (
     CLUSTER,
     MEMORY_DEVIATION,

@@ -10,7 +10,7 @@ from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
-from autotuner.costmodel.layer.compute import layer_work, output_work
+from autotuner.costmodel.layer.layer_time import layer_work, output_work
 from autotuner.costmodel.layer.work import Work
 from tests.builders import big_job, llama_70b
 

@@ -12,7 +12,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import Trial, TrialState
-from autotuner.costmodel.footprint import footprint_of
+from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from tests.builders import big_job, measurement, prediction
 

@@ -1,4 +1,4 @@
-"""Activations and logits: published sizes, and what kernels, recomputation and stacks do to them."""
+"""Tests of ``autotuner.costmodel.memory.activations``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
+from autotuner.core.choices import AttentionKernel, ContextExchange, Fp8Recipe, PipelineSchedule, Precision, Recompute
+from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.units import GIB
-from tests.builders import h100_cluster
+from autotuner.costmodel.memory.activations import LayerBytes
+from autotuner.costmodel.memory.peak import memory
+from tests.builders import big_job, h100_cluster, llama_70b
 from tests.unit.costmodel.memory_jobs import (
     GPIPE,
     KORTHIKANTI,
@@ -24,6 +27,72 @@ from tests.unit.costmodel.memory_jobs import (
     one_core,
     without_working_memory,
 )
+from tests.unit.costmodel.works import columns, first, sparse_job, with_stack
+
+BF16, FP8 = (
+    Layout(tensor_parallel_degree=8, precision=precision, fp8_recipe=recipe)
+    for precision, recipe in ((Precision.BF16, Fp8Recipe.TENSORWISE), (Precision.FP8, Fp8Recipe.DELAYED))
+)
+
+
+def engine(job: Job | None = None, **fields: bool) -> Job:
+    return with_stack(job, fp8_implementation="transformer_engine", **fields)
+
+
+def saved(layout: Layout, job: Job, *, sparse: bool = False) -> float:
+    return first(LayerBytes.of(columns(layout), job, sparse=sparse).not_recomputed)
+
+
+def test_transformer_engine_keeps_a_byte_less_of_each_input_and_one_more_of_the_attention_s_output() -> None:
+    job, model = engine(), llama_70b()
+    fewer = 2 * model.hidden_size + (model.ffn_size - model.attention_output_size) / 8
+    assert saved(BF16, job) - saved(FP8, job) == pytest.approx(fewer * job.workload.seq_len, rel=1e-9)
+
+
+def test_torchao_keeps_what_bf16_keeps() -> None:
+    assert saved(FP8, big_job()) == saved(BF16, big_job())
+
+
+def test_experts_keep_the_copies_of_their_tokens_rounded() -> None:
+    job = engine(sparse_job())
+    assert saved(FP8, job, sparse=True) < saved(BF16, job, sparse=True)
+
+
+def test_rounded_copies_of_weights_lie_beside_them_unless_they_are_gathered_so() -> None:
+    beside, alone = (memory(columns(FP8), engine(gathers_fp8_parameters=gathers)) for gathers in (False, True))
+    plain = memory(columns(BF16), engine())
+    assert first(beside.parameters_bytes) > 1.9 * first(plain.parameters_bytes)  # embeddings have no copies
+    assert first(alone.parameters_bytes) == pytest.approx(first(plain.parameters_bytes), rel=1e-9)  # two of one byte
+
+
+MATH = Layout(attention_kernel=AttentionKernel.MATH)
+SCORES = 64 * 64 * 64  # heads, and the square of the sequence
+
+
+def test_scores_are_kept_in_fp32_whatever_the_format() -> None:
+    layers = eight_gpus().model.num_layers
+    wide, narrow = (without_working_memory(MATH, on_stack(eight_gpus(), math_in_fp32=f)) for f in (True, False))
+    # queries from 2 bytes to 4, keys and values once for every one of the 8 query heads that share them, and the scores
+    heads = 64 * 8192 * (2 + 2 * (4 - 2 / 8))
+    assert wide - narrow == pytest.approx(layers * (2 * SCORES + heads), rel=1e-9)
+
+
+@pytest.mark.parametrize("exchange", [ContextExchange.RING, ContextExchange.ALL_GATHER])
+def test_blocks_between_context_ranks_keep_no_scores(exchange: ContextExchange) -> None:
+    layout = replace(MATH, context_parallel_degree=2, context_exchange=exchange)
+    fused = replace(layout, attention_kernel=AttentionKernel.FLASH)
+    assert without_working_memory(layout, eight_gpus()) == without_working_memory(fused, eight_gpus())
+
+
+def test_the_backward_of_the_core_holds_two_gradients_of_the_scores_in_fp32() -> None:
+    # long sequences, where the core's backward holds more than that of the feed-forward block
+    job = eight_gpus()
+    long = replace(job, workload=replace(job.workload, seq_len=8192))
+    layout = replace(MATH, precision=Precision.FP32)
+    passing = activations(layout, long) - without_working_memory(layout, long)
+    scores = 4 * 64 * 8192**2
+    assert passing == pytest.approx(2 * scores, rel=0.1)  # less the feed-forward block's parts, which are gone by then
+
 
 VOCABULARY = 128 * 2048
 

@@ -13,8 +13,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
 from autotuner.core.workload import Workload
 from autotuner.costmodel.layer.model_work import PartWorks
-from autotuner.costmodel.pipeline.rank_load import critical_ranks
 from autotuner.costmodel.predict import predict
+from autotuner.costmodel.stages import critical_ranks
 from autotuner.costmodel.step.data_parallel import early_share
 from autotuner.costmodel.step.rank_step import RankStep
 from tests.builders import h100_cluster, llama_70b

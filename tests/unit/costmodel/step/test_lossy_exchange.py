@@ -14,9 +14,9 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import payload_bytes, sent_bytes
 from autotuner.core.workload import Workload
 from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s
-from autotuner.costmodel.communication.process_groups import exchange_group
+from autotuner.costmodel.communication.layout_groups import exchange_group
+from autotuner.costmodel.details import exchanges
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.costmodel.step.exchanges import exchanges
 from autotuner.costmodel.step.lossy_exchange import exchange_wire_s, lossy_exchange_s
 from tests.builders import cpu_layout, h100_cluster, llama_70b, tiny_job
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from autotuner.core.objective import Metric
-from autotuner.costmodel.footprint import predicted_footprints
 from autotuner.costmodel.predict import predict
+from autotuner.costmodel.resource_cost import predicted_footprints
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.fronts.expected_gain import log_expected_volume_gain
 from autotuner.search.sampler.front_worths import FrontWorths, log_expected_entry

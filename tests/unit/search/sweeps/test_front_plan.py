@@ -14,7 +14,7 @@ from autotuner.core.objective import Metric, Objective
 from autotuner.core.run import StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
-from autotuner.costmodel.footprint import footprint_of
+from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sweeps.instructions import RunGate, RunTrial
 from autotuner.search.sweeps.plan import SweepPlan

@@ -1,0 +1,93 @@
+"""Calibration of a job's predictions by measured runs of its cluster.
+
+The log of the factor is normal beforehand; each run tells it up to what its parts and its residual may be off, which
+counts as the run's own, so that its posterior is that of a mean with known deviations (Murphy, Conjugate Bayesian
+analysis of the Gaussian distribution, 2007, section 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotuner.core.columns import Floats, LayoutColumns
+from autotuner.core.job import Calibration, Job
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.uncertainty import cluster_deviation, interval_error, log_variance
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredRuns:
+    """Runs of one job, each with its step time.
+
+    Attributes:
+        job: It may be of another model, size or workload than the job to calibrate; cluster and software are the same.
+        step_time_s: One per layout, all measured.
+    """
+
+    job: Job
+    layouts: LayoutColumns
+    step_time_s: Floats
+
+
+def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
+    """The job with what these runs say of its cluster, beside what was known of it before; as it is without a run."""
+    errors, variances = _errors([some for some in runs if len(some.step_time_s)])
+    if not errors.size:
+        return job
+    before = job.calibration
+    mean, deviation = (math.log(before.factor), before.deviation) if before else (0.0, cluster_deviation(job))
+    precision = deviation**-2 + float(np.sum(1 / variances))
+    mean = (mean * deviation**-2 + float(np.sum(errors / variances))) / precision
+    known = Calibration(factor=math.exp(mean), deviation=precision**-0.5, num_runs=errors.size)
+    return replace(job, calibration=_counted_with(known, before))
+
+
+def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
+    """The job with its own calibration and another of its cluster, each from runs that the other did not have."""
+    own = job.calibration
+    if own is None or other is None:
+        return replace(job, calibration=own or other)
+    typical = cluster_deviation(replace(job, calibration=None)) ** -2  # stands in both, and counts once
+    precisions = [own.deviation**-2, other.deviation**-2]
+    precision = max(sum(precisions) - typical, *precisions)
+    mean = sum(p * math.log(c.factor) for p, c in zip(precisions, (own, other), strict=True)) / precision
+    detailed = own if own.parts else other  # runs that a caller sent tell of the whole step alone
+    known = replace(
+        own,
+        factor=math.exp(mean),
+        deviation=precision**-0.5,
+        parts=detailed.parts,
+        correlations=detailed.correlations,
+        interval_scale=detailed.interval_scale,
+    )
+    return replace(job, calibration=_counted_with(known, other))
+
+
+def _counted_with(known: Calibration, before: Calibration | None) -> Calibration:
+    """The calibration as one of all runs that tell it."""
+    if before is None:
+        return known
+    return replace(
+        known,
+        num_runs=known.num_runs + before.num_runs,
+        num_trials=known.num_trials + before.num_trials,
+        num_sweeps=known.num_sweeps + before.num_sweeps,
+    )
+
+
+def _errors(runs: list[MeasuredRuns]) -> tuple[Floats, Floats]:
+    """log(measured / predicted for a typical cluster) of every run, and its variance on a cluster that is known."""
+    pairs = [_of_typical(some) for some in runs]
+    errors, variances = ([pair[side] for pair in pairs] for side in (0, 1))
+    return np.concatenate([np.empty(0), *errors]), np.concatenate([np.empty(0), *variances])
+
+
+def _of_typical(runs: MeasuredRuns) -> tuple[Floats, Floats]:
+    job = replace(runs.job, calibration=None)
+    step_time = predict(runs.layouts, job).step_time
+    error = replace(interval_error(runs.layouts, job), common=0.0)
+    return np.log(runs.step_time_s / step_time.total_s), log_variance(step_time, error)

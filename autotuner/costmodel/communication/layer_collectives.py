@@ -1,0 +1,263 @@
+"""Collectives of a layer that computation does not hide: tensor, context and expert ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import ContextExchange
+from autotuner.core.columns import Floats, Integers, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.costmodel.communication.collectives import (
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    reduce_scatter_s,
+    send_s,
+    without_starts,
+)
+from autotuner.costmodel.communication.group import Group
+from autotuner.costmodel.communication.layout_groups import context_group, expert_group, tensor_group
+from autotuner.costmodel.low_precision import sent_share
+from autotuner.costmodel.micro_batch import (
+    gathers_logits,
+    hidden_bytes,
+    own_copies,
+    own_tokens,
+    tokens_per_pass,
+    width_split,
+)
+
+
+def overlap_share(accelerator: Accelerator) -> float:
+    """Share of a computation's time under which a collective makes progress.
+
+    1 on GPUs, whose copy engines and network cards work beside the matrix units; 0 on a CPU, where the core that
+    computes also moves the bytes.
+    """
+    return 0.0 if accelerator.kind == "cpu" else 1.0
+
+
+def exposed_s(wire_s: Floats, window_s: Floats, num_parts: Floats) -> Floats:
+    """Seconds by which a collective in equal parts, one after the other, lengthens a computation in as many parts.
+
+    Exact for both usual pipelines, which mirror each other: a bucketed reduction, whose part i starts when part i of
+    the backward pass is done (arXiv 2006.15704, section 3.2), and a prefetched gather, whose part i + 1 runs under part
+    i of the computation (arXiv 2304.11277, section 3.3). The last reduction and the first gather meet no computation;
+    each other part sticks out by what it is longer than its computation.
+
+    Args:
+        wire_s: Wire time of all parts together.
+        window_s: Computation of all parts together, undisturbed.
+        num_parts: 1 or more.
+    """
+    return (wire_s + (num_parts - 1) * np.maximum(wire_s - window_s, 0.0)) / num_parts
+
+
+def layer_tensor_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
+    """One pass through a layer: an all-reduce after attention and one after the feed-forward block.
+
+    With sequence parallelism each becomes a reduce-scatter and an all-gather (arXiv 2205.05198, section 4.2.2); what is
+    gathered for a product in 8 bits may be rounded before. Ranks with whole experts, each with tokens of its own, have
+    nothing to sum; where they share hidden states no longer than that, they gather the answers. Shared experts are
+    split like a dense block.
+    """
+    summed_bytes, group = hidden_bytes(x, job), _group(x, job)
+    whole_s, gather_s = all_reduce_s(summed_bytes, group), all_gather_s(summed_bytes, group)
+    split_s = reduce_scatter_s(summed_bytes, group) + all_gather_s(summed_bytes * sent_share(x, job), group)
+    attention_s = np.where(x.sequence_parallel, split_s, whole_s)
+    if not (sparse and job.model.experts):
+        return 2 * attention_s
+    routed_s = np.where(x.sequence_parallel, 0.0, gather_s * (x.tensor_parallel_degree > 1))
+    shared_s = attention_s * (job.model.experts.num_shared_experts > 0)
+    sums_routed = (width_split(x, job) == x.tensor_parallel_degree) & ~(
+        x.sequence_parallel & (x.expert_parallel_degree > 1)  # the dispatch gathers copies, and sums them
+    )
+    return attention_s + np.where(sums_routed, attention_s, routed_s + shared_s)
+
+
+ASYNC_SHARE = 0.37
+"""Share of the seconds that async tensor parallelism could hide which it does hide: smaller products, and copies that
+take memory bandwidth from them, eat the rest. Three pairs of runs of torchtitan with and without it, 8 of 64 H100 in a
+group, save 36, 30 and 24 % of what their tensor collectives take by these laws, which could save 84 %."""
+
+
+def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, share: float) -> Floats:
+    """What of a pass's tensor collectives the products next to them leave exposed.
+
+    Nothing hides a collective that a product waits for; unless they are cut into as many parts as there are tensor
+    ranks, each part of the collective beside the product of another part, so that one part finds nothing to hide under
+    ("Introducing Async Tensor Parallelism in PyTorch", 2024; user buffers of Transformer Engine).
+
+    Args:
+        x: Layouts.
+        tensor_s: The pass's collectives.
+        products_s: The pass's products.
+        share: Share of the products under which they make progress, in a layout that does not ask for it.
+    """
+    if not (share or x.async_tensor_parallel.any()):
+        return tensor_s
+    num_parts = x.tensor_parallel_degree.astype(np.float64)
+    hidden_s = tensor_s - exposed_s(tensor_s, products_s, num_parts)
+    asked = np.where(x.async_tensor_parallel, ASYNC_SHARE * hidden_s, 0.0)
+    return tensor_s - np.maximum(asked, tensor_s - exposed_s(tensor_s, share * products_s, num_parts))
+
+
+def end_of_model_s(x: LayoutColumns, job: Job) -> Floats:
+    """The tensor ranks' sum of looked-up states where the model begins, or of their gradients where it ends."""
+    return all_reduce_s(hidden_bytes(x, job), _group(x, job))
+
+
+def logits_gather_s(x: LayoutColumns, job: Job) -> Floats:
+    """All-gather of the logits over the tensor ranks, where the layout or the stack wants them whole."""
+    logits_bytes = x.element_bytes * tokens_per_pass(x, job) * job.model.vocab_size * gathers_logits(x, job)
+    return all_gather_s(logits_bytes, _group(x, job)) * (x.tensor_parallel_degree > 1)
+
+
+def _group(x: LayoutColumns, job: Job) -> Group:
+    """Tensor ranks; on cores the start of their collectives is part of what splitting a layer adds (``SplitTimes``)."""
+    group = tensor_group(x, job.cluster)
+    return without_starts(group) if job.cluster.accelerator.core else group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeTimes:
+    """Exposed seconds of one layer's exchange."""
+
+    forward_s: Floats
+    backward_s: Floats
+
+
+def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
+    """What a layer's attention core waits for the other ranks of its context group; nothing where there are none.
+
+    Args:
+        x: Layouts.
+        job: The job.
+        forward_s: Forward pass of the attention core.
+        backward_s: Its backward pass.
+    """
+    if not (x.context_parallel_degree > 1).any():  # the usual table, at no cost
+        return ExchangeTimes(forward_s=np.zeros(len(x)), backward_s=np.zeros(len(x)))
+    ways = (_ring(x, job, forward_s, backward_s), _gather(x, job), _heads(x, job))
+    chosen = [x.context_exchange == way for way in ContextExchange]
+    alone = x.context_parallel_degree == 1
+    return ExchangeTimes(
+        forward_s=np.where(alone, 0.0, np.select(chosen, [way.forward_s for way in ways])),
+        backward_s=np.where(alone, 0.0, np.select(chosen, [way.backward_s for way in ways])),
+    )
+
+
+def _ring(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
+    """Blocks of keys and values go round in ``c - 1`` sends, each under the attention to the block before it.
+
+    Backward their gradients travel beside them and take one send more to come home (arXiv 2310.01889, section 3).
+    """
+    group, ranks = context_group(x, job.cluster), x.context_parallel_degree.astype(np.float64)
+    block_bytes, sums_bytes = _key_values(x, job) * x.element_bytes, _key_values(x, job) * _sum_bytes(x, job)
+    once_s, beside_s, home_s = (send_s(sent, group) for sent in (block_bytes, block_bytes + sums_bytes, sums_bytes))
+    share = overlap_share(job.cluster.accelerator)
+    return ExchangeTimes(
+        forward_s=(ranks - 1) * np.maximum(once_s - share * forward_s / ranks, 0.0),
+        backward_s=(ranks - 1) * np.maximum(beside_s - share * backward_s / ranks, 0.0) + home_s,
+    )
+
+
+def _gather(x: LayoutColumns, job: Job) -> ExchangeTimes:
+    """All keys and values in one collective before the attention, and their gradients in one behind it.
+
+    arXiv 2407.21783, section 3.3.2: latency matters little, since attention grows with the square of the sequence.
+    """
+    group, gathered = context_group(x, job.cluster), _key_values(x, job) * x.context_parallel_degree
+    return ExchangeTimes(
+        forward_s=all_gather_s(gathered * x.element_bytes, group),
+        backward_s=reduce_scatter_s(gathered * _sum_bytes(x, job), group),
+    )
+
+
+def _heads(x: LayoutColumns, job: Job) -> ExchangeTimes:
+    """All-to-alls of queries, keys, values and outputs: heads for sequence and back (arXiv 2309.14509, section 3.2)."""
+    model, group = job.model, context_group(x, job.cluster)
+    per_token = (model.query_size, model.key_value_size / 2, model.key_value_size / 2, model.attention_output_size)
+    local_bytes = x.element_bytes * tokens_per_pass(x, job) / x.tensor_parallel_degree
+    seconds: Floats = reduce(np.add, (all_to_all_s(local_bytes * size, group) for size in per_token))
+    return ExchangeTimes(forward_s=seconds, backward_s=seconds)
+
+
+def _sum_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of the gradient of a key or value on its way. Every rank adds to it, and would round the sum to bf16 again.
+
+    So the trial job sends fp32 (``trials/distributed/context``), as PyTorch's context parallelism (``convert_to_f32``)
+    and ring-flash-attention do; Transformer Engine, which NeMo runs, sends bf16.
+    """
+    return np.full(len(x), 4.0) if job.stack.widens_context_gradients else x.element_bytes
+
+
+def _key_values(x: LayoutColumns, job: Job) -> Floats:
+    """Elements of a layer's keys and values of the tokens of one rank."""
+    size: Floats = tokens_per_pass(x, job) * job.model.key_value_size / x.tensor_parallel_degree
+    return size
+
+
+def dispatch_s(x: LayoutColumns, job: Job) -> Floats:
+    """One pass through a sparse layer: tokens to the ranks of their experts, and answers back."""
+    experts = job.model.experts
+    if experts is None or not (x.expert_parallel_degree * (1 + job.stack.splits_experts) > 1).any():
+        return np.zeros(len(x))
+    group = expert_group(x, job)
+    token_bytes = x.element_bytes * job.model.hidden_size
+    if job.stack.dispatch == "all_gather":
+        gathered = token_bytes * own_tokens(x, job) * x.expert_parallel_degree
+        between_s = all_gather_s(gathered, group) + reduce_scatter_s(gathered, group)
+    else:
+        between_s = 2 * _all_to_all_s(x, job, experts, group, token_bytes)
+    between_s = np.where(x.expert_parallel_degree > 1, between_s, 0.0)
+    return between_s + _split_experts_s(x, job, experts, token_bytes)
+
+
+def _all_to_all_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, group: Group, token_bytes: Floats) -> Floats:
+    """One way, with what the fullest rank gets: each copy by itself, or one for all experts of a rank or node.
+
+    Of ``n`` equally likely places, ``k`` choices of a token name ``n (1 - (1 - 1 / n)^k)`` different ones.
+    """
+    copies, chosen = own_copies(x, job, experts), experts.experts_per_token
+    sent_bytes = token_bytes * copies
+    if job.stack.dispatch == "all_to_all":
+        return all_to_all_s(sent_bytes, group)
+    to_ranks = _different(group.num_ranks, chosen) / chosen
+    to_nodes = _different(group.num_nodes, chosen) / chosen
+    return all_to_all_s(sent_bytes * to_ranks, group, outside=to_nodes / to_ranks)
+
+
+def _different(places: Integers, choices: int) -> Floats:
+    number: Floats = places * (1 - (1 - 1 / places) ** choices)
+    return number
+
+
+def _split_experts_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, token_bytes: Floats) -> Floats:
+    """Tensor ranks that split experts gather each other's copies and sum the answers to them.
+
+    Megatron-LM's all-to-all dispatcher, core 0.13: ``token_permutation`` gathers over the expert tensor group what has
+    arrived. Without sequence parallelism every tensor rank has all tokens from the start, and the sum is that of the
+    feed-forward block (``communication.tensor``).
+    """
+    gathers = (width_split(x, job) > 1) & x.sequence_parallel & (x.expert_parallel_degree > 1)
+    if not gathers.any():
+        return np.zeros(len(x))
+    group = tensor_group(x, job.cluster)
+    whole = token_bytes * own_copies(x, job, experts) * x.tensor_parallel_degree
+    seconds: Floats = np.where(gathers, all_gather_s(whole, group) + reduce_scatter_s(whole, group), 0.0)
+    return seconds
+
+
+def exposed_dispatch_s(job: Job, sent_s: Floats, computed_s: Floats) -> Floats:
+    """What of the dispatch of one pass the computation of another micro-batch leaves exposed.
+
+    Forward of one micro-batch runs beside backward of another (arXiv 2412.19437, section 3.2.1: DualPipe; Megatron-LM's
+    ``overlap_moe_expert_parallel_comm`` does so within 1F1B).
+    """
+    return sent_s - np.minimum(job.stack.hides_dispatch * sent_s, computed_s)

@@ -1,0 +1,232 @@
+"""The groups of a layout on their nodes.
+
+A table of a million layouts has a few hundred groups that differ, so that each of these is placed once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from autotuner.core import placement
+from autotuner.core.choices import RankOrder, RankPlacement
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import Link
+from autotuner.core.network import Network
+from autotuner.core.placement import Spread, pair_crosses, ring_crosses
+from autotuner.costmodel.communication.group import FlatRing, Group, slow_of
+from autotuner.costmodel.communication.link_load import network_loads, relayed_share
+from autotuner.costmodel.communication.node_topology import wired_node
+from autotuner.costmodel.communication.rank_placement import Places
+
+
+def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:
+    """The group with its ranks on the nodes that they are dealt to, routed over the cluster's network.
+
+    Args:
+        group: As if ranks filled nodes one after the other, and one switch joined these.
+        stride: How far apart the numbers of its ranks are.
+        cluster: Whose nodes they are.
+        layouts: Whose groups they are; None: ranks fill nodes, and nothing is asked of NCCL.
+    """
+    stride = np.broadcast_to(stride, np.shape(group.num_ranks))
+    dealt = np.zeros(np.shape(group.num_ranks), dtype=np.bool_)
+    is_cyclic = dealt if layouts is None else dealt | (layouts.rank_placement == RankPlacement.CYCLIC)
+    rows, which = _distinct(group, stride, is_cyclic, cluster)
+    places = Places(
+        num_ranks=group.num_ranks[rows],
+        stride=stride[rows],
+        is_cyclic=is_cyclic[rows],
+        num_nodes=cluster.num_nodes,
+        ranks_per_node=cluster.accelerators_per_node,
+        sorts_ring=cluster.accelerator.kind != "cpu",
+    )
+    few = replace(
+        group,
+        ranks_per_node=group.ranks_per_node[rows],
+        crosses_nodes=group.crosses_nodes[rows],
+        layouts=None if group.layouts is None else group.layouts.take(rows),
+    )
+    return _spread_out(_routed(few, places, cluster), which, group)
+
+
+def _distinct(group: Group, stride: Integers, is_cyclic: Booleans, cluster: Cluster) -> tuple[Integers, Integers]:
+    """The first row of each group that differs by what decides its place and its routes, and for every row its own."""
+    key = (group.num_ranks * (cluster.world_size + 1) + stride) * 2 + is_cyclic
+    if group.layouts is not None and cluster.network is not None:
+        most = int(group.layouts.queue_pairs.max(initial=1)) + 1
+        key = (key * 2 + group.layouts.pxn) * most + group.layouts.queue_pairs
+    _, rows, which = np.unique(key, return_index=True, return_inverse=True)
+    return rows, which
+
+
+def _routed(group: Group, places: Places, cluster: Cluster) -> Group:
+    domain = cluster.accelerators_per_domain // cluster.accelerators_per_node
+    inside = np.where(places.is_cyclic, places.ranks_below(domain), group.ranks_per_node)
+    network = cluster.network
+    return replace(
+        group,
+        ranks_per_node=inside,
+        crosses_nodes=np.where(places.is_cyclic, places.leave(domain), group.crosses_nodes),
+        inter_node_link=_behind_switches(group.inter_node_link, network),
+        network=network_loads(places, cluster, group.layouts),
+        ring=None if places.sorts_ring else _flat_ring(places, inside, cluster),
+        relayed=0.0 if network is None else relayed_share(inside, places, network, group.layouts),
+    )
+
+
+def _spread_out(few: Group, which: Integers, group: Group) -> Group:
+    """One row per layout again."""
+    return replace(
+        few,
+        num_ranks=group.num_ranks,
+        ranks_per_node=few.ranks_per_node[which],
+        crosses_nodes=few.crosses_nodes[which],
+        layouts=group.layouts,
+        network=tuple(load.take(which) for load in few.network),
+        ring=None if few.ring is None else few.ring.take(which),
+        relayed=np.broadcast_to(few.relayed, np.shape(few.ranks_per_node))[which],
+    )
+
+
+def _behind_switches(link: Link, network: Network | None) -> Link:
+    """The link of ports, with what the lowest switches add to a message."""
+    if network is None or not network.tiers:
+        return link
+    return replace(link, latency_s=link.latency_s + network.tiers[0].latency_s)
+
+
+def _flat_ring(places: Places, inside: Integers, cluster: Cluster) -> FlatRing:
+    """A ring of gloo: a single stream, which a network that says how many ports there are holds to one of them."""
+    ports: Floats = np.where(places.is_cyclic, places.ring_ranks(1), inside)
+    if cluster.network is not None:
+        ranks_per_port = places.ranks_per_node / (cluster.network.ports_per_node or places.ranks_per_node)
+        ports = np.where(places.is_cyclic, ports, np.minimum(ports, ranks_per_port))
+    return FlatRing(ports=ports.astype(np.float64), steps_between=places.ring_steps_out(1))
+
+
+def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None = None) -> Group:
+    """Groups of ``num_ranks`` ranks that lie ``stride`` apart; crosses nodes where the cluster says so.
+
+    A group that straddles borders of nodes has as few ranks on one side as the steps in which the border wanders
+    through such groups; its ring has no more ports anywhere than there.
+    """
+    group = _in_blocks(num_ranks, stride, cluster, layouts)
+    is_dealt = layouts is not None and bool(layouts.rank_placement.any())
+    if cluster.network is not None or is_dealt:
+        group = placed(group, stride, cluster, layouts)
+    return group if cluster.wiring is None else _wired(group, stride, cluster)
+
+
+def _wired(group: Group, stride: Integers, cluster: Cluster) -> Group:
+    """The group with what the links inside its nodes are; ranks that are dealt lie closer together there."""
+    layouts = group.layouts
+    dealt = False if layouts is None else layouts.rank_placement == RankPlacement.CYCLIC
+    apart = np.where(dealt, np.maximum(1, stride // cluster.num_nodes), stride)
+    return replace(group, wired=wired_node(group.ranks_per_node, apart, cluster))
+
+
+def _in_blocks(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:
+    crosses = cluster.crosses_nodes(num_ranks, stride)
+    domain = cluster.accelerators_per_domain
+    neighbours = np.gcd(domain, num_ranks * stride)
+    return Group(
+        num_ranks=num_ranks,
+        ranks_per_node=np.where(crosses, np.clip(neighbours // stride, 1, num_ranks), num_ranks),
+        crosses_nodes=crosses,
+        intra_node_link=cluster.intra_node_link,
+        inter_node_link=cluster.inter_node_link,
+        oversubscription=cluster.oversubscription,
+        layouts=None if cluster.accelerator.kind == "cpu" else layouts,
+    )
+
+
+# ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
+def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Tensor ranks: neighbours."""
+    return _ring(x, cluster, placement.tensor_spread(_one(x)))
+
+
+def context_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Context ranks: one rank of each tensor group that shares a sequence."""
+    return _ring(x, cluster, placement.context_spread(_one(x)))
+
+
+def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Shard ranks, which split parameters: shard and context ranks together."""
+    return _ring(x, cluster, placement.shard_spread(_one(x)))
+
+
+def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Replicate ranks, which hold the same shard; where nothing is sharded, context ranks are replicas too."""
+    replicas, joined = placement.replicate_spreads(_one(x))
+    num_ranks, stride = _column(replicas.num_ranks), _column(replicas.stride)
+    num_joined = _column(joined.num_ranks)
+    inner = np.where(x.data_parallel_shard_degree == 1, joined.stride, stride)
+    whole = group_of(num_ranks * num_joined, inner, cluster, x)
+    if x.rank_order.any():  # stages lie between replicas, whose context ranks still lie side by side
+        apart, swapped = group_of(num_ranks, stride, cluster, x), x.rank_order == RankOrder.REPLICAS_OUTERMOST
+        loads = zip(apart.network, whole.network, strict=True)
+        whole = replace(
+            whole,
+            ranks_per_node=np.where(swapped, apart.ranks_per_node * num_joined, whole.ranks_per_node),
+            crosses_nodes=np.where(swapped, apart.crosses_nodes, whole.crosses_nodes),
+            network=tuple(one.joined(num_joined).where(swapped, other) for one, other in loads),
+            ring=_either_ring(swapped, apart.ring, whole.ring),
+        )
+    return replace(whole, slow=slow_of(x, cluster, ring_crosses, replicas, joined))
+
+
+def exchange_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Replicas that hold the same shard, one context rank of each: what a lossy exchange is among."""
+    replicas, _ = placement.replicate_spreads(_one(x))
+    return _ring(x, cluster, replicas)
+
+
+def expert_group(x: LayoutColumns, job: Job) -> Group:
+    """Expert ranks: the innermost of the context and shard ranks, and of the tensor ranks unless these split experts.
+
+    Megatron-LM core 0.13, parallel_state.py: expert ranks are numbered tensor-expert-data-pipeline.
+    """
+    spread = placement.expert_spread(_one(x), job)
+    group = group_of(_column(spread.num_ranks), _column(spread.stride), job.cluster, x)
+    return replace(group, slow=slow_of(x, job.cluster, pair_crosses, spread))
+
+
+def expert_shard_group(x: LayoutColumns, job: Job) -> Group:
+    """Shard ranks that hold the same experts: what expert ranks leave of tensor, context and shard ranks."""
+    return _ring(x, job.cluster, placement.expert_shard_spread(_one(x), job))
+
+
+def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
+    """Pipeline ranks: one rank of every stage; what ails the links between them is told hop by hop (``hops``)."""
+    spread = placement.pipeline_spread(_one(x))
+    return group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)
+
+
+def _either_ring(rows: Booleans, one: FlatRing | None, other: FlatRing | None) -> FlatRing | None:
+    if one is None or other is None:
+        return other
+    return FlatRing(
+        ports=np.where(rows, one.ports, other.ports),
+        steps_between=np.where(rows, one.steps_between, other.steps_between),
+    )
+
+
+def _ring(x: LayoutColumns, cluster: Cluster, spread: Spread) -> Group:
+    group = group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)
+    return replace(group, slow=slow_of(x, cluster, ring_crosses, spread))
+
+
+def _one(x: LayoutColumns) -> Layout:
+    """Columns, to formulas that are written for one layout with operators that columns have."""
+    return cast("Layout", x)
+
+
+def _column(number: int) -> Integers:
+    return cast("Integers", number)

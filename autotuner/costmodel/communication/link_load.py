@@ -1,0 +1,308 @@
+"""Load of the tiers of a network, and of tori.
+
+A model, compared with no measurement: each queue pair of each connection is one ball, each way up is one bin, and the
+collective waits for the fullest. With as many balls as bins that holds about ``log n / log log n`` (Raab, Steger,
+"Balls into bins, a simple and tight analysis", 1998): networks without adaptive routing are slower than their links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate
+from math import ceil, prod, sqrt
+from operator import mul
+
+import numpy as np
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.core.network import Network, Tier
+from autotuner.costmodel.communication.rank_placement import Places
+
+
+def unevenness(num_balls: Floats, num_bins: float) -> Floats:
+    """Balls in the fullest bin over those in the average one, as expected; 1 for no balls or a single bin.
+
+    Numbers of balls in bins count as Poisson and independent: at most 3 % beside a simulation of 8 to 512 bins.
+    """
+    bins = max(1, round(num_bins))
+    few, which = np.unique(np.maximum(num_balls, 0.0), return_inverse=True)
+    return np.array([_one(float(balls), bins) for balls in few])[which].reshape(np.shape(num_balls))
+
+
+def _one(num_balls: float, num_bins: int) -> float:
+    """By the tail: the fullest bin holds ``sum over k of P(some bin holds more than k)`` balls."""
+    if num_balls <= 1 or num_bins == 1:
+        return float(num_bins) if 0 < num_balls <= 1 else 1.0
+    mean = num_balls / num_bins
+    if mean > _MANY:
+        return 1 + sqrt(2 * np.log(num_bins) / mean)
+    counts = np.arange(1, ceil(mean + 12 * sqrt(mean) + 30))
+    logarithms = np.concatenate([[0.0], np.cumsum(np.log(mean / counts))]) - mean
+    at_most = np.minimum(np.cumsum(np.exp(logarithms)), 1.0)
+    return max(1.0, float((1 - at_most**num_bins).sum())) / mean
+
+
+_MANY = 1e4
+"""Balls per bin from which the tail is that of a normal distribution: its square root is within 1 %."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NetworkLoad:
+    """Traffic over links of one kind, all groups of an axis at work at once, one row per layout.
+
+    Its unit is the port of one rank: a load of 2 takes twice as long as the same bytes through a port. The rows of
+    groups that stay below have loads of 0.
+
+    Attributes:
+        name: What answers call the links.
+        ring: Of the bytes that go around a ring once, by the order in which rings pass ranks.
+        ring_by_node: The same if they pass through the nodes one after the other.
+        all_to_all: Of the bytes that a rank sends in equal shares to all.
+        send: Of the bytes that a rank hands to its neighbour in the group.
+        num_parts: Parts of the cluster, between which these links are, that a group lies in.
+        ring_steps: Steps once around a ring that pass these links.
+        latency_s: What a message over them takes longer than one that stays below.
+    """
+
+    name: str
+    ring: Floats
+    ring_by_node: Floats
+    all_to_all: Floats
+    send: Floats
+    num_parts: Integers
+    ring_steps: Floats
+    latency_s: Floats
+
+    def take(self, rows: Integers) -> NetworkLoad:
+        """The loads of some rows."""
+        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "name"}
+        return NetworkLoad(name=self.name, **columns)
+
+    def joined(self, num_joined: Integers) -> NetworkLoad:
+        """The load where each rank stands for so many that lie beside it, whose ports all work."""
+        return replace(self, ring=self.ring / num_joined, ring_by_node=self.ring_by_node / num_joined)
+
+    def of_one_in(self, num_ranks: Integers) -> NetworkLoad:
+        """The load if only one of so many ranks that share a node took part, and the others did the same besides."""
+        by_node = self.ring_by_node * num_ranks
+        return replace(self, ring=by_node, ring_by_node=by_node, ring_steps=np.maximum(self.num_parts - 1.0, 0.0))
+
+    def where(self, rows: Booleans, other: NetworkLoad) -> NetworkLoad:
+        """This load in some rows, in all others the other one of the same links."""
+        return NetworkLoad(
+            name=self.name,
+            ring=np.where(rows, self.ring, other.ring),
+            ring_by_node=np.where(rows, self.ring_by_node, other.ring_by_node),
+            all_to_all=np.where(rows, self.all_to_all, other.all_to_all),
+            send=np.where(rows, self.send, other.send),
+            num_parts=np.where(rows, self.num_parts, other.num_parts),
+            ring_steps=np.where(rows, self.ring_steps, other.ring_steps),
+            latency_s=np.where(rows, self.latency_s, other.latency_s),
+        )
+
+
+def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | None) -> tuple[NetworkLoad, ...]:
+    """Loads of the cluster's network from the nodes upwards; none where it describes none."""
+    network = cluster.network
+    if network is None:
+        return ()
+    if network.torus:
+        return tuple(_torus_loads(places, network, cluster))
+    return tuple(_tier_loads(places, network, cluster, layouts))
+
+
+# ---------------------------------------------------------------- tiers of switches
+def _tier_loads(
+    places: Places, network: Network, cluster: Cluster, layouts: LayoutColumns | None
+) -> Iterator[NetworkLoad]:
+    """What turns around in each tier comes over the uplinks of the one below; those of nodes are their ports.
+
+    Uplinks of a switch pass as much as the ports below it do, over the product of all oversubscriptions up to there.
+    """
+    inside = _ranks_in_domain(places, cluster)
+    for height, (tier, thinner) in enumerate(zip(network.tiers, _thinner(network), strict=True)):
+        part = tier.nodes_per_switch
+        if part >= cluster.num_nodes:
+            return  # one switch joins all that is left
+        above_s = network.tiers[height + 1].latency_s if height + 1 < len(network.tiers) else 0.0
+        scattered = places.share_scattered_out(part)
+        if height == 0:
+            scattered = _scattered_over_rails(scattered, inside, places, network, layouts)
+        yield _uplinks(_Uplinks(tier, network, thinner, above_s), places, inside, scattered, layouts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Uplinks:
+    """Links that leave the switches of a tier: how much thinner than ports, and how late what passes them."""
+
+    tier: Tier
+    network: Network
+    thinner: float
+    latency_s: float
+
+
+def _uplinks(
+    links: _Uplinks, places: Places, inside: Integers, scattered: Floats, layouts: LayoutColumns | None
+) -> NetworkLoad:
+    """Loads of one tier.
+
+    Args:
+        links: Its uplinks.
+        places: Where groups lie.
+        inside: Ranks of a group that share a node.
+        scattered: Share of what ranks send to all in equal shares that passes these links.
+        layouts: Whose groups they are.
+    """
+    part, thinner = links.tier.nodes_per_switch, links.thinner
+    leaves = places.leave(part)
+    size = part * places.ranks_per_node
+    shared, by_node = places.ring_ranks(part), places.ring_ranks(part, by_node=True)
+    streams = inside if places.sorts_ring else np.ones_like(inside)  # NCCL has a ring through each port of a node
+    sent = places.share_sent_out(part)
+    worse = _Unevenness(links, size, layouts)
+    return NetworkLoad(
+        name=f"{links.tier.name} uplinks",
+        ring=np.where(leaves, thinner / shared * worse.of(size / shared * streams), 0.0),
+        ring_by_node=np.where(leaves, thinner / by_node * worse.of(size / by_node * streams), 0.0),
+        all_to_all=thinner * scattered * worse.of(size * scattered * places.num_ranks),
+        send=thinner * sent * worse.of(size * sent),
+        num_parts=places.num_parts(part),
+        ring_steps=places.ring_steps_out(part),
+        latency_s=np.where(leaves, links.latency_s, 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unevenness:
+    """What chance adds to the load of the fullest uplink of a switch with so many ranks below."""
+
+    links: _Uplinks
+    num_ranks: int
+    layouts: LayoutColumns | None
+
+    def of(self, num_flows: Floats) -> Floats | float:
+        """Factor where so many flows leave one switch, those of all its rails."""
+        network = self.links.network
+        if network.adapts_routes or self.num_ranks == 0:
+            return 1.0
+        pairs = 1 if self.layouts is None else self.layouts.queue_pairs
+        rails = network.num_rails if self.links.tier is network.tiers[0] else 1
+        return unevenness(num_flows * pairs / rails, self.num_ranks / self.links.thinner / rails)
+
+
+def _thinner(network: Network) -> Iterator[float]:
+    return accumulate((tier.oversubscription for tier in network.tiers), mul)
+
+
+def _ranks_in_domain(places: Places, cluster: Cluster) -> Integers:
+    return places.ranks_below(cluster.accelerators_per_domain // cluster.accelerators_per_node)
+
+
+def _scattered_over_rails(
+    scattered: Floats, inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None
+) -> Floats:
+    """What leaves lowest switches, with what is for other rails, unless NVLink takes that to the right one."""
+    if network.num_rails == 1 or layouts is None or layouts.pxn.all():
+        return scattered
+    outside = (places.num_ranks - inside) / places.num_ranks
+    off_rail = scattered + (outside - scattered) * (1 - 1 / _rails_met(inside, places, network))
+    return np.where(layouts.pxn, scattered, off_rail)
+
+
+def relayed_share(inside: Integers, places: Places, network: Network, layouts: LayoutColumns | None) -> Floats | float:
+    """Share of what leaves a node in equal shares that NVLink takes to the accelerator of another rail first."""
+    share = 1 - 1 / _rails_met(inside, places, network)
+    return share if layouts is None else np.where(layouts.pxn, share, 0.0)
+
+
+def _rails_met(inside: Integers, places: Places, network: Network) -> Floats:
+    """Rails that the ranks of a group in one node lie on."""
+    step = np.where(places.is_cyclic, np.maximum(1, places.stride // places.num_nodes), places.stride)
+    met = np.ceil(inside * step * network.num_rails / places.ranks_per_node)
+    return np.clip(met, 1, np.minimum(inside, network.num_rails))
+
+
+# ---------------------------------------------------------------- a torus
+def _torus_loads(places: Places, network: Network, cluster: Cluster) -> Iterator[NetworkLoad]:
+    """Each dimension's links, of which a node has two; all of its links together pass what its ports do.
+
+    Messages go the shorter way along each dimension. NCCL's rings run in both directions at once; others in one.
+    """
+    lengths = network.torus
+    on_node = places.ranks_below(1)
+    hops = _node_stride(places)
+    num_nodes = places.num_parts(1)
+    for dimension, length in enumerate(lengths):
+        below = prod(lengths[:dimension])
+        line = _Line.of(hops, num_nodes, below, length)
+        ways = 1.0 if places.sorts_ring else 2.0
+        ring = len(lengths) * line.hops * (line.back_and_forth if places.sorts_ring else 1.0) * ways / on_node
+        leaves = places.leave(1)
+        yield NetworkLoad(
+            name=f"torus dimension {dimension + 1}",
+            ring=np.where(leaves, ring, 0.0),
+            ring_by_node=np.where(leaves, ring, 0.0),
+            all_to_all=np.where(leaves, len(lengths) * line.mean_hops, 0.0),
+            send=len(lengths) * line.hops * line.ways_of_a_send * places.share_sent_out(1),
+            num_parts=num_nodes,
+            ring_steps=places.ring_steps_out(1),
+            latency_s=np.where(leaves, np.maximum(line.hops - 1, 0) * cluster.inter_node_link.latency_s, 0.0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Nodes of a group along one dimension: how far the next one is, how many there are, and how long the ring is."""
+
+    hops: Integers
+    num_nodes: Integers
+    length: int
+
+    @classmethod
+    def of(cls, stride: Integers, num_nodes: Integers, below: int, length: int) -> _Line:
+        """The line of a group of nodes that lie ``stride`` apart; one number up is ``below`` nodes on."""
+        up = stride // below % length
+        reached = np.clip(-(-num_nodes * stride // below), 1, length)
+        points = np.where(up > 0, np.minimum(num_nodes, -(-length // np.maximum(up, 1))), reached)
+        starts_below = (stride < below) & (num_nodes * stride > below)
+        return cls(
+            hops=np.minimum(up, length - up),
+            num_nodes=np.where(starts_below, reached, np.where(up > 0, points, 1)),
+            length=length,
+        )
+
+    @property
+    def step(self) -> Integers:
+        """Nodes from one to the next, one where the group fills lower dimensions first."""
+        return np.maximum(self.hops, 1)
+
+    @property
+    def is_whole(self) -> Booleans:
+        """The group goes around."""
+        return self.num_nodes * self.step >= self.length
+
+    @property
+    def back_and_forth(self) -> Floats:
+        """Times that a ring in both directions loads a link: twice where it must come back the way it went."""
+        return np.where(self.is_whole, 1.0, 2.0)
+
+    @property
+    def ways_of_a_send(self) -> Floats:
+        """Load of a byte that goes one way, unless both are as long and each has half of it."""
+        return np.where(2 * self.hops == self.length, 1.0, 2.0)
+
+    @property
+    def mean_hops(self) -> Floats:
+        """Links of this dimension that a byte of an all-to-all keeps busy, over half of those that a node has there."""
+        points = self.num_nodes
+        around = self.step * (points**2 // 4) / points
+        return np.where(points > 1, np.where(self.is_whole, around, 2 * around), 0.0)
+
+
+def _node_stride(places: Places) -> Integers:
+    """Nodes from one rank of a group to the next on another node."""
+    blocks = np.maximum(1, places.stride // places.ranks_per_node)
+    around = np.where(places.span > places.num_nodes, np.gcd(places.stride, places.num_nodes), places.stride)
+    return np.where(places.is_cyclic, around, blocks)

@@ -1,0 +1,155 @@
+"""PCIe and sockets inside a node.
+
+All groups of an axis are at work at once, so that those of one node share the ways up of PCIe switches and the link
+between sockets. Which way each of them takes is counted once per way in which groups lie in a node, of which there are
+a few; columns of layouts look their times up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise, permutations
+from typing import TypeAlias
+
+import numpy as np
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Floats, Integers
+from autotuner.core.network import PathKind, Wiring
+
+PCIE_EFFICIENCY = 0.8
+"""Share of its rate that long messages over PCIe reach: the default of links that nobody published collectives of."""
+
+PCIE_STEP_S = 5.7e-6
+"""One step over PCIe: NCCL 2.28 src/graph/tuning.cc, hardware latency of ring and Simple (``pcie4`` in links.toml)."""
+
+_KINDS = tuple(PathKind)
+
+_Edge: TypeAlias = tuple[int, int, float]
+"""From one accelerator to another, with the bytes that pass, in those that one rank sends over NVLink otherwise."""
+
+_Resource: TypeAlias = tuple[str, int, int]
+"""A link in one direction: what it is, and which."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WiredNode:
+    """What the links of a node add for groups of ranks, one row per layout.
+
+    Attributes:
+        ring_slowdown: Time of a byte around a ring inside a node over that on the link which the cluster has there.
+        pair_slowdown: The same where every rank sends to every other.
+        delay_s: What a step inside a node takes longer.
+        limiting: Place in ``PathKind`` of the longest way between neighbours of a ring.
+    """
+
+    ring_slowdown: Floats
+    pair_slowdown: Floats
+    delay_s: Floats
+    limiting: Integers
+
+
+def wired_node(ranks_inside: Integers, stride: Integers, cluster: Cluster) -> WiredNode | None:
+    """What groups with so many ranks in a node, which lie ``stride`` apart there, find; None where a link joins all."""
+    wiring, size = cluster.wiring, cluster.accelerators_per_node
+    if wiring is None or wiring.is_joined_by_nvlink(size):
+        return None
+    apart = np.clip(stride, 1, size)
+    inside = np.clip(ranks_inside, 1, -(-size // apart))
+    ways, rows = np.unique(np.stack([inside, apart]), axis=1, return_inverse=True)
+    rates = _Rates.of(cluster, wiring)
+    found = np.array([_times(wiring, rates, size, int(ranks), int(steps)) for ranks, steps in ways.T])
+    ring, pair, delay_s, limiting = found[rows.reshape(-1)].T
+    return WiredNode(ring_slowdown=ring, pair_slowdown=pair, delay_s=delay_s, limiting=limiting.astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rates:
+    """Seconds per byte of the link within nodes, of PCIe and between sockets; what a step over PCIe adds."""
+
+    link_s_per_byte: float
+    pcie_s_per_byte: float
+    socket_s_per_byte: float
+    pcie_delay_s: float
+
+    @classmethod
+    def of(cls, cluster: Cluster, wiring: Wiring) -> _Rates:
+        link = cluster.intra_node_link
+        pcie = wiring.pcie_bandwidth_bytes_per_s or cluster.accelerator.host_bandwidth_bytes_per_s
+        return cls(
+            link_s_per_byte=1 / (link.efficiency * link.bandwidth_bytes_per_s),
+            pcie_s_per_byte=1 / (PCIE_EFFICIENCY * pcie),
+            socket_s_per_byte=1 / wiring.socket_bandwidth_bytes_per_s,  # NCCL's rates are those that it reaches
+            pcie_delay_s=max(0.0, PCIE_STEP_S - link.latency_s),
+        )
+
+
+@cache
+def _times(wiring: Wiring, rates: _Rates, size: int, num_ranks: int, stride: int) -> tuple[float, float, float, int]:
+    """Slowdown of rings and of pairs, delay of a step, and place of the longest way, where groups lie so in a node."""
+    groups = list(_groups(size, num_ranks, stride))
+    ring = [edge for group in groups for edge in _ring_edges(wiring, group)]
+    pairs = [edge for group in groups for edge in _pair_edges(group)]
+    limiting = max((_KINDS.index(wiring.path(one, other)) for one, other, _ in ring), default=0)
+    return (
+        _slowdown(wiring, rates, ring),
+        _slowdown(wiring, rates, pairs),
+        rates.pcie_delay_s if limiting else 0.0,
+        limiting,
+    )
+
+
+def _groups(size: int, num_ranks: int, stride: int) -> Iterator[list[int]]:
+    """The groups of an axis in one node."""
+    for first in range(0, size, num_ranks * stride):
+        for offset in range(first, min(first + stride, size)):
+            if len(group := list(range(offset, min(first + num_ranks * stride, size), stride))) > 1:
+                yield group
+
+
+def _ring_edges(wiring: Wiring, group: list[int]) -> Iterator[_Edge]:
+    ring = wiring.in_ring_order(group)
+    for one, other in (*pairwise(ring), (ring[-1], ring[0])):
+        yield one, other, 1.0
+
+
+def _pair_edges(group: list[int]) -> Iterator[_Edge]:
+    for one, other in permutations(group, 2):
+        yield one, other, 1 / (len(group) - 1)
+
+
+def _slowdown(wiring: Wiring, rates: _Rates, edges: Iterable[_Edge]) -> float:
+    """The fullest link's time over that of the link within a node, which is never less than that."""
+    loads: defaultdict[_Resource, float] = defaultdict(float)
+    for one, other, share in edges:
+        for resource in _resources(wiring, one, other):
+            loads[resource] += share
+    per_byte = {"pcie": rates.pcie_s_per_byte, "socket": rates.socket_s_per_byte}
+    return max(1.0, _fullest_s(loads, per_byte) / rates.link_s_per_byte)
+
+
+def _fullest_s(loads: Mapping[_Resource, float], per_byte: Mapping[str, float]) -> float:
+    return max((load * per_byte[kind] for (kind, _, _), load in loads.items()), default=0.0)
+
+
+def _resources(wiring: Wiring, one: int, other: int) -> Iterator[_Resource]:
+    """The links in one direction that a message takes which NVLink does not carry: numbers below 0 are of switches."""
+    kind = wiring.path(one, other)
+    if kind is PathKind.NVLINK:
+        return
+    yield "pcie", one, 0
+    yield "pcie", other, 1
+    if kind is PathKind.PCIE_SWITCH:
+        return
+    for accelerator, direction in ((one, 0), (other, 1)):
+        if (switch := _place(wiring.switches, accelerator)) is not None:
+            yield "pcie", -1 - switch, direction
+    if kind is PathKind.SOCKETS:
+        yield "socket", _place(wiring.sockets, one) or 0, _place(wiring.sockets, other) or 0
+
+
+def _place(groups: tuple[tuple[int, ...], ...], accelerator: int) -> int | None:
+    return next((place for place, group in enumerate(groups) if accelerator in group), None)

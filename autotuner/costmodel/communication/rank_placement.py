@@ -1,0 +1,223 @@
+"""Ranks of a group below a switch.
+
+Ranks are numbered in blocks of ``num_ranks * stride``, each of which holds ``stride`` groups; a part is a window on
+these numbers. What leaves it depends on how much of a block it cuts off at either end, so that each window is a
+few divisions, and the fullest is found among all that differ.
+
+Ranks are dealt to nodes in blocks, or one to each node in turn. Both lie evenly, so that a few divisions answer for
+columns of groups; ``autotuner/flows`` enumerates the ranks instead, and tests compare both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.core.columns import Booleans, Floats, Integers
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Windows:
+    """Parts of ``size`` ranks of a job, and groups of ranks, one row per layout.
+
+    Attributes:
+        num_ranks: Ranks of one group.
+        stride: How far apart their numbers are.
+        size: Ranks of a part.
+        world_size: Ranks of the job; the last part may have fewer.
+    """
+
+    num_ranks: Integers
+    stride: Integers
+    size: int
+    world_size: int
+
+    def rings_out(self) -> Floats:
+        """Rings that leave the fullest part: those of groups that have ranks on both sides of a border."""
+        return self._fullest(_rings_out)
+
+    def sends_out(self) -> Floats:
+        """Ranks of the fullest part whose next one in the group lies behind its end."""
+        return self._fullest(_sends_out)
+
+    def shares_out(self) -> Floats:
+        """Ranks' worth of bytes that leave the fullest part where each rank sends equal shares to its whole group."""
+        return self._fullest(_shares_out)
+
+    def _fullest(self, count: Callable[[Integers, Integers, Integers, Integers], Floats]) -> Floats:
+        both = np.stack([self.num_ranks, self.stride])
+        few, which = np.unique(both, axis=1, return_inverse=True)
+        starts = np.arange(0, self.world_size, self.size)[None, :]
+        stops = np.minimum(starts + self.size, self.world_size)
+        found: Floats = count(few[0][:, None], few[1][:, None], starts, stops).max(axis=1)
+        return found[which.reshape(-1)]
+
+
+def _rings_out(num_ranks: Integers, stride: Integers, starts: Integers, stops: Integers) -> Floats:
+    block = num_ranks * stride
+    before, behind, is_within = _cut_off(block, starts, stops)
+    first, length = starts % block, stops - starts
+    whole = np.clip(np.minimum(stride, first + length - block + stride) - first, 0, None)  # groups that lie inside
+    within = np.minimum(stride, length) - whole
+    ends = _cut(num_ranks, stride, before) + _cut(num_ranks, stride, behind)
+    return np.where(is_within, within, ends).astype(np.float64)
+
+
+def _sends_out(num_ranks: Integers, stride: Integers, starts: Integers, stops: Integers) -> Floats:
+    cut = _cut(num_ranks, stride, stops % (num_ranks * stride))
+    return np.asarray(np.minimum(cut, stops - starts), dtype=np.float64)
+
+
+def _shares_out(num_ranks: Integers, stride: Integers, starts: Integers, stops: Integers) -> Floats:
+    before, behind, is_within = _cut_off(num_ranks * stride, starts, stops)
+    ends = _sent_from(num_ranks, stride, before) + _sent_from(num_ranks, stride, behind)
+    pairs = np.where(is_within, _sent_from(num_ranks, stride, stops - starts), ends)
+    shares: Floats = pairs / num_ranks
+    return shares
+
+
+def _cut_off(block: Integers, starts: Integers, stops: Integers) -> tuple[Integers, Integers, Booleans]:
+    """Ranks of a window before the first border between blocks and behind the last; whether it meets none."""
+    return -starts % block, stops % block, (starts // block == (stops - 1) // block) & (stops % block > 0)
+
+
+def _cut(num_ranks: Integers, stride: Integers, length: Integers) -> Integers:
+    """Groups of a block with ranks both among its first ``length`` ranks and behind them; as many from its end."""
+    groups: Integers = np.minimum(np.minimum(stride, length), num_ranks * stride - length)
+    return groups
+
+
+def _sent_from(num_ranks: Integers, stride: Integers, length: Integers) -> Integers:
+    """Pairs of ranks of one group of which one lies inside a run of so many ranks of a block, and one outside."""
+    each, more = np.divmod(length, stride)
+    pairs: Integers = more * (each + 1) * (num_ranks - each - 1) + (stride - more) * each * (num_ranks - each)
+    return pairs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Places:
+    """Groups of ranks whose numbers lie evenly, one row per layout.
+
+    A *part* is what lies below one switch, or inside one node: so many nodes that follow one another.
+
+    Attributes:
+        num_ranks: Ranks of one group.
+        stride: How far apart their numbers are.
+        is_cyclic: Rank i lies on node ``i % num_nodes``; else on node ``i // ranks_per_node``.
+        num_nodes: Nodes of the job.
+        ranks_per_node: Ranks of each.
+        sorts_ring: Rings pass through the nodes one after the other, as NCCL's do; else in the order of rank numbers.
+    """
+
+    num_ranks: Integers
+    stride: Integers
+    is_cyclic: Booleans
+    num_nodes: int
+    ranks_per_node: int
+    sorts_ring: bool
+
+    @property
+    def span(self) -> Integers:
+        """Rank numbers from one group of a row to the next that holds other ranks."""
+        return self.num_ranks * self.stride
+
+    def ranks_below(self, part_nodes: int) -> Integers:
+        """Ranks of a group in the part that holds fewest of those in which it lies."""
+        if not self.is_cyclic.any():
+            return self._in_blocks(part_nodes)
+        return np.where(self.is_cyclic, self._dealt(part_nodes), self._in_blocks(part_nodes))
+
+    def leave(self, part_nodes: int) -> Booleans:
+        """Whether a group lies in more than one part."""
+        return self.ranks_below(part_nodes) < self.num_ranks
+
+    def num_parts(self, part_nodes: int) -> Integers:
+        """Parts in which a group lies."""
+        return -(-self.num_ranks // self.ranks_below(part_nodes))
+
+    def ring_ranks(self, part_nodes: int, *, by_node: bool = False) -> Floats:
+        """Ranks of a part over the times that rings leave it, which is what one ring has of the part's ports.
+
+        Args:
+            part_nodes: Nodes of a part, in which no row's group lies as a whole.
+            by_node: As if rings were sorted by node.
+        """
+        blocks, below = self._ring_ranks_in_blocks(part_nodes), self.ranks_below(part_nodes).astype(np.float64)
+        dealt = below if self.sorts_ring or by_node else self._ring_ranks_dealt(part_nodes, below)
+        return np.where(self.is_cyclic, dealt, blocks)
+
+    def ring_steps_out(self, part_nodes: int) -> Floats:
+        """Steps once around a ring that leave a part, the last one not counted."""
+        steps = (self.num_parts(part_nodes) - 1).astype(np.float64)
+        if self.sorts_ring or not self.is_cyclic.any():
+            return steps
+        return np.where(
+            self.is_cyclic & self.leave(part_nodes), (self.num_ranks - 1) * self._edges_out(part_nodes), steps
+        )
+
+    def share_sent_out(self, part_nodes: int) -> Floats:
+        """Share of a part's ranks whose next one in the group lies in another part."""
+        num_ranks = self.ranks_per_node * part_nodes
+        blocks = self._fullest(part_nodes, Windows.sends_out, np.minimum(self.stride, num_ranks) / num_ranks)
+        shares = np.where(self.is_cyclic, self._out_of(part_nodes, self.stride), blocks)
+        return np.where(self.leave(part_nodes), shares, 0.0)
+
+    def share_scattered_out(self, part_nodes: int) -> Floats:
+        """Share of all that a part's ranks send in equal shares to their groups that leaves the part."""
+        shares = (self.num_ranks - self.ranks_below(part_nodes)) / self.num_ranks
+        return np.where(self.is_cyclic, shares, self._fullest(part_nodes, Windows.shares_out, shares))
+
+    # ------------------------------------------------------------ blocks
+    def _in_blocks(self, part_nodes: int) -> Integers:
+        part = self.ranks_per_node * part_nodes
+        below = np.clip(np.gcd(part, self.span) // self.stride, 1, self.num_ranks)
+        return np.where(part >= self.num_nodes * self.ranks_per_node, self.num_ranks, below)
+
+    def _ring_ranks_in_blocks(self, part_nodes: int) -> Floats:
+        part = self.ranks_per_node * part_nodes
+        return 1 / self._fullest(part_nodes, Windows.rings_out, np.minimum(self.stride, part) / part)
+
+    def _fullest(self, part_nodes: int, count: Callable[[Windows], Floats], even: Floats) -> Floats:
+        """What leaves the fullest part per rank of it: the even answer, unless borders of parts cut groups unevenly."""
+        part = self.ranks_per_node * part_nodes
+        rows = np.flatnonzero((self.span % part != 0) & (part % self.span != 0))
+        if not len(rows):
+            return even
+        windows = Windows(
+            num_ranks=self.num_ranks[rows],
+            stride=self.stride[rows],
+            size=part,
+            world_size=self.num_nodes * self.ranks_per_node,
+        )
+        found = even.copy()
+        found[rows] = count(windows) / part
+        return found
+
+    # ------------------------------------------------------------ dealt in turn
+    def _dealt(self, part_nodes: int) -> Integers:
+        """Nodes are met ``stride`` apart; once around all of them, those a greatest common divisor apart."""
+        nodes, part = self.num_nodes, min(part_nodes, self.num_nodes)
+        apart = np.gcd(self.stride, nodes)
+        around = np.clip(part // apart, 1, nodes // apart) * np.maximum(1, self.num_ranks * apart // nodes)
+        together = np.where(self.span > part, part, np.gcd(part, self.span))
+        once = together // self.stride
+        below = np.clip(np.where(self.span > nodes, around, once), 1, self.num_ranks)
+        return np.where(part == nodes, self.num_ranks, below)
+
+    def _ring_ranks_dealt(self, part_nodes: int, below: Floats) -> Floats:
+        """In the order of numbers, which is that of nodes until they come round again."""
+        return np.where(self.span > self.num_nodes, 1 / self._edges_out(part_nodes), below)
+
+    def _edges_out(self, part_nodes: int) -> Floats:
+        """Share of a ring's edges that leave a part, in the order of rank numbers; the last edge goes back."""
+        onward, back = self._out_of(part_nodes, self.stride), self._out_of(part_nodes, self.span - self.stride)
+        shares = ((self.num_ranks - 1) * onward + back) / self.num_ranks
+        return np.where(shares > 0, shares, 1.0)
+
+    def _out_of(self, part_nodes: int, distance: Integers) -> Floats:
+        """Share of a part's nodes from which one so far on lies in another part."""
+        apart = distance % self.num_nodes
+        shares: Floats = np.minimum(np.minimum(apart, self.num_nodes - apart), part_nodes) / part_nodes
+        return shares

@@ -1,0 +1,335 @@
+"""One layout opened: times and memory by stage, traffic by group, shares of passes.
+
+The bytes are counted by the same laws as the seconds: they are the seconds that links of one byte per second would
+take, beside which all computation is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import get_args
+
+import numpy as np
+
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.columns import Floats, Integers, LayoutColumns
+from autotuner.core.job import BF16_PARTS, Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import CollectiveKind, Link, MeasuredCollective
+from autotuner.core.prediction import Memory
+from autotuner.core.stages import SPLIT_SCHEDULES, stages_of_rank
+from autotuner.costmodel.layer.memory_bound import optimizer_s
+from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
+from autotuner.costmodel.layer.work import Work
+from autotuner.costmodel.low_precision import is_bf16_on_cores
+from autotuner.costmodel.memory.peak import MemoryColumns, fullest_rank, rank_memories
+from autotuner.costmodel.memory.weights import owned_elements
+from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
+from autotuner.costmodel.stages import RankLoad, critical_ranks, load_of_rank, num_micro_batches, stage_load
+from autotuner.costmodel.step.data_parallel import data_communication_s, early_share
+from autotuner.costmodel.step.rank_step import RankStep, slowest_rank
+from autotuner.costmodel.step.sends import Hops
+
+_FACTORED = tuple(
+    name for f in fields(Work) if (name := f.name) not in ("forward_s", "weight_gradient_s", "backward_s")
+)
+"""Parts of a micro-batch's work that make up its total."""
+
+_PART_OF_STEP = {
+    "tensor_s": "tensor_communication_s",
+    "context_s": "context_communication_s",
+    "expert_s": "expert_communication_s",
+}
+"""Fields of ``StepTime`` whose names differ from those of ``Work``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """Seconds of one micro-batch's passes by stage, and of what follows them by pipeline rank.
+
+    Exposed collectives of tensor, context and expert groups are part of the passes, as is what is computed again.
+
+    Attributes:
+        forward_s: F of each stage.
+        input_s: I of each stage.
+        weight_s: W of each stage; a whole backward takes both.
+        blocks_s: What each link between neighbouring stages holds up the rank that sends over it, either way.
+        flies_s: How long what it sent then is under way beside computation.
+        num_delegates: Processes per link and direction that carry sends in turn; 0: ranks send for themselves.
+        sync_s: Exposed collectives of the data-parallel group in a step, by pipeline rank.
+        optimizer_s: The update, by pipeline rank.
+    """
+
+    forward_s: tuple[float, ...]
+    input_s: tuple[float, ...]
+    weight_s: tuple[float, ...]
+    blocks_s: tuple[float, ...]
+    flies_s: tuple[float, ...]
+    num_delegates: int
+    sync_s: tuple[float, ...]
+    optimizer_s: tuple[float, ...]
+
+
+def stage_times(layout: Layout, job: Job) -> StageTimes:
+    """What ``predict`` adds up, of a legal layout; a calibrated job's parts take as much longer here as there."""
+    stages, ranks = layout.num_stages, layout.pipeline_parallel_degree
+    x = LayoutColumns.from_layouts([layout] * stages)
+    rank_of = np.empty(stages, dtype=np.int64)
+    for rank in range(ranks):
+        rank_of[list(stages_of_rank(layout, rank))] = rank
+    part_works = PartWorks.of(x, job)
+    works = ModelWork.of(x, job, part_works).on(stage_load(x, job, np.arange(stages), rank_of))
+    passes = works.passes() * (_calibrated_s(x, works, job) / works.total_s)
+    once = _Once.of(x.take(slice(0, ranks)), job, part_works.on(slice(0, ranks)))
+    added_s = once.accumulation_s[rank_of] / layout.virtual_stages_per_rank
+    blocks_s, flies_s = _links(layout, job, x, rank_of)
+    return StageTimes(
+        forward_s=_told(passes.forward_s),
+        input_s=_told(passes.input_s),
+        weight_s=_told(passes.weight_s + added_s),
+        blocks_s=blocks_s,
+        flies_s=flies_s,
+        num_delegates=layout.num_delegates if layout.p2p_transport == P2PTransport.DELEGATED else 0,
+        sync_s=_told(once.sync_s),
+        optimizer_s=_told(once.optimizer_s),
+    )
+
+
+def _links(
+    layout: Layout, job: Job, x: LayoutColumns, rank_of: Integers
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What holds the sending rank, and what flies, over each link between stages; nothing within one rank."""
+    if layout.pipeline_parallel_degree == 1:
+        return (0.0,) * (layout.num_stages - 1), (0.0,) * (layout.num_stages - 1)
+    hops, factor = Hops.of(x.take(slice(0, 1)), job), _factor(job, "pipeline_communication_s")
+    blocks_s, flies_s = factor * hops.blocks_s[0], factor * (hops.flies_s + hops.receives_s)[0]
+    one, other = rank_of[:-1], rank_of[1:]
+    hop = np.where(abs(one - other) == 1, np.minimum(one, other), layout.pipeline_parallel_degree - 1)
+    apart = one != other
+    return _told(blocks_s[hop] * apart), _told(flies_s[hop] * apart)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Once:
+    """What each pipeline rank does beside its passes.
+
+    Attributes:
+        accumulation_s: Adding gradients, per micro-batch.
+    """
+
+    accumulation_s: Floats
+    sync_s: Floats
+    optimizer_s: Floats
+
+    @classmethod
+    def of(cls, x: LayoutColumns, job: Job, works: PartWorks) -> _Once:
+        """One row per pipeline rank of one layout."""
+        m = num_micro_batches(x, job)
+        load = load_of_rank(x, job, np.arange(len(x)))
+        step = RankStep.of(x, job, (load,), works)
+        added_s = step.step_time.pointwise_s - m * ModelWork.of(x, job, works).on(load).pointwise_s
+        update_s = optimizer_s(x, job, owned_elements(x, job, step.window.held)) + step.window.weight_casts_s
+        return cls(
+            accumulation_s=_factor(job, "pointwise_s") * added_s / m,
+            sync_s=_factor(job, "data_communication_s") * data_communication_s(x, job, step.window),
+            optimizer_s=_factor(job, "optimizer_s") * update_s,
+        )
+
+
+def _calibrated_s(x: LayoutColumns, works: Work, job: Job) -> Floats:
+    parts: list[Floats] = [_factor(job, _PART_OF_STEP.get(name, name)) * getattr(works, name) for name in _FACTORED]
+    if job.calibration is not None and is_bf16_on_cores(x, job).all():
+        in_bf16 = [job.calibration.bf16_on_cores if name in BF16_PARTS else 1.0 for name in _FACTORED]
+        parts = [factor * part for factor, part in zip(in_bf16, parts, strict=True)]
+    return np.sum(parts, axis=0)  # type: ignore[no-any-return]  # an array of seconds
+
+
+def _factor(job: Job, part: str) -> float:
+    return 1.0 if job.calibration is None else job.calibration.of(part)
+
+
+def _told(seconds: Floats) -> tuple[float, ...]:
+    return tuple(float(one) for one in np.maximum(seconds, 0.0))
+
+
+def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
+    """Peak bytes by part of each pipeline rank, in their order; the highest is that of the layout's prediction.
+
+    A rank that holds several stages has the memory of all of them, and its number stands in ``worst_stage``.
+
+    Args:
+        layout: Legal for the job.
+        job: The job.
+    """
+    x = LayoutColumns.from_layouts([layout] * layout.pipeline_parallel_degree)
+    loads: Sequence[RankLoad] = [load_of_rank(x, job, np.arange(len(x)))]
+    if layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:
+        loads = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).keeping(loads)
+    sizes = fullest_rank(x, job, rank_memories(x, job, loads))
+    return tuple(_row(sizes, rank) for rank in range(len(x)))
+
+
+def _row(sizes: MemoryColumns, rank: int) -> Memory:
+    parts = {f.name: float(getattr(sizes, f.name)[rank]) for f in fields(Memory) if f.name != "worst_stage"}
+    return Memory(worst_stage=rank, **parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What a rank exchanges in one group in one step.
+
+    Attributes:
+        sent_bytes: Bytes that pass its link; of an all-reduce ``2 (n - 1) / n`` of what is summed.
+        exposed_s: Seconds in which it waits for that; what computation hides does not count. Of the pipeline what sends
+            add to the step.
+    """
+
+    sent_bytes: float
+    exposed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanges:
+    """By group; nothing where a rank is alone in one."""
+
+    tensor: Exchange
+    context: Exchange
+    expert: Exchange
+    pipeline: Exchange
+    data: Exchange
+
+
+def exchanges(layout: Layout, job: Job, pipeline_rank: int) -> Exchanges:
+    """What each rank of one pipeline rank exchanges in a step of a legal layout."""
+    counted, spent = (_seconds(layout, one, pipeline_rank) for one in (_counting(layout, job), job))
+    factors = {name: _factor_of_exchanges(job, f"{name}_communication_s") for name in spent}
+    found = {
+        name: Exchange(sent_bytes=counted[name], exposed_s=factors[name] * spent[name])
+        for name in ("tensor", "context", "expert", "data")
+    }
+    sent = Exchange(
+        sent_bytes=_sent_bytes(layout, job, pipeline_rank), exposed_s=factors["pipeline"] * spent["pipeline"]
+    )
+    return Exchanges(pipeline=sent, **found)
+
+
+def _seconds(layout: Layout, job: Job, pipeline_rank: int) -> dict[str, float]:
+    x = LayoutColumns.from_layouts([layout])
+    load = load_of_rank(x, job, np.array([pipeline_rank]))
+    step = RankStep.of(x, job, (load,), PartWorks.of(x, job))
+    slowest = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job))  # whose sends lengthen the step
+    found = {
+        "tensor": step.step_time.tensor_communication_s,
+        "context": step.step_time.context_communication_s,
+        "expert": step.step_time.expert_communication_s,
+        "pipeline": slowest.step_time.pipeline_communication_s,
+        "data": data_communication_s(x, job, step.window),
+    }
+    return {name: max(0.0, float(seconds[0])) for name, seconds in found.items()}
+
+
+def _counting(layout: Layout, job: Job) -> Job:
+    """The job on links of one byte per second, and nothing else that would take time beside them."""
+    link = Link(
+        name="one byte per second",
+        bandwidth_bytes_per_s=1.0,
+        latency_s=0.0,
+        measured=tuple(_lines(_group_sizes(layout))),
+    )
+    accelerator = replace(job.cluster.accelerator, core=None)
+    cluster = replace(
+        job.cluster, accelerator=accelerator, intra_node_link=link, inter_node_link=link, oversubscription=1.0
+    )
+    return replace(job, cluster=cluster, calibration=None)
+
+
+def _group_sizes(layout: Layout) -> list[int]:
+    """How many ranks any group may have; in the order of size, from 2 on."""
+    degrees = (
+        *(layout.tensor_parallel_degree, layout.context_parallel_degree, layout.expert_parallel_degree),
+        *(layout.data_parallel_shard_degree, layout.data_parallel_replicate_degree, layout.pipeline_parallel_degree),
+    )
+    products = {1}
+    for degree in degrees:
+        products |= {degree * product for product in products}
+    quotients = {product // degree for product in products for degree in degrees if product % degree == 0}
+    return sorted({size for size in products | quotients if 1 < size <= layout.world_size})
+
+
+def _lines(sizes: Iterable[int]) -> Iterable[MeasuredCollective]:
+    for num_ranks in sizes:
+        for kind in get_args(CollectiveKind):
+            passed = {"send": 1.0, "all_reduce": 2 * (num_ranks - 1) / num_ranks}
+            share = passed.get(kind, (num_ranks - 1) / num_ranks)
+            yield MeasuredCollective(kind=kind, num_ranks=num_ranks, start_s=0.0, s_per_byte=share)
+
+
+def _sent_bytes(layout: Layout, job: Job, pipeline_rank: int) -> float:
+    """Hidden states to the stage behind and their gradients to the one before, of every micro-batch and stage."""
+    ranks, chunks = layout.pipeline_parallel_degree, layout.virtual_stages_per_rank
+    if ranks == 1:
+        return 0.0
+    x = LayoutColumns.from_layouts([layout])
+    once = float((hidden_bytes(x, job) / hidden_split(x) * num_micro_batches(x, job))[0])
+    ends = (pipeline_rank == 0) + (pipeline_rank == ranks - 1)
+    return once * (2 * chunks - ends)
+
+
+def _factor_of_exchanges(job: Job, part: str) -> float:
+    return 1.0 if job.calibration is None else job.calibration.of(part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassShares:
+    """Shares of the slowest pipeline rank's computation, nothing of it done again; they sum to 1.
+
+    Attributes:
+        forward: Before the loss.
+        backward: After it: all gradients, or those of inputs alone where a schedule defers those of weights.
+        weight: Gradients of weights that a schedule defers; else 0.
+    """
+
+    forward: float
+    backward: float
+    weight: float
+
+
+def pass_shares(layout: Layout, job: Job) -> PassShares:
+    """The shares of one legal layout, by the laws of its prediction.
+
+    The other half of a matrix product's backward pass, gradients of weights, is told apart where the schedule does so.
+    """
+    x = LayoutColumns.from_layouts([layout])
+    part_works = PartWorks.of(x, job)
+    works = ModelWork.of(x, job, part_works)
+    load, m = slowest_rank(x, job, works.passes(), critical_ranks(x, job)).load, num_micro_batches(x, job)
+    step = RankStep.of(x, job, (load,), part_works)
+    parts = step.step_time
+    computed_s = _only(parts.matrix_s + parts.attention_s + parts.pointwise_s + parts.host_s)
+    deferred_s = _only(m * works.on(load).weight_gradient_s) if layout.pipeline_schedule in SPLIT_SCHEDULES else 0.0
+    forward, weight = _only(m * step.window.forward_s) / computed_s, deferred_s / computed_s
+    return PassShares(forward=forward, backward=1 - forward - weight, weight=weight)
+
+
+def _only(column: Floats) -> float:
+    return float(column[0])
+
+
+def overlapped_share(layout: Layout, job: Job) -> float | None:
+    """Share of a rank's bytes of gradients whose reduction starts before the last backward pass ends, 0..1.
+
+    Of the pipeline rank that is slowest. What starts early is not hidden for that: see ``communication.overlap``.
+
+    Args:
+        layout: Legal for the job.
+        job: The job.
+
+    Returns:
+        None where one rank sees all tokens, so that nothing is reduced.
+    """
+    if layout.data_parallel_degree * layout.context_parallel_degree == 1:
+        return None
+    x = LayoutColumns.from_layouts([layout])
+    window = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).window
+    return float(early_share(x, job, window)[0])

@@ -1,0 +1,323 @@
+"""Evidence: where the laws of a prediction were compared with measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache, cached_property
+
+import numpy as np
+
+from autotuner.catalog.hardware import core_times, is_as_catalogued
+from autotuner.catalog.software import Compared, comparisons, model_kind, pooled_scatter
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.choices import ShardLevel
+from autotuner.core.columns import Booleans, Integers, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, SHARD_WORDS
+from autotuner.core.option import Kind, OptionSpec
+
+
+class Where(IntEnum):
+    """Where something was compared with measured runs, from the best known to the least."""
+
+    HERE = 0  # with this stack on this device
+    ELSEWHERE = 1  # with other software, or on another device
+    NOWHERE = 2
+
+
+# ---------------------------------------------------------------- what a layout may have
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Something that a layout may have, whose prediction was compared with measured runs or was not.
+
+    Attributes:
+        word: The word of a layout's name, without a number: ``cp``, ``flash_3``. The table of the catalog counts by it.
+        name: The text in an answer: ``context parallelism``, ``flash_3 attention``.
+        option: The field of ``Layout``.
+        value: The value that it is about; None: any but ``plain``.
+        plain: The value of a layout that has nothing of it.
+        beside: A degree of which a layout must have more than one rank; empty: none.
+        parts: Parts of ``StepTime`` that depend on its law.
+    """
+
+    word: str
+    name: str
+    option: str
+    value: int | None
+    plain: int
+    beside: str
+    parts: tuple[str, ...]
+
+    def of(self, x: LayoutColumns) -> Booleans:
+        """Which layouts have it."""
+        column = getattr(x, self.option)
+        has: Booleans = column != self.plain if self.value is None else column == self.value
+        return has & (getattr(x, self.beside) > 1) if self.beside else has
+
+
+_OPTION_PARTS: Mapping[str, tuple[str, ...]] = {
+    "tensor_parallel_degree": ("tensor_communication_s",),
+    "context_parallel_degree": ("context_communication_s", "attention_s"),
+    "expert_parallel_degree": ("expert_communication_s",),
+    "pipeline_parallel_degree": ("pipeline_communication_s", "bubble_s"),
+    "pipeline_schedule": ("pipeline_communication_s", "bubble_s"),
+    "sequence_parallel": ("tensor_communication_s",),
+    "async_tensor_parallel": ("tensor_communication_s",),
+    "context_exchange": ("context_communication_s",),
+    "shard_level": ("data_communication_s", "optimizer_s"),
+    "recompute": ("recompute_s",),
+    "recompute_every": ("recompute_s",),
+    "attention_kernel": ("attention_s",),
+    "precision": ("matrix_s",),
+    "fp8_recipe": ("matrix_s",),
+    "compiled": ("pointwise_s", "host_s"),
+    "offload_activations": ("offload_s",),
+    "extra_slack": ("pipeline_communication_s", "bubble_s"),
+    "p2p_transport": ("pipeline_communication_s", "bubble_s"),
+    "num_delegates": ("pipeline_communication_s",),
+    "rank_order": ("pipeline_communication_s", "data_communication_s"),
+    "stage_rotation": ("pipeline_communication_s",),
+    "optimizer_kernel": ("optimizer_s",),
+    "gradient_sync": ("data_communication_s", "optimizer_s"),
+    "gradient_clip": ("data_communication_s",),
+}
+"""Parts of a step whose law an option selects; an option that is missing is named and widens nothing."""
+
+PHRASES: Mapping[str, str] = {
+    "micro_batch_size": "micro-batch {}",
+    "pipeline_schedule": "schedule {}",
+    "sequence_parallel": "sequence parallel",
+    "reshard_after_forward": "reshard after forward",
+    "recompute": "recompute {}",
+    "attention_kernel": "{} attention",
+    "precision": "{}",
+    "fused_norm": "unfused norm",
+    "first_stage_less_layers": "{} layers fewer on the first stage",
+    "last_stage_less_layers": "{} layers fewer on the last stage",
+    "loss_parallel": "gathered logits",
+    "async_tensor_parallel": "async tensor parallel",
+    "context_exchange": "context by {}",
+    "recompute_every": "every {} layers",
+    "gradient_bucket_bytes": "buckets of {}",
+    "fp32_gradient_reduce": "gradients summed in fp32",
+    "fp8_recipe": "{}",
+    "compiled": "compiled",
+    "optimizer_kernel": "{} optimizer",
+    "offload_activations": "activations offloaded",
+    "collective_algorithm": "{} all-reduces",
+    "collective_protocol": "{} protocol",
+    "collective_channels": "{} channels",
+    "extra_slack": "{} more forwards ahead",
+    "p2p_transport": "{} sends",
+    "num_delegates": "{} delegates",
+    "rank_order": "{}",
+    "stage_rotation": "stages rotated by {}",
+    "gradient_sync": "{} exchange",
+    "sync_sparsity": "one of {} sent",
+    "sync_chunk": "chunks of {}",
+    "sync_top_k": "largest {} sent",
+    "sync_period": "every {} steps",
+    "sync_sign": "without signs",
+    "sync_decay_permille": "momentum decays to {} ‰",
+    "payload_precision": "payload in {}",
+    "gradient_clip": "clipped {}",
+    "batch_balance": "batches balanced {}",
+    "num_dealing_ranks": "dealt among {} ranks",
+    "sequence_packing": "packed sequences",
+    "collective_hierarchy": "{} collectives",
+    "rank_placement": "{} placement",
+    "pxn": "without PXN",
+    "queue_pairs": "{} queue pairs per connection",
+}
+"""The value of an option as answers and pages write it; ``{}`` stands for the value. Pages combine options that are not
+in the table in other ways."""
+
+_NAMES: Mapping[str, str] = {
+    "data_parallel_replicate_degree": "replicas",
+    "shard_level": "sharded {}",
+}
+"""Names that the option's own words do not make."""
+
+
+def _subjects() -> Iterator[Subject]:
+    for name, one in OPTIONS.items():
+        match one.kind:
+            case Kind.DEGREE if name != "data_parallel_shard_degree":  # its shard level speaks for it
+                yield _subject(name, one, _NAMES.get(name, f"{one.label} parallelism"))
+            case Kind.SWITCH:
+                yield _subject(name, one, PHRASES.get(name, one.label))
+            case Kind.COUNT if not one.is_split:  # batches, and stages that their schedule speaks for, have no law
+                yield _subject(name, one, one.label)
+            case Kind.CHOICE:
+                yield from _subjects_of_choice(name, one)
+
+
+def _subjects_of_choice(name: str, one: OptionSpec) -> Iterator[Subject]:
+    phrase = _NAMES.get(name) or PHRASES.get(name, one.label + " {}")
+    for value in one.values:
+        is_said = value != one.default or one.always_shown or one.shown_beside
+        if is_said:
+            yield _subject(name, one, phrase.format(one.to_plain(value)), value)
+
+
+def _subject(option: str, one: OptionSpec, name: str, value: int | None = None) -> Subject:
+    return Subject(
+        word=_word(one, value),
+        name=name,
+        option=option,
+        value=value,
+        plain=one.default,
+        beside=one.shown_beside,
+        parts=_OPTION_PARTS.get(option, ()),
+    )
+
+
+def _word(one: OptionSpec, value: int | None) -> str:
+    if isinstance(value, ShardLevel):
+        return SHARD_WORDS[value]
+    return one.word.removesuffix("{}") if value is None else one.word.format(value)
+
+
+SUBJECTS = tuple(_subjects())
+"""Everything that a layout may have, in the order of its options."""
+
+NAMES: Mapping[str, str] = {subject.word: subject.name for subject in SUBJECTS}
+"""The text in an answer by the word of a layout's name."""
+
+LATENT, LINEAR = "latent attention", "linear attention"
+"""What a model may have beside its kind."""
+
+KIND_PARTS = ("matrix_s", "pointwise_s", "expert_communication_s")
+"""Parts of a step whose laws the kind of a model selects."""
+
+_ATTENTION_PARTS = ("matrix_s", "attention_s")
+
+
+# ---------------------------------------------------------------- what was compared, for one job
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedColumns:
+    """What of many layouts was compared with measured runs; row i belongs to layout i.
+
+    Attributes:
+        validated: Whether the laws of all parts were, by this stack on this device.
+        never: Names of what was compared nowhere.
+        bits: Bit n says that the layout has ``never[n]``.
+    """
+
+    validated: Booleans
+    never: tuple[str, ...]
+    bits: Integers
+
+    def never_in(self, index: int) -> tuple[str, ...]:
+        """What one layout has that was compared nowhere."""
+        bits = int(self.bits[index])
+        return tuple(name for number, name in enumerate(self.never) if bits >> number & 1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Familiarity:
+    """What was compared with measured runs for one stack on one device, and what was compared elsewhere.
+
+    Attributes:
+        stack: Name of the stack.
+        device: Name of the accelerator; empty where the catalog's entry of that name is another device.
+        kind: Kind of the model.
+        attention: What its attention has of ``LATENT`` and ``LINEAR``.
+    """
+
+    stack: str
+    device: str
+    kind: str
+    attention: tuple[str, ...]
+
+    @classmethod
+    def of(cls, job: Job) -> Familiarity:
+        """For the job's software, accelerator and model."""
+        accelerator = job.cluster.accelerator
+        device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
+        has = {LATENT: job.model.latent_attention is not None, LINEAR: job.model.num_linear_layers > 0}
+        attention = tuple(name for name in has if has[name])
+        return _familiarity(job.stack.name, device, model_kind(job.model), attention)
+
+    @cached_property
+    def here(self) -> tuple[Compared, ...]:
+        """What was compared by this stack on this device: of the kind of model, or of other kinds where none was."""
+        entries = [one for one in comparisons().values() if (one.stack, one.device) == (self.stack, self.device)]
+        return tuple([one for one in entries if one.model == self.kind] or entries)
+
+    @cached_property
+    def base(self) -> Where:
+        """Where the stack and the device were compared together, whatever the model and the layout."""
+        if self.here:
+            return Where.HERE
+        return Where.ELSEWHERE if any(one.device == self.device for one in comparisons().values()) else Where.NOWHERE
+
+    @cached_property
+    def of_kind(self) -> Where:
+        """Where models of this kind were compared."""
+        if any(one.model == self.kind for one in self.here):
+            return Where.HERE
+        return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
+
+    def of_option(self, word: str) -> Where:
+        """Where the subject of a word was compared."""
+        if any(word in one.options for one in self.here):
+            return Where.HERE
+        return Where.ELSEWHERE if any(word in one.options for one in comparisons().values()) else Where.NOWHERE
+
+    def scatter(self, bits: str) -> float | None:
+        """How far runs with numbers of this width scatter, here or else anywhere; None where none were compared."""
+        here = next((one.scatter for one in self.here if one.model == self.kind), {})
+        return here.get(bits, pooled_scatter(self.kind).get(bits))
+
+    @cached_property
+    def of_parts(self) -> Mapping[str, Where]:
+        """Where the laws of parts were compared that the kind of model selects; of all others ``base`` says it."""
+        parts = dict.fromkeys(KIND_PARTS, self.of_kind)
+        for name in self.attention:
+            where = self.of_option(name)
+            parts |= {part: max(where, parts.get(part, self.base)) for part in _ATTENTION_PARTS}
+        return {part: max(where, self.base) for part, where in parts.items()}
+
+    @cached_property
+    def less_known(self) -> tuple[tuple[Subject, Where], ...]:
+        """What a layout may have that was not compared here, though something was; all that was compared nowhere."""
+        places = ((subject, self.of_option(subject.word)) for subject in SUBJECTS)
+        return tuple((subject, where) for subject, where in places if where > self.base or where == Where.NOWHERE)
+
+    @cached_property
+    def never(self) -> tuple[str, ...]:
+        """Names of what was compared nowhere: of the job, then of a layout."""
+        of_layouts = (subject.name for subject, where in self.less_known if where == Where.NOWHERE)
+        return (*self.never_of_job, *of_layouts)
+
+    @cached_property
+    def never_of_job(self) -> tuple[str, ...]:
+        """Names of what was compared nowhere, whatever the layout."""
+        found = [self.kind] if self.of_kind == Where.NOWHERE else []
+        return (*found, *(name for name in self.attention if self.of_option(name) == Where.NOWHERE))
+
+    def compared(self, x: LayoutColumns) -> ComparedColumns:
+        """What of each layout was compared."""
+        first = len(self.never_of_job)
+        validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)
+        bits = np.full(len(x), (1 << first) - 1, dtype=np.int64)
+        for subject, where in self.less_known:
+            if (has := subject.of(x)).any():  # most of what a layout may have, a space never has
+                validated &= ~has
+                bits |= np.where(has, 1 << first, 0) if where == Where.NOWHERE else 0
+            first += where == Where.NOWHERE
+        assert first < 64, "more subjects than bits"
+        return ComparedColumns(validated=validated, never=self.never, bits=bits)
+
+
+def _is_profiled_core(accelerator: Accelerator) -> bool:
+    """Whether a profile of the very machine measured its cores: they have no data sheet, so what they take is known."""
+    return accelerator.kind == "cpu" and accelerator.core not in (None, core_times())
+
+
+@cache
+def _familiarity(stack: str, device: str, kind: str, attention: tuple[str, ...]) -> Familiarity:
+    return Familiarity(stack=stack, device=device, kind=kind, attention=attention)

@@ -1,1 +1,0 @@
-"""Time of single kernels: matrix products, attention cores, memory traffic, launches."""

@@ -1,0 +1,161 @@
+"""Kernels that move memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import cast
+
+import numpy as np
+
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import OptimizerKernel, Precision
+from autotuner.core.columns import Floats, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.recompute import LayerPart
+from autotuner.core.stages import follows_signs
+from autotuner.costmodel.micro_batch import (
+    hidden_bytes,
+    hidden_split,
+    load_factor,
+    local_experts,
+    logits_split,
+    own_copies,
+    own_tokens,
+    tokens_per_pass,
+    width_split,
+)
+
+BANDWIDTH_EFFICIENCY = 0.85
+"""Share of the stated memory bandwidth of streaming kernels: 1.74 of 2.04 TB/s for BabelStream's triad on an A100."""
+
+
+def stream_rate(job: Job) -> float:
+    """Bytes per second of kernels that only move memory."""
+    return BANDWIDTH_EFFICIENCY * job.cluster.accelerator.memory_bandwidth_bytes_per_s
+
+
+def _eager_s_per_byte(job: Job) -> float:
+    """What lies between products, per byte of its operands; of a core what a profile found of whole layers."""
+    core = job.cluster.accelerator.core
+    return 1 / core.pointwise_bytes_per_s if core else job.stack.pointwise_traffic / stream_rate(job)
+
+
+def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
+    """Forward seconds of norms, residual sums, rotations and activations; a backward takes twice as long.
+
+    The stack says how much more than ``_pointwise_elements`` it moves; compiled, each is one kernel, which is what
+    TorchInductor fuses elementary operations to (Ansel et al., ASPLOS 2024).
+    """
+    elements = reduce(np.add, _pointwise_elements(x, job, sparse=sparse).values())
+    moved_bytes = x.element_bytes * tokens_per_pass(x, job) * elements
+    eager_s = _eager_s_per_byte(job)
+    seconds: Floats = moved_bytes * np.where(x.compiled, min(1 / stream_rate(job), eager_s), eager_s)
+    return seconds
+
+
+def pointwise_shares(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
+    """Share of ``pointwise_s`` that each part of a layer takes."""
+    parts = _pointwise_elements(x, job, sparse=sparse)
+    total = reduce(np.add, parts.values())
+    return {part: elements / total for part, elements in parts.items()}
+
+
+def _pointwise_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
+    """Elements read and written per token by each part of a layer.
+
+    Each norm 2 h, each residual sum 3 h, one of parallel blocks 4 h, the rotation twice its operand, the activation its
+    inputs and its output. Sequence parallelism splits what the tensor ranks otherwise repeat (arXiv 2205.05198, section
+    4.2.2). Heads of latent attention are joined from a rotary part and the rest.
+    """
+    model, tensor = job.model, x.tensor_parallel_degree
+    norm = 2 + np.where(x.fused_norm | x.compiled, 0.0, job.stack.unfused_norm_traffic)
+    hidden = model.hidden_size / hidden_split(x)
+    norms_per_block = model.num_norms_per_layer / 2
+    parts = {
+        LayerPart.ATTENTION_NORM: norms_per_block * norm * hidden,
+        LayerPart.MLP_NORM: norms_per_block * norm * hidden,
+        LayerPart.RESIDUAL: (4 if model.parallel_blocks else 2 * 3) * hidden,
+        LayerPart.ROTATION: 2 * (model.query_size + model.key_value_size / 2) / tensor,
+    }
+    if model.latent_attention:
+        parts |= {LayerPart.LATENT_UP: 2 * (model.query_size + model.key_value_size) / tensor}  # parts of heads joined
+    if model.attention_output_gate:
+        parts |= {LayerPart.CORE: 3 * model.output_gate_size / tensor}  # the gate, what it weighs and the result
+    inner = 3 if model.gated_mlp else 2
+    if not (sparse and model.experts):
+        return parts | {LayerPart.MLP_ACTIVATION: inner * model.ffn_size / tensor}
+    experts = model.experts
+    routed = experts.experts_per_token * load_factor(x, job, experts) * experts.expert_ffn_size
+    return parts | {
+        LayerPart.EXPERT_ACTIVATION: inner * (routed + experts.shared_ffn_size) / tensor,
+        LayerPart.ROUTING: _routing_elements(x, job, experts),
+    }
+
+
+_SCORE_PASSES = 10
+"""Over a token's fp32 scores of all experts: written, softmax, top-k, probabilities and mask of the chosen, counts, and
+the balancing loss."""
+
+
+_BIAS_ELEMENTS = 12
+"""Read and written per element of an answer to add an expert's bias, weighed and in fp32, and to join the parts of all
+experts (``TEGroupedMLP._apply_bias`` of Megatron-LM, core 0.16)."""
+
+
+def _routing_elements(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Floats:
+    """Elements read and written per token to choose experts, to sort copies by expert, and to sum the answers.
+
+    Copies are written in the order of their experts and summed from it. What arrives from several ranks for several
+    experts is sorted once more, and back, unless the kernels that receive do so.
+    """
+    split = tokens_per_pass(x, job) / own_tokens(x, job)
+    copies = own_copies(x, job, experts) / own_tokens(x, job)
+    arrives_mixed = (x.expert_parallel_degree > 1) & (local_experts(x, experts) > 1)
+    resorted = 4 * copies * width_split(x, job) * arrives_mixed * (job.stack.dispatch == "all_to_all")
+    hidden = job.stack.routing_traffic * (2 + 2 * copies + resorted) * job.model.hidden_size
+    scores = _SCORE_PASSES * 4 / x.element_bytes * experts.num_experts
+    hidden = hidden + experts.expert_bias * _BIAS_ELEMENTS * copies * width_split(x, job) * job.model.hidden_size
+    elements: Floats = (hidden + scores) / split
+    return elements
+
+
+def lookup_s(x: LayoutColumns, job: Job) -> Floats:
+    """Token lookup; its gradient takes as long."""
+    return 2 * hidden_bytes(x, job) / stream_rate(job)
+
+
+def loss_s(x: LayoutColumns, job: Job) -> Floats:
+    """Softmax and cross-entropy, half of it before the loss is known.
+
+    Logits in fp32: written, read for the maximum and the sum, read and written for the gradient; fused: read once less,
+    and all in 16 bits.
+    """
+    logit_bytes = 3 * x.element_bytes if job.stack.fuses_loss else 5 * 4.0
+    moved_bytes = logit_bytes * tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)
+    seconds: Floats = moved_bytes * _eager_s_per_byte(job)
+    return seconds
+
+
+_SIGN_BYTES = (4 + 4) + (4 + 4) + (4 + 4 + 4)
+"""Per element: its sign, the weight decayed, and the step along the sign."""
+
+
+def optimizer_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
+    """AdamW on the elements a rank owns: read and write weight and two moments, read the gradient.
+
+    In mixed precision the gradient is first widened to fp32 and the weight written a second time, in 16 bits. One
+    kernel per operation (``_multi_tensor_adam`` of torch/optim/adam.py) passes over the first moment 3 times, the
+    second 5, the gradient 2, the weight 4, and 6 times over a copy of its own, the roots of the second moment. Sign
+    descent, behind a lossy exchange, knows no moments.
+    """
+    moment_bytes = 4 if job.workload.optimizer_state_precision == "fp32" else 2
+    widened_bytes = np.where(x.precision == Precision.FP32, 0.0, 2.0 + 4.0 + 2.0)
+    fused_bytes, foreach_bytes = 2 * 4 + 2 * 2 * moment_bytes + 4, (3 + 5) * moment_bytes + (2 + 4 + 6) * 4
+    stepped_bytes = np.where(x.optimizer_kernel == OptimizerKernel.FOREACH, foreach_bytes, fused_bytes)
+    if x.gradient_sync.any():
+        stepped_bytes = np.where(follows_signs(cast("Layout", x)), _SIGN_BYTES, stepped_bytes)
+    moved_bytes = stepped_bytes + widened_bytes
+    seconds: Floats = job.stack.step_overhead_s + num_elements * moved_bytes / stream_rate(job)
+    return seconds

@@ -1,0 +1,242 @@
+"""Casts to 8 bits and fewer.
+
+Counted per tensor: a product's input is rounded in the forward pass and serves the gradient of the weight too, the
+gradient of its output is rounded once for both products of the backward, weights once a step or with every pass; and
+how many bytes each of these moves follows from the recipe, the software and the device:
+
+=====================  ==========================================================================
+one scale, delayed     read 2 bytes, write 1, and 1 more where tensor cores need a second layout
+one scale, current     and read 2 before, to find the largest value
+a scale per block      read 2, write 1 along each direction, and the scales
+=====================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from autotuner.core.choices import NARROW_PRECISIONS, Fp8Recipe, Precision
+from autotuner.core.columns import Floats, LayoutColumns, is_one_of
+from autotuner.core.job import Job
+from autotuner.costmodel.layer.memory_bound import stream_rate
+from autotuner.costmodel.low_precision import gathers_parameters, lays_out_twice, matrix_share
+from autotuner.costmodel.micro_batch import hidden_split, local_experts, tokens_per_pass, width_split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CastTimes:
+    """Seconds of a layer's casts: forward, with the gradients of inputs, with those of weights."""
+
+    forward_s: Floats
+    input_gradient_s: Floats
+    weight_gradient_s: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CastBytes:
+    """Bytes that rounding moves per element of a tensor; numbers, or columns.
+
+    Attributes:
+        input: A product's input, forward.
+        again: That input, in the backward.
+        gradient: The gradient of a product's output.
+        weight: A weight, with every micro-batch.
+        weight_per_step: A weight, once a step.
+        second_layout: Further, of an input or a gradient, where the kernel that rounds writes it twice; one apart also
+            reads it.
+        behind_norm: What an input costs less that its norm writes rounded, in the place of 16 bits; its second layout
+            is then made apart.
+    """
+
+    input: Floats | float
+    again: Floats | float = 0.0
+    gradient: Floats | float
+    weight: Floats | float = 0.0
+    weight_per_step: Floats | float = 0.0
+    second_layout: Floats | float = 0.0
+    behind_norm: Floats | float = 0.0
+
+
+_READ, _WRITE = 2.0, 1.0
+"""Bytes of a value in 16 bits, and rounded."""
+
+_SCALES = {Fp8Recipe.BLOCKWISE: 2 * 4 / 128, Fp8Recipe.MXFP8: 2 * 1 / 32}
+"""Bytes of the scales of an element in both directions: fp32 for 128 values, a power of two for 32."""
+
+
+def _transformer_engine(recipe: Fp8Recipe, *, twice: bool) -> CastBytes:
+    """Transformer Engine 2.8: one kernel rounds, and transposes where that is needed.
+
+    A norm writes its output rounded where the scale is known before (delayed scaling); its second layout is then made
+    by a kernel of its own, as is that of what was gathered rounded. Weights are rounded in a step's first micro-batch
+    (``transformer_engine/pytorch/module/layernorm_linear.py``). A scale per row, which it does not have, is taken as
+    one per block.
+    """
+    if recipe not in (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED):
+        both = _READ + 2 * _WRITE + _SCALES.get(recipe, 0.0)
+        return CastBytes(input=both, gradient=both, weight_per_step=both)
+    largest = _READ if recipe == Fp8Recipe.TENSORWISE else 0.0
+    rounded, second = _READ + largest + _WRITE, _WRITE if twice else 0.0
+    return CastBytes(
+        input=rounded,
+        gradient=rounded,
+        weight_per_step=rounded + second,
+        second_layout=second,
+        behind_norm=2 * _READ if recipe == Fp8Recipe.DELAYED else 0.0,  # neither written in 16 bits nor read again
+    )
+
+
+def _torchao_compiled(recipe: Fp8Recipe) -> CastBytes:
+    """``Float8Linear`` of torchao 0.13, compiled: it saves inputs and weights in 16 bits and rounds them again.
+
+    One scale: the largest value is found in the kernel that made the tensor, except of attention's output and of
+    weights, and kept; a tensor is written in one layout forward, a gradient in both (``float8/roofline_utils.py``).
+    A scale per row: the largest values of rows, and of columns, each take a pass of their own, columns are turned over,
+    and since sums are promoted in the backward, a kernel of its own scales the gradient of the input
+    (``float8/float8_ops.py``, pytorch/ao#2184).
+    """
+    row, column, scaled = _READ + _WRITE, _READ + _WRITE + 2 * _WRITE, 2 * _READ
+    if recipe in (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED):
+        largest = 0.25 * _READ  # one of a layer's four inputs
+        return CastBytes(
+            input=largest + row, again=row, gradient=largest + _READ + 2 * _WRITE, weight=_READ + row + row
+        )
+    return CastBytes(
+        input=_READ + row,
+        again=_READ + column + scaled,
+        gradient=2 * _READ + row + column,
+        weight=2 * _READ + row + column,
+    )
+
+
+_EAGER = (2 + 2) + 2 + (2 + 4) + (4 + 4) + (4 + 4) + (4 + 1)
+"""Bytes of a cast of torchao whose operations are kernels of their own: magnitudes, the largest, widened to fp32,
+scaled, clamped, narrowed (``hp_tensor_and_scale_to_float8``, torchao 0.13)."""
+
+_TORCHAO_EAGER = CastBytes(input=_EAGER, again=_EAGER, gradient=2 * _EAGER, weight=2 * _EAGER)
+
+_WIDENED = 1 + 2
+"""Read and written where emulation widens a rounded factor again, for each product that it is part of."""
+
+_NVFP4 = CastBytes(
+    input=2 + 2 * (2 + 0.5 + 1 / 16),
+    gradient=2 + 2 * (2 + 0.5 + 1 / 16),
+    weight_per_step=2 + 2 + 2 * (0.5 + 1 / 16),
+)
+"""Transformer Engine 2.8: the largest value, then one kernel for each direction, of which that for the gradient of the
+weight rotates values before; weights share a scale in squares, so that one kernel does."""
+
+
+def _emulated(cast: CastBytes) -> CastBytes:
+    return CastBytes(
+        input=cast.input + _WIDENED,
+        again=cast.again + _WIDENED,
+        gradient=cast.gradient + 2 * _WIDENED,
+        weight=cast.weight + 2 * _WIDENED,
+    )
+
+
+def _bytes_of(job: Job, precision: Precision, recipe: Fp8Recipe, *, compiled: bool) -> CastBytes:
+    if precision not in NARROW_PRECISIONS:
+        return CastBytes(input=0.0, gradient=0.0)
+    if precision == Precision.NVFP4:
+        return _NVFP4
+    torchao = _torchao_compiled(recipe) if compiled else _TORCHAO_EAGER
+    if precision == Precision.FP8_EMULATED:
+        return _emulated(torchao)
+    if job.stack.fp8_implementation == "transformer_engine":
+        return _transformer_engine(recipe, twice=lays_out_twice(job))
+    return torchao
+
+
+def _columns(x: LayoutColumns, job: Job) -> CastBytes:
+    """One column per field: the bytes of each layout."""
+    kinds, which = x.distinct("precision", "fp8_recipe", "compiled")
+    precisions, recipes = tuple(Precision), tuple(Fp8Recipe)
+    table = [
+        _bytes_of(job, precisions[precision], recipes[recipe], compiled=bool(compiled))
+        for precision, recipe, compiled in zip(kinds.precision, kinds.fp8_recipe, kinds.compiled, strict=True)
+    ]
+    return CastBytes(**{f.name: np.array([getattr(kind, f.name) for kind in table])[which] for f in fields(CastBytes)})
+
+
+def casts_s(x: LayoutColumns, job: Job, *, sparse: bool) -> CastTimes:
+    """Seconds of one micro-batch's casts in a layer; 0.0 where nothing is rounded.
+
+    Whole on every tensor rank are the inputs of both blocks and the gradients of both outputs, h each, of which a rank
+    rounds its own part where they are gathered rounded; split over the tensor ranks are the attention's output and the
+    feed-forward block's inner activations, and the gradients of queries, keys, values and inner products.
+    """
+    if not is_one_of(x.precision, NARROW_PRECISIONS).any():
+        return CastTimes(**dict.fromkeys(("forward_s", "input_gradient_s", "weight_gradient_s"), np.zeros(len(x))))
+    model, per_element = job.model, _columns(x, job)
+    tokens, rate = tokens_per_pass(x, job), stream_rate(job) / job.stack.cast_traffic
+    own = np.where(job.stack.gathers_fp8_activations, hidden_split(x), 1)
+    whole, inner, products = _sizes(job, sparse=sparse)
+    split_inputs = (model.attention_output_size + inner) / x.tensor_parallel_degree
+    split_gradients = (model.mean_projected_size + products) / x.tensor_parallel_degree
+    second = per_element.second_layout
+    second_input = np.where((own > 1) | (per_element.behind_norm > 0), 2 * second, second)
+    second_gradient = np.where(own > 1, 2 * second, second)
+    forward = whole * ((per_element.input - per_element.behind_norm) / own + second_input)
+    forward = forward + split_inputs * (per_element.input + second)
+    backward = whole * (per_element.gradient / own + second_gradient)
+    backward = backward + split_gradients * (per_element.gradient + second)
+    again = (whole / own + split_inputs) * per_element.again
+    weights = _matrix_elements(x, job, sparse=sparse) * per_element.weight * ~gathers_parameters(x, job)
+    return CastTimes(
+        forward_s=(tokens * forward + weights / 2) / rate,
+        input_gradient_s=(tokens * backward + weights / 2) / rate,
+        weight_gradient_s=tokens * again / rate,
+    )
+
+
+def weight_casts_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
+    """Seconds a step of rounding the weights that a rank holds, where its software does so once.
+
+    What was gathered rounded is only laid out a second time.
+    """
+    if not is_one_of(x.precision, NARROW_PRECISIONS).any():
+        return np.zeros(len(x))
+    laid_out = 2 * _WRITE if lays_out_twice(job) else 0.0
+    once = _columns(x, job).weight_per_step
+    moved_bytes = np.where(gathers_parameters(x, job) & (once > 0), laid_out, once)
+    seconds: Floats = moved_bytes * matrix_share(job) * num_elements * job.stack.cast_traffic / stream_rate(job)
+    return seconds
+
+
+def cast_kernels(x: LayoutColumns, job: Job) -> Floats:
+    """Kernels that a dense layer's casts launch in each pass: two inputs and two gradients stand apart from others."""
+    rounds = is_one_of(x.precision, NARROW_PRECISIONS)
+    eager = 8.0 * 6  # six operations for each of eight tensors
+    torchao = np.where(x.compiled, 8.0, eager)
+    kernels: Floats = np.multiply(rounds, 6.0 if job.stack.fp8_implementation == "transformer_engine" else torchao)
+    return kernels
+
+
+def _sizes(job: Job, *, sparse: bool) -> tuple[float, float, float]:
+    """Elements per token: of a layer's inputs of blocks, of what feeds the products that end one, and what gates make.
+
+    Gradients are as many as what products make; routed tokens are rounded after they were sent to their experts.
+    """
+    model, wide = job.model, 2 if job.model.gated_mlp else 1
+    if not (sparse and model.experts):
+        return 2.0 * model.hidden_size, model.ffn_size, wide * model.ffn_size
+    experts = model.experts
+    active = experts.experts_per_token * experts.expert_ffn_size + experts.shared_ffn_size
+    routed = experts.experts_per_token * model.hidden_size
+    whole = (1.0 + (experts.num_shared_experts > 0)) * model.hidden_size
+    return whole, active + routed, wide * active + routed
+
+
+def _matrix_elements(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
+    """Weights that a layer multiplies by on a rank."""
+    model = job.model
+    if not (sparse and model.experts):
+        return (model.mean_attention_matrix_parameters + model.mlp_matrix_parameters) / x.tensor_parallel_degree
+    shared = model.shared_expert_matrix_parameters
+    routed = local_experts(x, model.experts) * model.expert_matrix_parameters / width_split(x, job)
+    elements: Floats = (model.mean_attention_matrix_parameters + shared) / x.tensor_parallel_degree + routed
+    return elements

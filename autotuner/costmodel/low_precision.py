@@ -1,0 +1,115 @@
+"""Low precision: the layouts that round, and the bytes that they keep and send.
+
+What rounding costs is in ``layer.quantization``, what the products take in ``layer.matrix_products``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotuner.core.choices import Fp8Recipe, Precision
+from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
+from autotuner.core.job import Job
+
+TENSOR_RECIPES = (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED)
+"""One scale for a whole tensor: rounded values serve both products that a tensor is part of."""
+
+BLOCK_RECIPES = (Fp8Recipe.BLOCKWISE, Fp8Recipe.MXFP8)
+"""A scale for each block along one direction: rounded once along each."""
+
+NVFP4_BYTES = 0.5 + 1 / 16
+"""What a value takes: 4 bits, and an fp8 scale for every 16 values (arXiv 2509.25149, section 2)."""
+
+
+def is_bf16_on_cores(x: LayoutColumns, job: Job) -> Booleans:
+    """Return the layouts on cores whose products are not in fp32, which MFU on cores is a share of."""
+    accelerator = job.cluster.accelerator
+    found: Booleans = (x.precision != accelerator.reference_precision) & (accelerator.kind == "cpu")
+    return found
+
+
+def is_narrow(x: LayoutColumns) -> Booleans:
+    """Where layers multiply in 8 bits or fewer; emulation rounds, but keeps and multiplies 16."""
+    return is_one_of(x.precision, (Precision.FP8, Precision.NVFP4))
+
+
+def narrow_bytes(x: LayoutColumns) -> Floats:
+    """Size of a rounded value with its share of a scale."""
+    return np.where(x.precision == Precision.NVFP4, NVFP4_BYTES, 1.0)
+
+
+def lays_out_twice(job: Job) -> bool:
+    """Whether tensor cores read 8-bit factors along the summed dimension only, so that some lie in memory twice.
+
+    So it is on Ada and Hopper, and no more on Blackwell (user guide of Transformer Engine 2.15, current scaling).
+    """
+    accelerator = job.cluster.accelerator
+    return accelerator.kind == "cuda" and not accelerator.applies_block_scales
+
+
+def matrix_share(job: Job) -> float:
+    """Share of the model's weights that layers multiply by: embedding and output stay in 16 bits."""
+    return min(1.0, job.model.num_layer_parameters / job.model.num_parameters)
+
+
+def saved_share(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of a product's input that is kept for the weight's gradient, over those in 16 bits.
+
+    Transformer Engine keeps the rounded copy that the backward needs, torchao the input itself, and rounds it again
+    (``Linear`` of Transformer Engine 2.8, ``Float8Linear`` of torchao 0.13).
+    """
+    keeps_narrow = is_narrow(x) & (job.stack.fp8_implementation == "transformer_engine")
+    return np.where(keeps_narrow, narrow_bytes(x) / 2, 1.0)
+
+
+def sent_share(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of hidden states or their gradients gathered from tensor ranks, over those in 16 bits.
+
+    Rounded before they are sent; with a scale per block a gradient is gathered along both directions.
+    """
+    rounded = is_narrow(x) & job.stack.gathers_fp8_activations & (x.fp8_recipe != Fp8Recipe.ROWWISE)
+    by_block = is_one_of(x.fp8_recipe, BLOCK_RECIPES) | (x.precision == Precision.NVFP4)
+    return np.where(rounded, np.where(by_block, 1.5, 1.0) * narrow_bytes(x) / 2, 1.0)
+
+
+def gathers_parameters(x: LayoutColumns, job: Job) -> Booleans:
+    """Where weights are gathered from data-parallel ranks in 8 bits.
+
+    Only with a scale per tensor, of which all ranks know one: Megatron-LM gathers mxfp8 weights in 16 bits into the
+    gradients' buffer and rounds them there (``reuse_grad_buf_for_mxfp8_param_ag``, core 0.14).
+    """
+    rounded: Booleans = (
+        (x.precision == Precision.FP8) & job.stack.gathers_fp8_parameters & is_one_of(x.fp8_recipe, TENSOR_RECIPES)
+    )
+    return rounded
+
+
+def gathered_share(x: LayoutColumns, job: Job) -> Floats | float:
+    """Bytes of weights gathered from data-parallel ranks, over those in 16 bits."""
+    if not job.stack.gathers_fp8_parameters:
+        return 1.0
+    return 1.0 - gathers_parameters(x, job) * matrix_share(job) / 2
+
+
+def weight_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of a layer's weight on a rank that holds it whole: the 16-bit one and rounded copies, or these alone.
+
+    Transformer Engine keeps what it rounded from the first micro-batch of a step to the last
+    (``is_first_microbatch``), in both layouts where one does not serve; where parameters are gathered rounded there is
+    no 16-bit one (``fp8_param_gather`` of Megatron-LM). torchao rounds for each product and keeps nothing.
+    """
+    by_tensor = is_one_of(x.fp8_recipe, TENSOR_RECIPES) & (x.precision == Precision.FP8)
+    copies = np.where(by_tensor, 1.0 + lays_out_twice(job), 2.0) * narrow_bytes(x)
+    cached = is_narrow(x) & (job.stack.fp8_implementation == "transformer_engine")
+    alone = gathers_parameters(x, job) & cached
+    whole: Floats = np.where(alone, 0.0, x.element_bytes) + cached * copies
+    return whole
+
+
+def parameter_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Bytes of an average weight of the model on a rank that holds it whole."""
+    if job.stack.fp8_implementation != "transformer_engine" or not is_narrow(x).any():
+        return x.element_bytes
+    share = matrix_share(job)
+    mean: Floats = share * weight_bytes(x, job) + (1 - share) * x.element_bytes
+    return mean

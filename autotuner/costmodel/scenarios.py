@@ -1,0 +1,146 @@
+"""Predictions with other links: under a fault trace, and by the bandwidth between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import Floats, LayoutColumns
+from autotuner.core.fault_trace import FaultTrace, Stretch
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.prediction import Prediction
+from autotuner.costmodel.layer.model_work import PartWorks
+from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
+from autotuner.costmodel.stages import ranks_looked_at
+from autotuner.costmodel.step.data_parallel import data_communication_s
+from autotuner.costmodel.step.rank_step import RankStep, StepTimeColumns, total_s
+
+REPLAN_STEPS = 2
+"""Steps that still follow the old plan after a change of links: one that shows it and one in which all ranks agree
+(PipeMorph, arXiv 2504.19232, re-plans with an iteration of lag)."""
+
+
+def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> PredictionColumns:
+    """Time and memory of every row on the links as the cluster says, with robust columns where there is a trace.
+
+    The table is predicted once per distinct state of the links, of which a trace has a handful.
+    """
+    predicted = predict(x, job)
+    if trace is None:
+        return predicted
+    healthy_s = predicted.step_time.total_s
+    total_s: Floats = sum((one.total_s for one in _stretches(x, job, trace, healthy_s)), np.zeros(len(x)))
+    robust_s = total_s / trace.num_steps
+    return replace(predicted, robust_step_s=robust_s, robust_mfu=predicted.mfu * healthy_s / robust_s)
+
+
+def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalColumns:
+    """What decides a ranking of every row: MFU under the trace, where there is one, and the healthy peak."""
+    totals = predict_totals(x, job)
+    if trace is None:
+        return totals
+    robust_mfu = predict_under(x, job, trace).robust_mfu
+    assert robust_mfu is not None, "it was predicted under a trace"
+    return replace(totals, mfu=robust_mfu)
+
+
+def predicted_under(layout: Layout, job: Job, trace: FaultTrace | None) -> Prediction:
+    """Time and memory of one legal layout, robust ones where there is a trace."""
+    return predict_under(LayoutColumns.from_layouts([layout]), job, trace).row(0)
+
+
+def step_times_under(layout: Layout, job: Job, trace: FaultTrace) -> tuple[float, ...]:
+    """Seconds of every step of the trace, of one legal layout."""
+    x = LayoutColumns.from_layouts([layout])
+    stretches = _stretches(x, job, trace, predict(x, job).step_time.total_s)
+    return tuple(seconds for one in stretches for seconds in one.step_times_s(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StretchColumns:
+    """Seconds of a step in one stretch, row by row: under the plan for the links before, and under its own."""
+
+    stretch: Stretch
+    late_s: Floats
+    planned_s: Floats
+
+    @property
+    def num_late(self) -> int:
+        return min(REPLAN_STEPS, self.stretch.num_steps)
+
+    @property
+    def total_s(self) -> Floats:
+        seconds: Floats = self.num_late * self.late_s + (self.stretch.num_steps - self.num_late) * self.planned_s
+        return seconds
+
+    def step_times_s(self, row: int) -> Iterator[float]:
+        for step in range(self.stretch.num_steps):
+            yield float((self.late_s if step < self.num_late else self.planned_s)[row])
+
+
+def _stretches(x: LayoutColumns, job: Job, trace: FaultTrace, healthy_s: Floats) -> Iterator[_StretchColumns]:
+    """Each stretch of the trace, from the columns of its links' state.
+
+    The plan of an adaptive layout for healthy links is that of zero bubbles, whose columns say what it takes on links
+    that are not. A plan with more warm-up than healthy links need costs nothing there: it moves no pass of the critical
+    path.
+    """
+    known: dict[tuple[LinkHealth, ...], tuple[Floats, Floats]] = {(): (healthy_s, healthy_s)}
+    for stretch in trace.stretches():
+        if stretch.links not in known:
+            slow = replace(job, cluster=job.cluster.with_link_health(stretch.links))
+            planned_s = predict(x, slow).step_time.total_s
+            known[stretch.links] = (_unplanned_s(x, slow, planned_s), planned_s)
+        late_s, planned_s = known[stretch.links]
+        yield _StretchColumns(stretch=stretch, late_s=late_s, planned_s=planned_s)
+
+
+def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
+    """Step times before adaptive rows have heard of the links; other rows hear of nothing, and take what is planned."""
+    rows = np.flatnonzero(x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
+    if not rows.size:
+        return planned_s
+    taken = x.take(rows)
+    fixed = np.full(len(taken), int(PipelineSchedule.ZERO_BUBBLE), dtype=taken.pipeline_schedule.dtype)
+    fixed_x = taken.only(*OPTIONS, pipeline_schedule=fixed, extra_slack=np.zeros_like(taken.extra_slack))
+    unplanned_s: Floats = planned_s.copy()
+    unplanned_s[rows] = np.maximum(planned_s[rows], predict(fixed_x, job).step_time.total_s)
+    return unplanned_s
+
+
+def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float, float]) -> Callable[[float], Floats]:
+    """A function from bytes per second of an accelerator's port to the step time of every row.
+
+    Where data-parallel ranks alone reach over the network, all else is computed once.
+
+    Args:
+        x: Legal layouts.
+        job: The job; what ails single links stays in proportion.
+        ends_bytes_per_s: The lowest and the highest bandwidth that is going to be asked for.
+    """
+
+    def whole(bytes_per_s: float) -> StepTimeColumns:
+        return predict(x, at_bandwidth(job, bytes_per_s)).step_time
+
+    low, high = (whole(end) for end in ends_bytes_per_s)
+    if not np.array_equal(low.before_data_s + low.bubble_s, high.before_data_s + high.bubble_s):
+        return lambda bytes_per_s: whole(bytes_per_s).total_s
+    window = RankStep.of(x, job, ranks_looked_at(x, job).critical, PartWorks.of(x, job)).window
+    factor = 1.0 if job.calibration is None else job.calibration.of("data_communication_s")
+
+    def by_data(bytes_per_s: float) -> Floats:
+        data_s = factor * data_communication_s(x, at_bandwidth(job, bytes_per_s), window)
+        return total_s(low.before_data_s, data_s, low.bubble_s, low.optimizer_s)
+
+    return by_data
+
+
+def at_bandwidth(job: Job, bytes_per_s: float) -> Job:
+    """The job on nodes that are joined by such ports."""
+    link = job.cluster.inter_node_link.with_bandwidth(bytes_per_s)
+    return replace(job, cluster=replace(job.cluster, inter_node_link=link))

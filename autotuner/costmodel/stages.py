@@ -1,0 +1,288 @@
+"""Layers by pipeline stage, and the load of a pipeline rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of
+from autotuner.core.job import Job
+from autotuner.core.stages import V_SCHEDULES
+
+
+class LayerCounts(NamedTuple):
+    """Layers with an ordinary feed-forward block, and layers with experts."""
+
+    dense: Integers
+    sparse: Integers
+
+
+def is_folded(x: LayoutColumns) -> Booleans:
+    """Whether the second round of stages runs through the ranks backwards: the first rank also holds the last stage."""
+    folded: Booleans = is_one_of(x.pipeline_schedule, V_SCHEDULES)
+    return folded
+
+
+def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
+    """Where a stage begins, as ``core.stages.stage_layers`` deals layers.
+
+    A stack that balances stages counts the output projection as the layers that it is worth, unless the layout itself
+    says how many fewer the ends have.
+    """
+    first, last = x.first_stage_less_layers, x.last_stage_less_layers
+    given_away = first + last
+    per_stage, rest = np.divmod(job.model.num_layers + given_away, x.num_stages)
+    dealt: Integers = stage * per_stage + np.minimum(stage, rest) - first * (stage > 0) - last * (stage == x.num_stages)
+    if not job.stack.balances_stages:
+        return dealt
+    return np.where(given_away > 0, dealt, _balanced(x, job, stage))
+
+
+def _balanced(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
+    num_layers = job.model.num_layers
+    layer_parameters = job.model.num_active_layer_matrix_parameters / num_layers
+    worth = num_layers + job.model.embedding_parameters / layer_parameters
+    return np.minimum(np.ceil(worth * stage / x.num_stages).astype(np.int64), num_layers)
+
+
+def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
+    """Layers of a pipeline rank, summed over its stages."""
+    num_sparse = job.model.num_sparse_layers
+    if 0 < num_sparse < job.model.num_layers:
+        return _summed(_stage(x, job, stage) for stage in _stages(x, rank))
+    held, nothing = _held(x, job, rank), np.zeros_like(rank)
+    return LayerCounts(nothing, held) if num_sparse else LayerCounts(held, nothing)
+
+
+def layers_not_recomputed(x: LayoutColumns, job: Job, rank: Integers) -> LayerCounts:
+    """Layers of a rank that do not recompute although the layout does: all of a stage but every n-th from its first."""
+    return _summed(_not_recomputed(x, job, stage) for stage in _stages(x, rank))
+
+
+def model_layers_not_recomputed(x: LayoutColumns, job: Job) -> LayerCounts:
+    """Layers of the whole model that do not recompute although the layout does."""
+    return _summed(_not_recomputed(x, job, np.full(len(x), s)) for s in range(int(x.num_stages.max(initial=1))))
+
+
+def stage_counts(x: LayoutColumns, job: Job, stage: Integers) -> tuple[LayerCounts, LayerCounts]:
+    """Layers of one stage of each layout, and those of them that do not recompute although the layout does."""
+    return _stage(x, job, stage), _not_recomputed(x, job, stage)
+
+
+def _held(x: LayoutColumns, job: Job, rank: Integers) -> Integers:
+    """Layers of a rank of any kind; of several stages per rank all but the ends are equal (equal-virtual-stages)."""
+    alone = first_layer(x, job, rank + 1) - first_layer(x, job, rank)
+    given_away = x.first_stage_less_layers + x.last_stage_less_layers
+    per_stage = (job.model.num_layers + given_away) // x.num_stages
+    has_last = rank == np.where(is_folded(x), 0, x.pipeline_parallel_degree - 1)
+    less = x.first_stage_less_layers * (rank == 0) + x.last_stage_less_layers * has_last
+    return np.where(x.virtual_stages_per_rank == 1, alone, per_stage * x.virtual_stages_per_rank - less)
+
+
+def _stages(x: LayoutColumns, rank: Integers) -> Iterator[Integers]:
+    """The stages of a rank one after the other; beyond the last one where a layout has fewer."""
+    for chunk in range(int(x.virtual_stages_per_rank.max(initial=1))):
+        back = is_folded(x) & (chunk > 0)
+        yield np.where(back, x.num_stages - 1 - rank, rank + chunk * x.pipeline_parallel_degree)
+
+
+def _stage(x: LayoutColumns, job: Job, stage: Integers) -> LayerCounts:
+    """Layers of a stage, none where the layout has no such stage."""
+    start = first_layer(x, job, stage)
+    size = (first_layer(x, job, stage + 1) - start) * (stage < x.num_stages)
+    sparse = _sparse_before(start + size, job) - _sparse_before(start, job)
+    return LayerCounts(size - sparse, sparse)
+
+
+def _sparse_before(layer: Integers, job: Job) -> Integers:
+    """How many of the first layers of the model have experts (``MixtureOfExperts.num_sparse``)."""
+    experts = job.model.experts
+    if experts is None:
+        return np.zeros_like(layer)
+    interval = experts.sparse_layer_interval
+    before: Integers = layer // interval - np.minimum(layer, experts.num_dense_layers) // interval
+    return before
+
+
+def _not_recomputed(x: LayoutColumns, job: Job, stage: Integers) -> LayerCounts:
+    """Of a stage all but every n-th layer from its first."""
+    held = _stage(x, job, stage)
+    recomputed = -(-(held.dense + held.sparse) // x.recompute_every)
+    sparse = _sparse_recomputed(x, job, first_layer(x, job, stage), recomputed)
+    return LayerCounts(held.dense - (recomputed - sparse), held.sparse - sparse)
+
+
+def _sparse_recomputed(x: LayoutColumns, job: Job, start: Integers, recomputed: Integers) -> Integers:
+    """How many of so many layers, every n-th from a first one, have experts."""
+    experts, every = job.model.experts, x.recompute_every
+    sparse = np.zeros_like(recomputed)
+    if experts is None:
+        return sparse
+    interval, dense = experts.sparse_layer_interval, np.maximum(0, -((start - experts.num_dense_layers) // every))
+    for place in range(interval):  # of those that are none of the leading dense ones: they repeat after as many
+        is_sparse = (start + (dense + place) * every + 1) % interval == 0
+        sparse = sparse + is_sparse * np.maximum(0, -((dense + place - recomputed) // interval))
+    return sparse
+
+
+def _summed(stages: Iterator[LayerCounts]) -> LayerCounts:
+    dense, sparse = zip(*stages, strict=True)
+    return LayerCounts(sum(dense), sum(sparse))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLoad:
+    """What one pipeline rank of each layout holds.
+
+    Which layers these are, ``stage_layers`` says.
+
+    Attributes:
+        rank: Its number in the pipeline, from 0.
+        num_dense_layers: Layers with an ordinary feed-forward block, over all its stages.
+        num_sparse_layers: Layers with experts, over all its stages.
+        num_dense_not_recomputed: Dense layers that do not recompute although the layout recomputes.
+        num_sparse_not_recomputed: Sparse layers that do not.
+        has_input: It looks tokens up.
+        has_output: It computes logits and loss.
+        micro_batches_in_flight: Most micro-batches whose activations it keeps at once; where it holds several
+            stages, counted in micro-batches of all of them, so the number may be a fraction.
+    """
+
+    rank: Integers
+    num_dense_layers: Integers
+    num_sparse_layers: Integers
+    num_dense_not_recomputed: Integers
+    num_sparse_not_recomputed: Integers
+    has_input: Booleans
+    has_output: Booleans
+    micro_batches_in_flight: Floats
+
+    @property
+    def num_layers(self) -> Integers:
+        """Layers over all its stages."""
+        return self.num_dense_layers + self.num_sparse_layers
+
+    def where(self, rows: Booleans, other: RankLoad) -> RankLoad:
+        """This rank in some layouts, another in the rest."""
+        return RankLoad(
+            **{f.name: np.where(rows, getattr(self, f.name), getattr(other, f.name)) for f in fields(RankLoad)}
+        )
+
+
+def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
+    """Micro-batches per replica and step; as ``Workload.num_micro_batches``, for columns."""
+    return job.workload.global_batch_size // (x.data_parallel_degree * x.micro_batch_size)
+
+
+class LookedAt(NamedTuple):
+    """The few pipeline ranks of each layout that decide its step time and its memory.
+
+    Attributes:
+        critical: Ranks among which the slowest is found: the first (input table, one layer more), the last (output
+            projection), in a model whose leading layers are dense the first rank that starts behind them, and the
+            second where the ends have fewer layers. A rank between has no more of anything than one of these, receive
+            buffers apart.
+        fullest: Ranks among which the fullest is found: these, and the second of any pipeline: of the ranks that
+            receive from both sides, it keeps the most micro-batches.
+    """
+
+    critical: tuple[RankLoad, ...]
+    fullest: tuple[RankLoad, ...]
+
+
+def ranks_looked_at(x: LayoutColumns, job: Job) -> LookedAt:
+    """The ranks that decide step time and memory of each layout."""
+    last = x.pipeline_parallel_degree - 1
+    ranks = [np.zeros_like(last), last]
+    num_leading = job.model.num_layers - job.model.num_sparse_layers
+    if 0 < num_leading < job.model.num_layers:
+        ranks.append(np.minimum(_first_behind(x, job, num_leading), last))
+    loads, second = tuple(load_of_rank(x, job, rank) for rank in ranks), load_of_rank(x, job, np.minimum(1, last))
+    has_smaller_ends = x.first_stage_less_layers + x.last_stage_less_layers > 0
+    if not has_smaller_ends.any():
+        return LookedAt(critical=loads, fullest=(*loads, second))
+    return LookedAt(critical=(*loads, second.where(has_smaller_ends, loads[0])), fullest=(*loads, second))
+
+
+def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:
+    """The first stage without any of the model's leading layers, of which stages hold ``per_stage`` or one more."""
+    per_stage = np.maximum(1, job.model.num_layers // x.num_stages)
+    soonest, latest = -(-num_leading // (per_stage + 1)), -(-num_leading // per_stage)
+    return np.where(first_layer(x, job, soonest) >= num_leading, soonest, latest)
+
+
+def critical_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
+    """The pipeline ranks among which the slowest is found."""
+    return ranks_looked_at(x, job).critical
+
+
+def fullest_ranks(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
+    """The pipeline ranks among which the fullest is found."""
+    return ranks_looked_at(x, job).fullest
+
+
+def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> RankLoad:
+    """What one stage of each layout holds, as if its rank held no other."""
+    held, not_recomputed = stage_counts(x, job, stage)
+    return RankLoad(
+        rank=rank,
+        num_dense_layers=held.dense,
+        num_sparse_layers=held.sparse,
+        num_dense_not_recomputed=np.where(x.recompute_every > 1, not_recomputed.dense, 0),
+        num_sparse_not_recomputed=np.where(x.recompute_every > 1, not_recomputed.sparse, 0),
+        has_input=stage == 0,
+        has_output=stage == x.num_stages - 1,
+        micro_batches_in_flight=_in_flight(x, job, rank) / x.virtual_stages_per_rank,
+    )
+
+
+def load_of_rank(x: LayoutColumns, job: Job, rank: Integers) -> RankLoad:
+    """What one pipeline rank of each layout holds, whichever it is."""
+    held, nothing = held_layers(x, job, rank), np.zeros_like(rank)
+    not_recomputed = (
+        layers_not_recomputed(x, job, rank) if (x.recompute_every > 1).any() else LayerCounts(nothing, nothing)
+    )
+    return RankLoad(
+        rank=rank,
+        num_dense_layers=held.dense,
+        num_sparse_layers=held.sparse,
+        num_dense_not_recomputed=not_recomputed.dense,
+        num_sparse_not_recomputed=not_recomputed.sparse,
+        has_input=rank == 0,
+        has_output=np.where(is_folded(x), rank == 0, rank == x.pipeline_parallel_degree - 1),
+        micro_batches_in_flight=_in_flight(x, job, rank),
+    )
+
+
+def _in_flight(x: LayoutColumns, job: Job, rank: Integers) -> Floats:
+    """Most micro-batches whose activations a rank keeps.
+
+    GPipe keeps all m. 1F1B runs ``p - rank`` forwards before its first backward (arXiv 2104.04473, section 2.2). So
+    does ZB-H1, which then defers weight gradients until every rank keeps p (arXiv 2401.10241, section 2.3); with v
+    stages per rank they are p v chunks. The V of DualPipe keeps 2 p + 1 half-size chunks (deepseek-ai/DualPipe's
+    README: PP + 1, of PP stages).
+    Interleaved 1F1B warms up with ``2 (p - rank - 1) + (v - 1) p`` chunks and keeps one more: ``p v + p - 1`` on the
+    first rank, the factor ``1 + (p - 1) / (p v)`` of arXiv 2205.05198, section 4.2.3. The V schedule keeps ``2 p``
+    half-size chunks on every rank (arXiv 2405.15362, ZB-V row of table 1). The adaptive schedule warms up with two
+    more than the rank behind, and defers weight gradients until every rank keeps what the first does.
+    """
+    p, v, m = x.pipeline_parallel_degree, x.virtual_stages_per_rank, num_micro_batches(x, job)
+    schedule = x.pipeline_schedule
+    chunks = np.select(
+        [
+            schedule == PipelineSchedule.GPIPE,
+            schedule == PipelineSchedule.INTERLEAVED_1F1B,
+            schedule == PipelineSchedule.ZERO_BUBBLE,
+            schedule == PipelineSchedule.ZBV,
+            schedule == PipelineSchedule.DUALPIPEV,
+            schedule == PipelineSchedule.ADAPTIVE,
+        ],
+        [m, 2 * (p - rank - 1) + (v - 1) * p + 1, p * v, 2 * p, 2 * p + 1, 2 * p - 1 + x.extra_slack * (p - 1)],
+        default=p - rank,
+    )
+    in_flight: Floats = np.minimum(chunks, m * v) / v
+    return in_flight

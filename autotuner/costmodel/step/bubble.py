@@ -1,0 +1,203 @@
+"""Bubbles of pipelines: closed forms of all schedules.
+
+Each is the length of the longest of a few chains of passes through the pipeline, less what the rank itself computes.
+For equal ranks they are exact (tests/unit/costmodel/pipeline/test_bubble.py); ``bench/schedule_gap.py`` prints how
+far they are off for unequal ones and for slow links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import Floats, Integers, LayoutColumns
+from autotuner.costmodel.layer.passes import Passes
+
+
+def rank_bubble_s(
+    x: LayoutColumns, num_micro_batches: Integers, rank: Integers, own: Passes, others: Passes, send_s: Floats
+) -> Floats:
+    """Seconds of a step in which one pipeline rank waits for the others and for sends.
+
+    A step lasts as long as the rank whose micro-batches and waiting add up to most; asking the first and the last is
+    enough where layers divide. The difference to no ``send_s`` is what sends cost when they overlap with compute. Where
+    they block it (Megatron-LM without overlap), add each to the forward or to the input gradient that sends it, and
+    pass no ``send_s``: v of either per micro-batch, one less of the first rank's backward and of the last's forward.
+
+    Args:
+        x: Layouts.
+        num_micro_batches: In a step of each layout.
+        rank: One pipeline rank of each layout.
+        own: Passes of the stages of that rank.
+        others: Passes of the stages of all other ranks, summed; they count as equal among themselves.
+        send_s: One-way delay between neighbouring stages.
+    """
+    bubble_s = np.zeros(len(x))
+    whole = _Rank(
+        p=x.pipeline_parallel_degree,
+        v=x.virtual_stages_per_rank,
+        m=num_micro_batches,
+        r=rank,
+        send_s=send_s,
+        own=own,
+        others=others,
+    )
+    for schedule, form in _FORMS.items():
+        rows = np.flatnonzero((x.pipeline_schedule == schedule) & (x.pipeline_parallel_degree > 1))
+        if len(rows) == len(x):  # the usual case, without a copy of every column
+            return form(whole)
+        if len(rows):
+            bubble_s[rows] = form(whole.take(rows))
+    return bubble_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """One rank r of p, with v stages and m micro-batches, and a delay of ``send_s`` to its neighbours."""
+
+    p: Integers
+    v: Integers
+    m: Integers
+    r: Integers
+    send_s: Floats
+    own: Passes
+    others: Passes
+
+    def take(self, rows: Integers) -> _Rank:
+        return _Rank(
+            p=self.p[rows],
+            v=self.v[rows],
+            m=self.m[rows],
+            r=self.r[rows],
+            send_s=self.send_s[rows],
+            own=self.own.take(rows),
+            others=self.others.take(rows),
+        )
+
+    @property
+    def before(self) -> Floats:
+        """Share of the others that lie before it."""
+        return self.r / (self.p - 1)
+
+    @property
+    def num_behind(self) -> Integers:
+        """Ranks behind it."""
+        return self.p - 1 - self.r
+
+
+def _gpipe_s(x: _Rank) -> Floats:
+    """One micro-batch through all other ranks, forward and backward (arXiv 2104.04473, section 2.2)."""
+    return x.others.total_s + 2 * (x.p - 1) * x.send_s
+
+
+def _one_f_one_b_s(x: _Rank) -> Floats:
+    """The longer of two chains: filling, this rank and draining; or waves of p micro-batches through all ranks.
+
+    Filling takes the ranks before once each way. The ranks behind return the first micro-batch after their passes both
+    ways, under one forward of this rank for each of them; the last micro-batch likewise, under as many backwards. With
+    equal ranks that makes ``(p - 1)(F + B)`` (arXiv 2104.04473, section 2.2).
+
+    1F1B has no slack for sends (arXiv 2504.19232): of every p micro-batches in a row, p - 1 wait for a send each way.
+    """
+    own, others = x.own, x.others.total_s
+    around_s = others + 2 * (x.p - 1) * x.send_s  # through all others and back
+    filling_s = x.before * around_s
+    returned_s = around_s - filling_s
+    hidden_s = x.num_behind * own.forward_s, x.num_behind * own.backward_s
+    chain_s = filling_s + _beyond(returned_s, hidden_s[0]) + _beyond(returned_s, hidden_s[1])
+    num_waiting = x.m - 1 + (1 - x.m) // x.p  # of the micro-batches after the first, p - 1 of every p
+    wave_s = around_s + (x.m - 1) / x.p * (own.total_s + others) + 2 * num_waiting * x.send_s
+    return np.maximum(chain_s, wave_s - (x.m - 1) * own.total_s)
+
+
+def _interleaved_s(x: _Rank) -> Floats:
+    """A v-th of 1F1B's for the others' passes (arXiv 2104.04473, section 2.3); a send each way per stage but the last.
+
+    Interleaving gives the steady state the slack that 1F1B lacks, so the sends do not grow with the micro-batches.
+    """
+    return x.others.total_s / x.v + 2 * (x.p * x.v - 1) * x.send_s
+
+
+def _zb_h1_s(x: _Rank) -> Floats:
+    """The bubble of 1F1B with one chain of F and I, whose drain hides deferred weight gradients.
+
+    With equal ranks the largest is ``(p - 1) max(F + I - W, F, I)``; the first is ZB-H1's bubble of arXiv 2401.10241,
+    table 1.
+    """
+    own, others, sends_s = x.own, x.others, (x.p - 1) * x.send_s
+    filling_s = x.before * (others.forward_s + sends_s)
+    returned_s = (1 - x.before) * (others.forward_s + others.input_s + 2 * sends_s)
+    chain_s = filling_s + _beyond(returned_s, x.num_behind * own.forward_s)
+    chain_s += _beyond(returned_s, x.num_behind * own.backward_s)
+    first_s = others.weight_s / (x.p - 1)  # the first rank has one weight gradient left, this one r + 1
+    drain_s = _beyond(x.before * (others.input_s + sends_s) + first_s, (x.r + 1) * own.weight_s)
+    return chain_s + np.where(x.r > 0, drain_s, 0.0)
+
+
+def _zero_bubble_s(x: _Rank) -> Floats:
+    """ZB-H1; with several stages per rank the same chain of stages, each a v-th (``zero_bubble.zb_interleaved``).
+
+    A stage hands on what it computed after a v-th of its rank's pass, and the deferral is counted in stages too.
+    """
+    return _zb_h1_s(replace(x, own=x.own * (1 / x.v), others=x.others * (1 / x.v)))
+
+
+def _zbv_s(x: _Rank) -> Floats:
+    """On the first rank, which also holds the last stage, what its own passes do not hide; elsewhere as if equal.
+
+    The first rank waits when the others' half forwards take longer than its own, and when their half gradients come
+    back later than it has passes to run. For equal ranks of F <= I and W <= I the largest is
+    ``(p - 1) max(I / 2, I - W)``, with 5 (p - 1) - 2 and 6 (p - 1) - 2 sends on the chain: exact against the simulator
+    from 2 p - 1 micro-batches on; with fewer, fewer weight gradients are there to defer. The bubble rates of arXiv
+    2401.10241 leave out the start, where ranks follow one another.
+    """
+    others, k = x.others, x.p - 1
+    down = others * (0.5 / k)  # a stage without the loss
+    up_weight_s, up_s = x.own.weight_s - down.weight_s, x.own.total_s - down.total_s  # the stage with it
+    returned_s = others.input_s + 2 * k * x.send_s - up_weight_s
+    first_s = 2 * k * x.send_s
+    first_s += _beyond(returned_s, k * up_s + down.forward_s)
+    first_s += _beyond(returned_s, k * down.backward_s)
+    deferred_s = np.minimum(1.0, (x.m - x.p) / k) * others.weight_s
+    later_s = np.maximum(
+        others.input_s / 2 + (5 * k - 2) * x.send_s, others.input_s - deferred_s + (6 * k - 2) * x.send_s
+    )
+    return np.where(x.r == 0, first_s, later_s)
+
+
+def _dualpipev_s(x: _Rank) -> Floats:
+    """The published bubble, ``(p - 1) (F&B + B - 3 W)`` for 2 p stages (README of deepseek-ai/DualPipe), per stage.
+
+    A forward and a backward that run as one pass, F&B, take as long as both here: nothing overlaps inside a rank. Then
+    it is ``(p - 1) max(F + 2 I - W, 2 F)`` with the passes of a stage, half of a rank's; the second where forwards are
+    the longer ones. Ranks count as equal. With each pass on its own the bubble of the same order of passes is shorter
+    by I per rank (tests/unit/pipeline_schedules/test_zero_bubble.py); torch.distributed.pipelining sends after the
+    pair.
+    """
+    others = x.others
+    chain_s = np.maximum(others.forward_s + 2 * others.input_s - others.weight_s, 2 * others.forward_s)
+    return np.maximum(chain_s, 0.0) / 2 + 6 * (x.p - 1) * x.send_s
+
+
+def _adaptive_s(x: _Rank) -> Floats:
+    """The ranks before, once forward: the warm-up is planned so that nothing else is waited for (arXiv 2504.19232)."""
+    return x.before * (x.others.forward_s + (x.p - 1) * x.send_s)
+
+
+def _beyond(seconds: Floats, hidden_s: Floats) -> Floats:
+    """What remains of some seconds when others run meanwhile."""
+    return np.maximum(0.0, seconds - hidden_s)
+
+
+_FORMS: dict[PipelineSchedule, Callable[[_Rank], Floats]] = {
+    PipelineSchedule.GPIPE: _gpipe_s,
+    PipelineSchedule.ONE_F_ONE_B: _one_f_one_b_s,
+    PipelineSchedule.INTERLEAVED_1F1B: _interleaved_s,
+    PipelineSchedule.ZERO_BUBBLE: _zero_bubble_s,
+    PipelineSchedule.ZBV: _zbv_s,
+    PipelineSchedule.DUALPIPEV: _dualpipev_s,
+    PipelineSchedule.ADAPTIVE: _adaptive_s,
+}

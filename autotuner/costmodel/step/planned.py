@@ -1,0 +1,89 @@
+"""Bubbles of pipelines whose schedule is planned around slow links.
+
+A plan leaves only what cannot be hidden: a step is the longest of a few chains of passes, each of which some rank must
+go through. So this is hardly ever more than the planner's own makespan, and less by a few percent at most (the error
+over random pipelines with slow links is printed by ``bench.schedule_gap``), at a hundredth of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.core.columns import Floats, Integers
+from autotuner.costmodel.step.sends import Hops, StagePasses
+
+NOTICED = 0.5
+"""Share of a forward pass from which on a send is a delay to plan for, as the trial job has it; less is what every link
+takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """Plans of layouts with as many ranks, one stage each; columns of shape (layouts, ranks).
+
+    Attributes:
+        forward_s: F of each rank, with what holds it when it sends.
+        input_s: I, likewise.
+        weight_s: W.
+        flies_s: Of what goes from a rank to the next, beside computation, with copies of the rank that receives; one
+            less than ranks.
+        warm_up: Forwards before the first I, as ``pipeline_schedules.adaptive.warm_up`` has it. The planner lets no
+            rank keep more micro-batches than the first one runs ahead.
+    """
+
+    forward_s: Floats
+    input_s: Floats
+    weight_s: Floats
+    flies_s: Floats
+    warm_up: Integers
+
+    @classmethod
+    def of(cls, passes: StagePasses, hops: Hops, extra_slack: Integers, num_micro_batches: Integers) -> Planned:
+        """What the planner makes of these passes and hops."""
+        num_ranks = passes.forward_s.shape[1]
+        blocks_s, flies_s = hops.blocks_s[:, : num_ranks - 1], hops.flies_s[:, : num_ranks - 1]
+        flies_s = flies_s + hops.receives_s[:, : num_ranks - 1]
+        nothing = np.zeros((len(blocks_s), 1))
+        late = (blocks_s + flies_s) / passes.forward_s[:, :-1]
+        slack = 2 + np.where(late > NOTICED, np.ceil(late), 0) + extra_slack[:, None]
+        ahead = 1 + np.concatenate([np.cumsum(slack[:, ::-1], axis=1)[:, ::-1], nothing], axis=1)
+        return cls(
+            forward_s=passes.forward_s + np.concatenate([blocks_s, nothing], axis=1),
+            input_s=passes.input_s + np.concatenate([nothing, blocks_s], axis=1),
+            weight_s=passes.weight_s,
+            flies_s=flies_s,
+            warm_up=np.minimum(ahead, num_micro_batches[:, None]).astype(np.int64),
+        )
+
+    def step_s(self, num_micro_batches: Integers, carried_s: Floats) -> Floats:
+        """The longest chain that any rank must go through.
+
+        * a rank starts when the first micro-batch has come, and computes without a pause from then on;
+        * or its first I comes back late, and until then it may run only as many F as its warm-up has;
+        * or the last I goes back from it through the ranks before, whose W all but one were done meanwhile;
+        * or delegates, each busy for all of a transfer, send as many as there are.
+
+        Args:
+            num_micro_batches: In a step of each layout.
+            carried_s: Least seconds between transfers over each hop; 0 where none waits for another.
+        """
+        m = num_micro_batches[:, None].astype(np.float64)
+        starts_s = _sums_before(self.forward_s[:, :-1] + self.flies_s)
+        back_s = _sums_before(self.input_s[:, :-1] + self.flies_s)
+        there_s = starts_s[:, -1:] + self.forward_s[:, -1:]
+        returned_s = there_s + (back_s[:, -1:] - back_s) - self.input_s + self.input_s[:, -1:]
+        both_s = self.forward_s + self.input_s
+        chains = [
+            starts_s + m * (both_s + self.weight_s),
+            returned_s + m * (self.input_s + self.weight_s) + (m - self.warm_up) * self.forward_s,
+            starts_s + m * both_s + back_s + self.weight_s[:, :1],
+            starts_s[:, :-1] + self.forward_s[:, :-1] + m * carried_s,
+        ]
+        return np.max(np.concatenate(chains, axis=1), axis=1)  # type: ignore[no-any-return]  # an array of seconds
+
+
+def _sums_before(seconds: Floats) -> Floats:
+    """The sum of all columns before each, one more column than there are."""
+    return np.concatenate([np.zeros((len(seconds), 1)), np.cumsum(seconds, axis=1)], axis=1)

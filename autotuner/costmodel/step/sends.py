@@ -1,0 +1,238 @@
+"""Sends between stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.placement import hop_crosses
+from autotuner.core.stages import stages_of_rank
+from autotuner.costmodel.communication.collectives import send_s
+from autotuner.costmodel.communication.group import DEAD_S, Group, SlowLinks, classes_first, slowdown
+from autotuner.costmodel.communication.layout_groups import pipeline_group
+from autotuner.costmodel.layer.model_work import ModelWork
+from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
+from autotuner.costmodel.stages import stage_load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hops:
+    """Sends of one micro-batch, of shape (layouts, hops); hop i joins pipeline ranks i and i + 1, the last the ends.
+
+    A send stands in the way of the rank that sends for as long as ``blocks_s``, and arrives ``flies_s`` later.
+
+    Attributes:
+        blocks_s: What holds the sending rank: a slow link whose sends are inline, or a copy for a delegate.
+        flies_s: What passes beside computation.
+        receives_s: What holds the rank that receives: a copy from a delegate.
+        num_delegates: Processes that carry transfers in turn, each for as long as it flies; 0 where sends are inline.
+    """
+
+    blocks_s: Floats
+    flies_s: Floats
+    receives_s: Floats
+    num_delegates: Integers
+
+    @classmethod
+    def of(cls, x: LayoutColumns, job: Job) -> Hops:
+        """The hops of layouts with more than one pipeline rank, on the links as they are."""
+        healthy = cls.healthy(x, job)
+        delayed_s, slower = _ailing(x, job)
+        group, sent = pipeline_group(x, job.cluster), sent_bytes(x, job)
+        inline_s = np.stack(list(_inline_s(sent, group, delayed_s, slower)), axis=1)
+        extra_s = inline_s - send_s(sent, group)[:, None]  # what the link adds holds up the stream that sends
+        blocks_s = np.maximum(healthy.blocks_s + extra_s, 0.0)
+        if not x.p2p_transport.any():
+            return replace(healthy, blocks_s=blocks_s)
+        is_delegated = _are_delegated(x, delayed_s, slower)[:, None]
+        transfer = delegated_transfer(sent, job)
+        carried_s = transfer.carried_s[:, None] + np.where(delayed_s < DEAD_S, delayed_s, 0.0)
+        carried_s = np.maximum(carried_s, np.where(slower > 1, inline_s, 0.0))
+        copies_s = np.broadcast_to(transfer.copy_s[:, None], carried_s.shape)
+        return cls(
+            blocks_s=np.where(is_delegated, copies_s, blocks_s),
+            flies_s=np.where(is_delegated, carried_s, healthy.flies_s),
+            receives_s=np.where(is_delegated, copies_s, 0.0),
+            num_delegates=np.where(is_delegated[:, 0], x.num_delegates, 0),
+        )
+
+    @classmethod
+    def healthy(cls, x: LayoutColumns, job: Job) -> Hops:
+        """The hops of the same layouts on links that are alike, sent inline."""
+        seconds = _between_stages_s(x, job)
+        each_s = np.repeat(seconds[:, None], int(x.pipeline_parallel_degree.max()), axis=1)
+        nothing = np.zeros_like(each_s)
+        blocks = job.stack.blocks_sends
+        return cls(
+            blocks_s=each_s if blocks else nothing,
+            flies_s=nothing if blocks else each_s,
+            receives_s=nothing,
+            num_delegates=np.zeros(len(x), dtype=np.int64),
+        )
+
+    def take(self, rows: Integers, num_hops: int) -> Hops:
+        """The first hops of some layouts."""
+        return Hops(
+            blocks_s=self.blocks_s[rows, :num_hops],
+            flies_s=self.flies_s[rows, :num_hops],
+            receives_s=self.receives_s[rows, :num_hops],
+            num_delegates=self.num_delegates[rows],
+        )
+
+    def beside(self, other: Hops) -> Hops:
+        """Both, the other's layouts behind these."""
+        return Hops(
+            blocks_s=np.concatenate([self.blocks_s, other.blocks_s]),
+            flies_s=np.concatenate([self.flies_s, other.flies_s]),
+            receives_s=np.concatenate([self.receives_s, other.receives_s]),
+            num_delegates=np.concatenate([self.num_delegates, other.num_delegates]),
+        )
+
+
+def _are_delegated(x: LayoutColumns, delayed_s: Floats, slower: Floats) -> Booleans:
+    """Whether delegates send: in a planned pipeline only while a link between its stages ails, else always."""
+    used = np.arange(delayed_s.shape[1]) < x.pipeline_parallel_degree[:, None] - 1
+    ails = (used & ((delayed_s > 0) | (slower > 1))).any(axis=1)
+    is_fixed = x.pipeline_schedule != PipelineSchedule.ADAPTIVE
+    found: Booleans = (x.p2p_transport == P2PTransport.DELEGATED) & (is_fixed | ails)
+    return found
+
+
+def sent_bytes(x: LayoutColumns, job: Job) -> Floats:
+    """Hidden states of one micro-batch, as one rank sends them to the next stage."""
+    size: Floats = hidden_bytes(x, job) / hidden_split(x)
+    return size
+
+
+def _between_stages_s(x: LayoutColumns, job: Job) -> Floats:
+    return send_s(sent_bytes(x, job), pipeline_group(x, job.cluster)) + job.stack.send_wait_s
+
+
+def _ailing(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
+    """Delay of each hop beyond its link's latency, and time of a byte over that of a healthy link.
+
+    The job waits for the slowest of the pipelines that go side by side. What is known of single links goes before what
+    is known of their class.
+    """
+    num_hops = int(x.pipeline_parallel_degree.max())
+    delay_s, slower, is_named = (np.zeros((len(x), num_hops)) for _ in range(3))
+    slower += 1.0
+    layouts = cast("Layout", x)
+    for health in classes_first(job.cluster):
+        known_s, factor = DEAD_S if health.is_dead else health.delay_s, slowdown(health, job.cluster)
+        for hop in range(num_hops):
+            over = np.broadcast_to(np.asarray(hop_crosses(layouts, hop, health, job.cluster)), len(x))
+            replaces = over & ((health.ends is None) | (is_named[:, hop] == 0))
+            joins = over & ~replaces
+            delay_s[:, hop] = np.where(replaces, known_s, np.maximum(delay_s[:, hop], joins * known_s))
+            slower[:, hop] = np.where(replaces, factor, np.maximum(slower[:, hop], joins * factor))
+            is_named[:, hop] += over & (health.ends is not None)
+    return delay_s, slower
+
+
+def _inline_s(sent: Floats, group: Group, delay_s: Floats, slower: Floats) -> Iterator[Floats]:
+    """Seconds of one send over each hop."""
+    healthy_s = send_s(sent, group)
+    for hop in range(delay_s.shape[1]):
+        slow = SlowLinks(delay_s=delay_s[:, hop], slowdown=slower[:, hop])
+        ails = bool(slow.delay_s.any() or (slow.slowdown != 1).any())
+        yield send_s(sent, replace(group, slow=slow)) if ails else healthy_s
+
+
+HOST_BYTES_PER_S = 1.5e9
+"""What one delegate sends between hosts by gloo. The iteration times that the authors of arXiv 2504.19232 logged on
+H800, always delegated and not: of 7B, 30B and 60B the difference, over the 2 (p - 1) sends that stand one after the
+other in a step, is 7, 12 and 15 ms for 10, 17 and 23 MB: 1.4 to 1.6 GB/s. 14B, 1.4 ms for 10 MB, hides most of them."""
+
+START_S = 1e-4
+"""Of a transfer: a signal that a process beside polls for, twice. An assumption."""
+
+COPY_BYTES_PER_S = {"cuda": 25e9, "rocm": 25e9, "cpu": 4e9}
+"""Between a device and pinned memory: PCIe 4.0 x16, 32 GB/s less its protocol; on cores a copy within memory. What a
+device has faster than that shows in copies too short to matter."""
+
+_SLOWEST_COPY = 4e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegatedTransfer:
+    """One transfer on healthy links.
+
+    Attributes:
+        copy_s: The sending rank copies, and the receiving one; neither computes meanwhile.
+        carried_s: A delegate is busy, and nobody else.
+    """
+
+    copy_s: Floats
+    carried_s: Floats
+
+
+def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:
+    """A transfer of so many bytes, by laws that wait to be measured; ``comparison`` says so of every prediction."""
+    kind = job.cluster.accelerator.kind
+    return DelegatedTransfer(
+        copy_s=sent_bytes / COPY_BYTES_PER_S.get(kind, _SLOWEST_COPY),
+        carried_s=START_S + sent_bytes / HOST_BYTES_PER_S,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePasses:
+    """Seconds of one micro-batch's passes, of shape (layouts, stages)."""
+
+    forward_s: Floats
+    input_s: Floats
+    weight_s: Floats
+
+    @classmethod
+    def of(
+        cls, x: LayoutColumns, job: Job, passes: ModelWork[Passes], rows: Integers, rank_of: Integers
+    ) -> StagePasses:
+        """Of some layouts of a table, which have as many stages on as many ranks, dealt alike.
+
+        Args:
+            x: All layouts of the table.
+            job: The job.
+            passes: Of the whole table.
+            rows: Which layouts.
+            rank_of: The pipeline rank of each stage.
+        """
+        num_stages = len(rank_of)
+        repeated = np.repeat(rows, num_stages)
+        stage, rank = (np.tile(one, len(rows)) for one in (np.arange(num_stages), rank_of))
+        load = stage_load(x.take(repeated), job, stage, rank)
+        taken = replace(passes, which=passes.which[repeated]).on(load)
+        shape = len(rows), num_stages
+        return cls(
+            forward_s=np.maximum(taken.forward_s, 0.0).reshape(shape),
+            input_s=np.maximum(taken.input_s, 0.0).reshape(shape),
+            weight_s=np.maximum(taken.weight_s, 0.0).reshape(shape),
+        )
+
+    def take(self, rows: Integers) -> StagePasses:
+        """Some of the layouts."""
+        return StagePasses(forward_s=self.forward_s[rows], input_s=self.input_s[rows], weight_s=self.weight_s[rows])
+
+    def twice(self) -> StagePasses:
+        """All layouts, and all once more behind them."""
+        return StagePasses(
+            forward_s=np.concatenate([self.forward_s] * 2),
+            input_s=np.concatenate([self.input_s] * 2),
+            weight_s=np.concatenate([self.weight_s] * 2),
+        )
+
+
+def rank_of_stages(layout: Layout) -> Integers:
+    """The pipeline rank of each stage of a layout."""
+    rank_of = np.empty(layout.num_stages, dtype=np.int64)
+    for rank in range(layout.pipeline_parallel_degree):
+        rank_of[list(stages_of_rank(layout, rank))] = rank
+    return rank_of
