@@ -203,7 +203,7 @@ class Exchanges:
 def exchanges(layout: Layout, job: Job, pipeline_rank: int) -> Exchanges:
     """What each rank of one pipeline rank exchanges in a step of a legal layout."""
     counted, spent = (_seconds(layout, one, pipeline_rank) for one in (_counting(layout, job), job))
-    factors = {name: _factor_of_exchanges(job, f"{name}_communication_s") for name in spent}
+    factors = {name: _factor(job, f"{name}_communication_s") for name in spent}
     found = {
         name: Exchange(sent_bytes=counted[name], exposed_s=factors[name] * spent[name])
         for name in ("tensor", "context", "expert", "data")
@@ -274,10 +274,6 @@ def _sent_bytes(layout: Layout, job: Job, pipeline_rank: int) -> float:
     once = float((hidden_bytes(x, job) / hidden_split(x) * num_micro_batches(x, job))[0])
     ends = (pipeline_rank == 0) + (pipeline_rank == ranks - 1)
     return once * (2 * chunks - ends)
-
-
-def _factor_of_exchanges(job: Job, part: str) -> float:
-    return 1.0 if job.calibration is None else job.calibration.of(part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
