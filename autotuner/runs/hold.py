@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
 from autotuner.core.run import Finish, Lease, Run, Stop
 from autotuner.ports import Clock
-from autotuner.store.runs import RunStore
 from autotuner.tracing import carried
+
+if TYPE_CHECKING:  # a prediction needs no database
+    from autotuner.store.runs import RunStore
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,8 +15,10 @@ from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock
 from autotuner.runs.hold import Hold, Stopped
 from autotuner.runs.kind import Do, Kind, Later, Work
-from autotuner.store.runs import RunStore
 from autotuner.tracing import working_on
+
+if TYPE_CHECKING:  # a prediction needs no database
+    from autotuner.store.runs import RunStore
 
 _log = structlog.get_logger(__name__)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.backtest.slow_links import IterationTable
 from autotuner.cli.options import Json
+
+if TYPE_CHECKING:  # --help loads no numpy
+    from autotuner.backtest.slow_links import IterationTable
 
 
 def backtest(
