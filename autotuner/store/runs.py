@@ -147,7 +147,7 @@ class RunStore:
         with writing(self._engine) as connection:
             run = _get(connection, kind, run_id, is_locking=True)
             if not run.state.is_finished:
-                _update(connection, run_id, wanted=Stop.CANCEL)
+                _update(connection, run_id, wanted=Stop.CANCEL, due_at=now)
             if run.state is RunState.QUEUED:
                 _end(connection, run_id, Finish(state=RunState.CANCELLED, detail=detail), now)
             return _get(connection, kind, run_id)

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from autotuner.core.announcement import DeliveryProgress
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, Unreadable
-from autotuner.core.run import Finish, NewRun, Problem, Run, RunState
+from autotuner.core.run import Finish, NewRun, Problem, Run, RunState, Stop
 from autotuner.ports import Page, Store
 from autotuner.store.engine import writing
 from autotuner.store.tables import runs
@@ -158,6 +158,13 @@ def test_a_run_that_is_put_off_is_claimed_later_and_one_that_is_given_back_at_on
     assert claim(store, now=59.0) is None
     store.runs.release(lease_of(claimed(store, "delivery", now=60.0)), now=61.0)
     assert claimed(store, "delivery", now=61.0).detail == "503 busy"
+
+
+def test_a_run_that_was_put_off_is_cancelled_without_waiting_for_its_time(store: Store) -> None:
+    queued(store)
+    store.runs.release(lease_of(claimed(store, "delivery")), now=22.0, due_at=1e9)
+    assert store.runs.cancel("delivery", "dl-1", "", now=30.0).wanted is Stop.CANCEL
+    assert claimed(store, "delivery", now=30.0).wanted is Stop.CANCEL
 
 
 def test_a_finished_run_belongs_to_nobody(store: Store) -> None:
