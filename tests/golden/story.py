@@ -106,6 +106,12 @@ class Story:
         """Keep something else that the service said."""
         self.chapters.setdefault(chapter, []).append({"found": what} | self._normal.document({"body": found}))
 
+    def metrics(self, chapter: str) -> None:
+        """Keep the names and types of what Prometheus reads."""
+        lines = self._http.get("/metrics").text.splitlines()
+        found = sorted(line.removeprefix("# TYPE ") for line in lines if line.startswith("# TYPE autotuner"))
+        self.keep(chapter, "metrics", found)
+
     def events(self, chapter: str, path: str, **names: str) -> None:
         """Keep the events of something that has ended."""
         self.asked.add(("GET", f"/api/v1{path}"))

@@ -313,6 +313,7 @@ def look_around(story: Story) -> None:
     token = ask("around", "POST", "/tokens", {"name": "ada", "scope": "run", "quota": {"unfinished_sweeps": 2}})
     ask("around", "POST", "/tokens/{token_id}/revoke", token_id=token["token"]["id"])
     ask("around", "GET", "/workers")
+    story.metrics("around")
 
 
 def refuse(story: Story) -> None:
