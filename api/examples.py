@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 PATH = Path(__file__).parent / "examples.json"
 
-EXAMPLES: Mapping[str, Mapping[str, Any]] = json.loads(PATH.read_text())
-"""By operation: ``answer``, and ``body`` if it takes one."""
+
+@cache
+def examples() -> Mapping[str, Mapping[str, Any]]:
+    """Return the examples by operation: ``answer``, and ``body`` if it takes one."""
+    found: Mapping[str, Mapping[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))
+    return found

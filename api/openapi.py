@@ -23,7 +23,7 @@ from api.documents import Document
 from api.edge.caller import SESSION_COOKIE
 from api.edge.needs import security_of
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
-from api.examples import EXAMPLES
+from api.examples import examples
 from api.violations import dataclasses_in
 from autotuner.core.access import Scope
 from autotuner.core.wire import to_dict
@@ -187,7 +187,7 @@ def _secure(document: dict[str, Any], *, asks: bool) -> None:
 # ---------------------------------------------------------------- examples
 def _exemplify(operation: dict[str, Any]) -> None:
     """Add an example of the body and of every success."""
-    example = EXAMPLES.get(operation["operationId"], {})
+    example = examples().get(operation["operationId"], {})
     successes = [answer for status, answer in operation["responses"].items() if status < "400"]
     for part, parts in (("body", [operation.get("requestBody", {})]), ("answer", successes)):
         for content in (content for each in parts for content in _contents(each) if part in example):

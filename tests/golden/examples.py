@@ -27,7 +27,7 @@ _SECRETS = (
 def write_examples(examples: Mapping[str, Mapping[str, Any]]) -> None:
     """Write them where the service reads them, one operation a line."""
     lines = (f"{json.dumps(name)}: {_written(example)}" for name, example in sorted(examples.items()))
-    PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def _written(example: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.examples import EXAMPLES
+from api.examples import examples
 from autotuner.core.wire import to_dict
 from tests.announcements import receiver
 from tests.api.service import openapi_document
@@ -362,7 +362,7 @@ def test_examples_of_openapi_are_answers_of_this_story(story: Story, golden: Gol
     if golden.records:
         write_examples(by_operation)
         return
-    assert EXAMPLES.keys() == by_operation.keys()
+    assert examples().keys() == by_operation.keys()
     for name, example in by_operation.items():
-        recorded, sent = (Normal().document(one.get("body")) for one in (EXAMPLES[name], example))
+        recorded, sent = (Normal().document(one.get("body")) for one in (examples()[name], example))
         assert recorded == sent, name

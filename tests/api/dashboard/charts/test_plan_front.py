@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from api.dashboard.charts.plan_front import plan_front
 from api.documents import Document
-from api.examples import EXAMPLES
+from api.examples import examples
 from api.schemas import ContenderView, PlanView
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.outcome import Interval
@@ -15,7 +15,7 @@ DAY_S = 86_400.0
 
 
 def cluster(name: str, days: float, dollars: float, *, is_on_front: bool) -> ContenderView:
-    answer = TypeAdapter(Document[PlanView]).validate_python(EXAMPLES["read_plan"]["answer"]).answer
+    answer = TypeAdapter(Document[PlanView]).validate_python(examples()["read_plan"]["answer"]).answer
     assert answer is not None
     one = answer.contenders[0]
     run = replace(one.predicted, time_s=Interval.of(days * DAY_S, 0.2), cost=Interval.of(dollars, 0.2))

@@ -6,7 +6,7 @@ from pathlib import Path
 import optuna
 from optuna.trial import TrialState
 
-from api.examples import EXAMPLES
+from api.examples import examples
 from autotuner.cli.optuna_study import write_study
 from autotuner.core.measurement import RobustMeasurement
 from autotuner.core.objective import Objective
@@ -56,11 +56,11 @@ def test_an_exported_study_names_its_metric_and_when_each_trial_ran(cli: Command
 
 
 def test_an_exported_study_holds_what_its_sweep_compares(tmp_path: Path) -> None:
-    sweep = EXAMPLES["read_sweep"]["answer"] | {"objective": to_dict(Objective(under_faults=True))}
+    sweep = examples()["read_sweep"]["answer"] | {"objective": to_dict(Objective(under_faults=True))}
     healthy = measurement(mfu=0.5)
     robust = RobustMeasurement(step_time_s=1.0, mfu=0.25, tokens_per_s=100.0, num_steps=20, stretches=())
     measured = {"measured": to_dict(replace(healthy, robust=robust)), "state": "complete"}
-    trial = EXAMPLES["read_trial"]["answer"] | measured
+    trial = examples()["read_trial"]["answer"] | measured
     write_study(tmp_path / "study.db", sweep, [trial])
     study = optuna.load_study(study_name=sweep["id"], storage=f"sqlite:///{tmp_path / 'study.db'}")
     assert (study.best_value, study.metric_names) == (0.25, ["robust MFU"])
