@@ -21,7 +21,7 @@ from autotuner.core.wire import from_dict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What software recomputes of certain models by its own recipes.
+    """The recomputation that software chooses for certain models by its own recipes.
 
     Attributes:
         models: By their names in the catalog.
@@ -38,7 +38,7 @@ class Recipe:
     sharding: str = ""
 
     def is_for(self, model: str, device: str, row: Row) -> bool:
-        """Whether this recipe is the one of such a run."""
+        """Return True if a run of this model, on this device, follows the recipe."""
         on_device = not self.devices or device.startswith(self.devices)
         in_format = re.search(self.precision, text(row, "precision").lower())
         sharded = re.search(self.sharding, text(row, "zero_or_fsdp").lower())
@@ -47,7 +47,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What blank cells of a table mean; the defaults are those of a table that nobody described.
+    """The meaning of blank cells of a table. The defaults are those of a table that nobody described.
 
     Attributes:
         match: Beginnings of the ``source`` column; of software: patterns of its name.
@@ -100,7 +100,7 @@ class Source:
     tflops: Literal["hardware", "model", "causal"] = "model"
 
     def recompute_of(self, model: str, device: str, row: Row) -> str:
-        """What blank recomputation of such a run is, in the table's words."""
+        """Return the recomputation of a run that leaves it blank, in the table's words."""
         fitting = (one.recompute for one in self.recipes if one.is_for(model, device, row))
         return next(fitting, self.recompute)
 
@@ -176,7 +176,7 @@ def _document() -> Mapping[str, Any]:
 
 
 def calibration_of(row: Row, accelerator: str) -> Calibration | None:
-    """How fast the row's cluster is beside a typical one; None where the fit saw no run of its source and device.
+    """Return the speed of the row's cluster beside a typical one; None: the fit saw no run of its source and device.
 
     Constants are in ``clusters.toml``, which ``bench/fit_stacks.py`` writes.
     """
@@ -187,7 +187,7 @@ def calibration_of(row: Row, accelerator: str) -> Calibration | None:
 
 @cache
 def _clusters() -> Mapping[str, Mapping[str, Calibration]]:
-    """By what a source begins with, then by accelerator."""
+    """Return the calibrations by the beginning of a source's name, then by accelerator."""
     document = tomllib.loads(files("autotuner.backtest").joinpath("clusters.toml").read_text(encoding="utf-8"))
     return {
         source: {device: from_dict(Calibration, one, f"{source}.{device}") for device, one in devices.items()}

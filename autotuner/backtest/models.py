@@ -67,7 +67,7 @@ def with_capacity(model: TransformerSpec, row: Row, usual: float | None) -> Tran
 
 # ---------------------------------------------------------------- by name
 def _agrees(row: Row, known: TransformerSpec) -> bool:
-    """Whether no width that the row states is another than the known model's."""
+    """Return True if each width that the row states is the known model's."""
     experts, latent = known.experts, known.latent_attention
     widths: dict[str, tuple[int | None, ...]] = {
         "hidden": (known.hidden_size,),

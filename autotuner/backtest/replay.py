@@ -72,7 +72,7 @@ def tpe(replay: Replay, seed: int) -> Iterator[int]:
 
 
 def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], Ended], seed: int) -> Iterator[int]:
-    """What a sampler of Optuna proposes, with one categorical parameter per field that varies.
+    """Yield the proposals of a sampler of Optuna, with one categorical parameter per field that varies.
 
     Most combinations of values are no layout of the table. Each proposal is therefore moved to the untried layout that
     differs in the fewest fields, chance deciding among equals, and the sampler is told about that one. This favours it

@@ -24,7 +24,7 @@ def share(condition: Booleans) -> float | None:
 
 
 def mean(values: Floats) -> float | None:
-    """None without values."""
+    """Return the mean of values, or None if there are none."""
     return float(values.mean()) if values.size else None
 
 
@@ -48,7 +48,7 @@ def _ranks(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibrated:
-    """What is believed of each layout of a replay.
+    """The step time, its error and the fit in memory of each layout of a replay, as known runs correct them.
 
     Attributes:
         relative_error: Half-width e of the 80 % interval of each step time t: measured within t / (1 + e) .. t (1 + e).
@@ -128,7 +128,7 @@ class Rows:
 
     @property
     def absolute_errors(self) -> Floats:
-        """How far, of every run that ended, predicted / measured is from 1."""
+        """Return |predicted / measured - 1| of every run that ended."""
         ran = self.ran
         errors: Floats = np.abs(self.predicted_s[ran] / self.measured_s[ran] - 1)
         return errors
@@ -144,7 +144,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Search:
-    """What one draw of a sheet says about the order of its layouts; arrays hold one element per seed.
+    """The order of the layouts of one draw of a sheet, as predicted and as found. Arrays hold one element per seed.
 
     Attributes:
         spearman: Rank correlation of predicted and measured step times.
