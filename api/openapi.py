@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from docstring_parser import DocstringStyle, parse
@@ -23,7 +25,6 @@ from api.documents import Document
 from api.edge.caller import SESSION_COOKIE
 from api.edge.needs import security_of
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
-from api.examples import examples
 from api.violations import dataclasses_in
 from autotuner.core.access import Scope
 from autotuner.core.wire import to_dict
@@ -185,6 +186,17 @@ def _secure(document: dict[str, Any], *, asks: bool) -> None:
 
 
 # ---------------------------------------------------------------- examples
+EXAMPLES = Path(__file__).parent / "examples.json"
+"""Recorded of one real run, by ``make golden``."""
+
+
+@cache
+def examples() -> Mapping[str, Mapping[str, Any]]:
+    """Return the examples by operation: ``answer``, and ``body`` if it takes one."""
+    found: Mapping[str, Mapping[str, Any]] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
+    return found
+
+
 def _exemplify(operation: dict[str, Any]) -> None:
     """Add an example of the body and of every success."""
     example = examples().get(operation["operationId"], {})

@@ -41,7 +41,7 @@ class Plans:
         self._shutdown = threading.Event()
         self._ended = threading.Condition()
         self._threads: set[threading.Thread] = set()
-        self._workers: list[Worker] = []
+        self._num_workers = 0
         self._idle: list[Worker] = []
 
     def ask(self, request: PlanRequest) -> Run:
@@ -103,9 +103,9 @@ class Plans:
     def _look(self) -> None:
         """Have an idle worker take what waits, and go on until nothing does."""
         with self._ended:
-            if not self._idle and len(self._workers) < _MOST_COMPUTING:
+            if not self._idle and self._num_workers < _MOST_COMPUTING:
                 self._idle.append(self._worker())
-                self._workers += self._idle
+                self._num_workers += 1
             if self._idle and not self._shutdown.is_set():
                 worker = self._idle.pop()
                 work = carried(lambda: self._work(worker))  # as a part of the share of who asks

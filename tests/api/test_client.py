@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import httpx
 import pytest
 
-from api.examples import examples
+from api.openapi import examples
 from api.schemas import PredictionRequest, SweepCreate
 from autotuner.client import AsyncClient, Client, ServiceError, operations
 from autotuner.client.call import Call

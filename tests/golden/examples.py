@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from api.examples import PATH
+from api.openapi import EXAMPLES
 
 _MOST_ITEMS = (2, 1)
 """Of a list of objects, and of one inside another."""
@@ -27,7 +27,7 @@ _SECRETS = (
 def write_examples(examples: Mapping[str, Mapping[str, Any]]) -> None:
     """Write them where the service reads them, one operation a line."""
     lines = (f"{json.dumps(name)}: {_written(example)}" for name, example in sorted(examples.items()))
-    PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    EXAMPLES.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def _written(example: Mapping[str, Any]) -> str:

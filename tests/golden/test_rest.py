@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.examples import examples
+from api.openapi import examples
 from autotuner.core.wire import to_dict
 from tests.announcements import receiver
 from tests.api.service import openapi_document

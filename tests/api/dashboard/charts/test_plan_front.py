@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from api.dashboard.charts.plan_front import plan_front
 from api.documents import Document
-from api.examples import examples
+from api.openapi import examples
 from api.schemas import ContenderView, PlanView
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.outcome import Interval

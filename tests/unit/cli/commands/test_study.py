@@ -6,7 +6,7 @@ from pathlib import Path
 import optuna
 from optuna.trial import TrialState
 
-from api.examples import examples
+from api.openapi import examples
 from autotuner.cli.optuna_study import write_study
 from autotuner.core.measurement import RobustMeasurement
 from autotuner.core.objective import Objective
