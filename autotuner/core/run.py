@@ -26,6 +26,10 @@ class RunState(StrEnum):
         return self in (RunState.COMPLETE, RunState.FAILED, RunState.CANCELLED)
 
 
+OPEN = (RunState.QUEUED, RunState.RUNNING)
+"""States of runs that a worker may take."""
+
+
 class Stop(StrEnum):
     """Why a worker must end what it is doing for a run."""
 
@@ -145,7 +149,7 @@ RENEWALS_PER_LEASE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLease:
-    """A worker's hold on a sweep, a check or a delivery; two equal ones have had no sign of life between them.
+    """A worker's hold on a sweep; two equal ones have had no sign of life between them.
 
     Attributes:
         id: What is held.

@@ -34,14 +34,13 @@ from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.reports import TrialFiles
 from autotuner.ports import Store
-from autotuner.runs import hold as holds
-from autotuner.runs.hold import Hold
+from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, OneAction, Work
 
 R = TypeVar("R")
 
 LEAST_LEASE_S = 60.0
-"""Nothing renews a lease while an engine takes its time to end a job."""
+"""Four leases of a sweep by default. The lease is renewed every second, so that it need not be so long."""
 
 _log = structlog.get_logger(__name__)
 
@@ -112,7 +111,7 @@ class _Check:
             profile = self._measure(launcher)
         except _Failed as failed:
             return Finish(state=RunState.FAILED, detail=str(failed))
-        except holds.Stopped:
+        except StopRequested:
             if self._hold.stop() is not Stop.CANCEL:
                 raise
             return Finish(state=RunState.CANCELLED, detail="cancelled; no job of it is left")
@@ -208,7 +207,7 @@ class _Check:
             case Stopped(reason="infrastructure" | "budget"):  # nodes were lost, or never came
                 raise _Failed(f"{what}: {outcome.detail}")
             case Stopped():
-                raise holds.Stopped(outcome.reason)
+                raise StopRequested(outcome.reason)
             case _:
                 return outcome
 
@@ -274,7 +273,7 @@ class _Watcher:
     def stop_requested(self) -> Stopped | None:
         """Return what users, the worker, the store or a full queue want."""
         self.tell_collectives()
-        stopped = self._reason_to_stop()
+        stopped = self._hold.stopped() or self._waited_too_long()
         self._is_stopped = stopped is not None
         return stopped
 
@@ -286,17 +285,6 @@ class _Watcher:
             longest = max((p for p in group if p.kind == "all_reduce"), key=lambda p: p.num_bytes)
             self._found.say(collective_said(longest))
         self._num_groups_told = len(told)
-
-    def _reason_to_stop(self) -> Stopped | None:
-        match self._hold.stop():
-            case Stop.LEASE_LOST:
-                return Stopped(reason="lease_lost")
-            case Stop.SHUTDOWN:
-                return Stopped(reason="shutdown")
-            case Stop.CANCEL:
-                return Stopped(reason="cancelled")
-            case None:
-                return self._waited_too_long()
 
     def _waited_too_long(self) -> Stopped | None:
         job, longest_s = self._job, self._check.request.max_queued_s

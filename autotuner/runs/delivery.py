@@ -13,7 +13,7 @@ from autotuner.announcing.webhooks import post
 from autotuner.core.announcement import Announcement, DeliveryProgress, Webhook
 from autotuner.core.run import Finish, Run, RunState
 from autotuner.ports import Clock
-from autotuner.runs.hold import Hold, Stopped
+from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Later, Step, Work
 
 DELAYS_S = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0, 43200.0)
@@ -102,7 +102,7 @@ def delivery_kind(
             webhook = find_webhook(hold.run.subject)
             answer = post(poster, webhook, announcement, now=clock.now(), public_url=public_url, stop=hold)
             if answer is None:
-                raise Stopped(hold.stop())
+                raise StopRequested(hold.stop())
             return answer
 
         return Work(machine=DeliveryMachine(hold.run, luck), perform=perform)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
 from autotuner.core.run import Finish, Lease, Run, Stop
+from autotuner.core.trial import Stopped
 from autotuner.ports import Clock
 from autotuner.tracing import carried
 
@@ -27,7 +29,7 @@ _SHOWN_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class Stopped(AutotunerError):
+class StopRequested(AutotunerError):
     """Raised by an action that was ended from outside."""
 
 
@@ -61,6 +63,18 @@ class Hold:
             return Stop.LEASE_LOST
         return Stop.SHUTDOWN if self._shutdown.is_set() else self.run.wanted
 
+    def stopped(self) -> Stopped | None:
+        """Return why a trial must end, or None."""
+        match self.stop():
+            case Stop.LEASE_LOST:
+                return Stopped(reason="lease_lost")
+            case Stop.SHUTDOWN:
+                return Stopped(reason="shutdown")
+            case Stop.CANCEL:
+                return Stopped(reason="cancelled")
+            case None:
+                return None
+
     def is_set(self) -> bool:
         """Return True if what runs must end: a hold can be handed to whoever waits for a ``threading.Event``."""
         return self.stop() is not None
@@ -69,10 +83,10 @@ class Hold:
         """Return if what runs may go on.
 
         Raises:
-            Stopped: It must end.
+            StopRequested: It must end.
         """
         if (why := self.stop()) is not None:
-            raise Stopped(why)
+            raise StopRequested(why)
 
     def now(self) -> float:
         """Return the time, in epoch seconds."""
@@ -111,7 +125,7 @@ class Hold:
         """
         with self._writing:
             self._news = None
-            self.run = self._until_stored(lambda: self._store.renew(self._lease, progress))
+            self._hear(self._until_stored(lambda: self._store.renew(self._lease, progress)))
 
     def write(self, write: Callable[[Lease], None]) -> None:
         """Store what belongs to the run, as often as it takes.
@@ -142,6 +156,9 @@ class Hold:
             self.save(self._news)
         self._until_stored(lambda: self._store.finish(self._lease, end, now=now))
 
+    def _hear(self, wanted: Stop | None) -> None:
+        self.run = replace(self.run, wanted=wanted)
+
     def _until_stored(self, write: Callable[[], T]) -> T:
         """Write as often as it takes: a database that is away does not cost a result."""
         while True:
@@ -158,7 +175,7 @@ class Hold:
         with self._writing:
             progress, self._news = self._news, None
             try:
-                self.run = self._store.renew(self._lease, progress)
+                self._hear(self._store.renew(self._lease, progress))
             except LeaseLost:
                 self._is_lost = True
             except StoreUnavailable as error:  # work goes on; the lease decides later whether its result still counts

@@ -69,7 +69,7 @@ class Work:
 
     machine: Machine
     perform: Callable[[Any], Any]
-    """Carries an action out. It asks ``Hold.stop`` a few times a second, and ends by raising ``Stopped``."""
+    """Carries an action out. It asks ``Hold.stop`` a few times a second, and ends by raising ``StopRequested``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

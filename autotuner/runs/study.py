@@ -8,18 +8,17 @@ import structlog
 
 from autotuner.core.errors import AutotunerError
 from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
-from autotuner.core.run import Finish, Stop
+from autotuner.core.run import Finish
 from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
 from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
 from autotuner.ports import Launcher, OptimizerStudyStore, TrialWatcher
-from autotuner.runs import hold as holds
-from autotuner.runs.hold import Hold
+from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Step, Work
 from autotuner.search.studies.plan import StudyPlan
 from autotuner.tracing import working_on
 
 LEAST_LEASE_S = 60.0
-"""Nothing ends a trial's ranks at once."""
+"""Four leases of a sweep by default. The lease is renewed every second, so that it need not be so long."""
 
 _LEFT_ALONE = ("shutdown", "lease_lost", "infrastructure")
 """Ends that say nothing of a trial: it is tried again."""
@@ -84,7 +83,7 @@ class _Performer:
         """Run a trial, store how it ended, and return it.
 
         Raises:
-            Stopped: Nothing more is to be done now.
+            StopRequested: Nothing more is to be done now.
         """
         with working_on("study.trial", trial_id=trial.id):
             empty = replace(trial.curve, losses=(), step_times_s=())
@@ -110,7 +109,7 @@ class _Performer:
             return replace(trial, state=TrialState.CANCELLED, detail="cancelled by request")
         if isinstance(outcome, Stopped) and outcome.reason in _LEFT_ALONE:
             if outcome.reason == "lease_lost":
-                raise holds.Stopped(outcome.reason)
+                raise StopRequested(outcome.reason)
             if outcome.reason == "shutdown" or trial.attempts < _MAX_ATTEMPTS:
                 return replace(trial, state=TrialState.QUEUED)
             return replace(trial, state=TrialState.FAILED, detail=f"lost {trial.attempts} times: {outcome.detail}")
@@ -169,15 +168,10 @@ class _Watcher(TrialWatcher):
         """Return what users, the worker or the store want, or that the trial is over."""
         if self._hold.monotonic() - self._stored_at >= _FOLLOW_S:
             self._follow()
-        match self._hold.stop():
-            case Stop.LEASE_LOST:
-                return Stopped(reason="lease_lost")
-            case Stop.SHUTDOWN:
-                return Stopped(reason="shutdown")
-            case Stop.CANCEL:
-                return Stopped(reason="cancelled")
-            case None if self._is_there or self.pruned is not None:
-                return Stopped(reason="pruned", detail=self.pruned or "at the target")
+        if (stopped := self._hold.stopped()) is not None:
+            return stopped
+        if self._is_there or self.pruned is not None:
+            return Stopped(reason="pruned", detail=self.pruned or "at the target")
         return None
 
     def _follow(self) -> None:

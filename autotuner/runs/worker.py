@@ -13,7 +13,7 @@ from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
 from autotuner.core.run import Finish, Lease, Problem, Run, RunState, Stop
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock
-from autotuner.runs.hold import Hold, Stopped
+from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Later, Work
 from autotuner.tracing import working_on
 
@@ -104,7 +104,7 @@ class Worker:
                         hold.save(progress)
                     try:
                         news = work.machine.tell(work.perform(action))
-                    except Stopped:
+                    except StopRequested:
                         break
                     if news is not None:
                         hold.save(news)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.announcement import Announcement, Delivery, DeliveryProgress, DeliveryState, Webhook
 from autotuner.core.errors import Conflict, NotFound
-from autotuner.core.run import NewRun, Run, RunState
+from autotuner.core.run import OPEN, NewRun, Run, RunState
 from autotuner.ports import Page
 from autotuner.store import records
 from autotuner.store.engine import reading, writing
@@ -25,10 +25,8 @@ _ANNOUNCEMENT_FIELDS = [field.name for field in fields(Announcement)]
 _ANNOUNCEMENTS: AnySelect = select(*(announcements.c[name] for name in _ANNOUNCEMENT_FIELDS)).select_from(announcements)
 _WEBHOOKS: AnySelect = select(*(webhooks.c[field.name] for field in fields(Webhook))).select_from(webhooks)
 
-_OPEN = (RunState.QUEUED, RunState.RUNNING)
-
 _STATES = {
-    DeliveryState.PENDING: _OPEN,
+    DeliveryState.PENDING: OPEN,
     DeliveryState.DELIVERED: (RunState.COMPLETE,),
     DeliveryState.DEAD: (RunState.FAILED, RunState.CANCELLED),
 }
@@ -135,7 +133,7 @@ def deliveries_of(announcement_ids: Collection[str]) -> ColumnElement[bool]:
 
 
 def _delivery(run: Run) -> Delivery:
-    is_open = run.state in _OPEN
+    is_open = run.state in OPEN
     return Delivery(
         id=run.id,
         webhook=run.subject,

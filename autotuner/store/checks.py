@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, Connection, delete, select
 
 from autotuner.core.cluster_check import CheckFindings, CheckRequest, ClusterCheck
 from autotuner.core.errors import Conflict
-from autotuner.core.run import NewRun, RunState
+from autotuner.core.run import OPEN, NewRun
 from autotuner.store.identity import new_check_id, no_such_name
 from autotuner.store.runs import insert_run
 from autotuner.store.tables import clusters, profiles, runs
@@ -62,7 +62,6 @@ def _lock_cluster(connection: Connection, name: str) -> None:
 
 
 def _refuse_second(connection: Connection, name: str) -> None:
-    is_open = runs.c.state.in_((RunState.QUEUED, RunState.RUNNING))
-    running = connection.scalar(select(runs.c.id).where(_of(name), is_open).limit(1))
+    running = connection.scalar(select(runs.c.id).where(_of(name), runs.c.state.in_(OPEN)).limit(1))
     if running is not None:
         raise Conflict(f"check {running} of the cluster {name} is not finished; wait for it, or cancel it")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, Select, func, select
 
-from autotuner.core.run import RunState, SweepState
+from autotuner.core.run import OPEN, SweepState
 from autotuner.core.trial import TrialState
 from autotuner.ports.gauges import Gauges
 from autotuner.store.engine import reading
@@ -26,7 +26,7 @@ class SqlGauges:
     def read(self, *, now: float) -> Gauges:
         waiting = select(func.min(sweeps.c.created_at)).where(sweeps.c.state == SweepState.QUEUED)
         pending = select(func.count(), func.min(runs.c.created_at)).where(
-            runs.c.kind == "delivery", runs.c.state.in_((RunState.QUEUED, RunState.RUNNING))
+            runs.c.kind == "delivery", runs.c.state.in_(OPEN)
         )
         with reading(self._engine) as connection:
             num_pending, oldest_pending_at = connection.execute(pending).one()

@@ -18,7 +18,7 @@ from autotuner.core import wire
 from autotuner.core.announcement import Announcement, DeliveryProgress
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
-from autotuner.core.run import Finish, Lease, NewRun, Problem, Run, RunState, Stop
+from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunState, Stop
 from autotuner.core.study import OptimizerStudyRequest
 from autotuner.ports import Page
 from autotuner.search.planning.plan import Plan, PlanProgress
@@ -29,13 +29,11 @@ from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import runs
 from autotuner.store.tables.columns import read_document
 
-_OPEN = (RunState.QUEUED, RunState.RUNNING)
-
 _RUNS: AnySelect = select(*runs.columns).select_from(runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Documents:
+class DocumentTypes:
     """The types of the documents of a kind of run."""
 
     request: type[Any]
@@ -43,13 +41,13 @@ class Documents:
     result: type[Any] | None = None
 
 
-DOCUMENTS: Mapping[str, Documents] = {
-    "delivery": Documents(request=Announcement, progress=DeliveryProgress),
-    "check": Documents(request=ClusterCheck, progress=CheckFindings),
-    "study": Documents(request=OptimizerStudyRequest),
-    "plan": Documents(request=PlanRequest, progress=PlanProgress, result=Plan),
+DOCUMENTS: Mapping[str, DocumentTypes] = {
+    "delivery": DocumentTypes(request=Announcement, progress=DeliveryProgress),
+    "check": DocumentTypes(request=ClusterCheck, progress=CheckFindings),
+    "study": DocumentTypes(request=OptimizerStudyRequest),
+    "plan": DocumentTypes(request=PlanRequest, progress=PlanProgress, result=Plan),
 }
-"""By kind."""
+"""The types of the documents of each kind, by its name."""
 
 _NOUNS = {"study": "optimizer study"}
 """What people call runs of a kind, where that is not the name of the kind."""
@@ -188,8 +186,8 @@ class RunStore:
                 return _read(connection.execute(_RUNS.where(runs.c.id == run_id)).one())
             return None
 
-    def renew(self, lease: Lease, progress: Any = None) -> Run:
-        """Say that the worker is alive, store how far it is, and hear what people want of the run.
+    def renew(self, lease: Lease, progress: Any = None) -> Stop | None:
+        """Say that the worker is alive, store how far it is, and return what people want of the run.
 
         Raises:
             LeaseLost: As ``holding``; so do all writes of a worker.
@@ -197,7 +195,7 @@ class RunStore:
         with self.holding(lease) as connection:
             known = {} if progress is None else {"progress": _text(progress)}
             _update(connection, lease.run_id, renewals=runs.c.renewals + 1, **known)
-            return _read(connection.execute(_RUNS.where(runs.c.id == lease.run_id)).one())
+            return connection.scalar(select(runs.c.wanted).where(runs.c.id == lease.run_id))
 
     def release(self, lease: Lease, *, now: float, due_at: float | None = None, detail: str | None = None) -> None:
         """Give an unfinished run back, to be taken up at once or at a later time."""
@@ -257,7 +255,7 @@ def select_runs(kind: str, subject: str | None = None, states: Collection[RunSta
 def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = ()) -> AnySelect:
     """Return the query for the id of the run that is due longest and that nobody holds."""
     is_free = or_(runs.c.owner.is_(None), *map(_is_still, lapsed))
-    is_due = runs.c.kind.in_(kinds) & runs.c.state.in_(_OPEN) & (runs.c.due_at <= now)
+    is_due = runs.c.kind.in_(kinds) & runs.c.state.in_(OPEN) & (runs.c.due_at <= now)
     query: AnySelect = select(runs.c.id).where(is_due, is_free)
     return query.order_by(runs.c.due_at, runs.c.created_at, runs.c.id).limit(1)
 

@@ -142,9 +142,13 @@ def test_a_sign_of_life_keeps_a_run_and_stores_how_far_it_is(store: Store) -> No
     queued(store)
     run = claimed(store, "delivery")
     seen = store.runs.leases(KINDS)
-    renewed = store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=1))
+    store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=1))
+    renewed = store.runs.get("delivery", "dl-1")
     assert (renewed.progress, lease_of(renewed).renewals) == (DeliveryProgress(num_attempts=1), 2)
-    assert store.runs.renew(lease_of(run)).progress == DeliveryProgress(num_attempts=1)
+    assert store.runs.renew(lease_of(run)) is None
+    assert store.runs.get("delivery", "dl-1").progress == DeliveryProgress(num_attempts=1)
+    store.runs.cancel("delivery", "dl-1", "", now=23.0)
+    assert store.runs.renew(lease_of(run)) is Stop.CANCEL
     assert claim(store, lapsed=seen) is None
 
 

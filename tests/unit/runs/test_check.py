@@ -16,7 +16,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckRequest
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.profile import profiled
-from autotuner.core.run import Lease, Run, RunState
+from autotuner.core.run import Lease, Run, RunState, Stop
 from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.core.wire import to_dict
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
@@ -391,7 +391,7 @@ class Away(RunStore):
 
     num_saves = 0
 
-    def renew(self, lease: Lease, progress: Any = None) -> Run:
+    def renew(self, lease: Lease, progress: Any = None) -> Stop | None:
         self.num_saves += 1
         if 1 < self.num_saves < 6:
             raise StoreUnavailable("the disk is full")
