@@ -16,13 +16,16 @@ from autotuner.core import wire
 from autotuner.core.measurement import Breakdown, Measurement, StepReport
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.processes import ATTEMPT_ID
+from autotuner.launch.processes import ATTEMPT_ID, ask_for_stacks
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process
 from tests.patience import PATIENCE_S
 
 GRACE_S = 5.0
 """Long enough for the other ranks to notice and report what they saw."""
+
+_STACKS_S = 1.0
+"""A rank that hangs has nothing else to do than to write its stack."""
 
 _CRASHES = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV}
 """Signals that nobody sends to a rank."""
@@ -80,13 +83,14 @@ class Zygote:
         folder.mkdir(parents=True, exist_ok=True)
         attempt_id = f"test-{os.getpid()}-{next(self._numbers)}"
         ranks = self._process.start(task, folder, num_ranks, {**os.environ, ATTEMPT_ID: attempt_id})
-        _wait(ranks, self._deadline_s)
+        hangs = not _ended(ranks, self._deadline_s)
         assert len(ranks.exit_codes) == num_ranks, ranks.log()
         exit_codes = tuple(ranks.exit_codes[rank] for rank in range(num_ranks))
         logs = _logs(folder, num_ranks)
         for rank, exit_code in enumerate(exit_codes):
-            if -exit_code in _CRASHES:  # whole, where an assertion would cut it short
-                sys.stdout.write(f"rank {rank} ended by {signal.Signals(-exit_code).name}:\n{logs[rank]}\n")
+            if hangs or -exit_code in _CRASHES:  # whole, where an assertion would cut it short
+                end = "hung" if hangs else f"ended by {signal.Signals(-exit_code).name}"
+                sys.stdout.write(f"rank {rank} {end}:\n{logs[rank]}\n")
         return Run(exit_codes=exit_codes, lines=read_lines(folder / "reports.jsonl"), logs=logs)
 
     def close(self) -> None:
@@ -105,11 +109,19 @@ def _logs(folder: Path, num_ranks: int) -> tuple[str, ...]:
     return tuple("".join((d / name).read_text() for name in ("stdout.log", "stderr.log")) for d in directories)
 
 
-def _wait(ranks: ForkedRanks, deadline_s: float) -> None:
-    """Return when all are gone. As in a launcher, the first that fails takes the others with it, after a moment."""
+def _ended(ranks: ForkedRanks, deadline_s: float) -> bool:
+    """Whether all ended of themselves. As in a launcher, the first that fails takes the others with it, after a moment.
+
+    At the deadline each rank that is left writes its stack to its log.
+    """
     deadline = time.monotonic() + deadline_s
     while not ranks.ended() and time.monotonic() < deadline:
         if ranks.deaths():
             deadline = min(deadline, time.monotonic() + GRACE_S)
         time.sleep(0.005)
+    hangs = not (ranks.ended() or ranks.deaths())
+    if hangs:
+        ask_for_stacks(ranks.attempt_id)
+        time.sleep(_STACKS_S)
     ranks.end(grace_s=0.0)
+    return not hangs
