@@ -42,7 +42,7 @@ def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """The trial itself, as ``python -m trials`` runs it."""
     reporter = Reporter(folder / "reports.jsonl", rank=rank)
     rank_info = _rank_info(rank, world_size, spec.layout)
-    return attempt(wire.dumps(spec), reporter, rank_info, store=_store(folder, world_size))
+    return attempt(wire.dumps(spec), reporter, rank_info, store=_store(folder))
 
 
 def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
@@ -129,9 +129,7 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     if rank < world_size - 1:
         return run_trial(spec, folder, rank, world_size)
     rank_info = _rank_info(rank, world_size, spec.layout)
-    join_process_group(
-        device_of(spec.device, rank_info), rank_info, timeout_s=PATIENCE_S, store=_store(folder, world_size)
-    )
+    join_process_group(device_of(spec.device, rank_info), rank_info, timeout_s=PATIENCE_S, store=_store(folder))
     Grid(spec.layout, torch.device("cpu"))
     os._exit(0)
 
@@ -174,7 +172,7 @@ class _Rank:
         placement = spec.layout.rank_placement
         rank_info = _rank_info(rank, world_size, spec.layout).dealt(placement)
         device = device_of(spec.device, rank_info)
-        store = _store(folder, world_size)
+        store = _store(folder)
         senders = Senders.start(spec, rank_info.rank, device, store)
         join_process_group(device, rank_info, timeout_s=PATIENCE_S, store=store)
         return cls.on(Grid(spec.layout, device, rank_info.nodes(placement)), spec, device, senders)
@@ -250,8 +248,8 @@ def _rank_info(rank: int, world_size: int, layout: Layout) -> RankInfo:
     )
 
 
-def _store(folder: Path, world_size: int) -> Any:
-    return FileStore(str(folder / "store"), world_size)
+def _store(folder: Path) -> Any:
+    return FileStore(str(folder / "store"))
 
 
 def _whole_name(name: str, spec: TrialSpec) -> str:

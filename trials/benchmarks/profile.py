@@ -89,9 +89,7 @@ def _measured(request: ProfileRequest, rank_info: RankInfo, folder: Path) -> Mea
     if device.type == "cpu":
         pin(own_core(rank_info))
         torch.set_num_threads(1)
-    join_process_group(
-        device, rank_info, timeout_s=_TIMEOUT_S, store=FileStore(str(folder / "store"), rank_info.world_size)
-    )
+    join_process_group(device, rank_info, timeout_s=_TIMEOUT_S, store=FileStore(str(folder / "store")))
     barrier(device)
     measured = _devices(request, device, rank_info) if request.wants_devices else no_measurements(device)
     if not request.wants_links:

@@ -26,8 +26,12 @@ class TaskContext:
     rank_info: RankInfo
 
     def store(self) -> Store:
-        """Where the ranks meet: a file, since all are on one host, so no port is taken."""
-        return FileStore(str(self.folder / "store"), self.rank_info.world_size)
+        """Where the ranks meet: a file, since all are on one host, so no port is taken.
+
+        It stays as long as the folder. A store that knows how many ranks there are removes its file when as many were
+        closed and none is open; a rank that opens it then, or goes on reading, would wait for ever.
+        """
+        return FileStore(str(self.folder / "store"))
 
 
 Task = Callable[[TaskContext], int]
