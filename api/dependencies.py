@@ -10,13 +10,13 @@ from typing import Annotated, Literal, cast
 
 from fastapi import Depends, Path, Query, Request
 
-from api.documents import MAX_INTEGER
 from api.edge.caller import caller_in
 from api.live import LiveEvents
 from api.plans import Plans
 from api.previews import Previews
 from autotuner.bootstrap import App
 from autotuner.core.access import Caller
+from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import SweepState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import TrialState

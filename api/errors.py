@@ -17,8 +17,9 @@ from starlette.routing import compile_path
 
 from api.dashboard.render import page, wants_page
 from api.edge.caller import caller_in
-from api.violations import Violation, violation, violations
 from autotuner.core.access import Scope
+from autotuner.core.codec import to_plain
+from autotuner.core.documents import complaints, violation
 from autotuner.core.errors import (
     AutotunerError,
     Busy,
@@ -33,15 +34,13 @@ from autotuner.core.errors import (
     TooCostly,
     TooOften,
     Unreadable,
+    Violation,
+    in_one_line,
 )
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Reason
-from autotuner.core.wire import to_dict
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
-
-_MAX_SAID = 5
-"""Violations in the sentence for people; ``errors`` lists them for programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,9 @@ class IllegalLayout(AutotunerError):
 
     def __init__(self, layout: Layout, reasons: Sequence[Reason]) -> None:
         self.violations = tuple(
-            violation(f"layout.{reason.field}", getattr(layout, reason.field), reason.message, reason.nearest)
+            violation(
+                InvalidInput(f"layout.{reason.field}", getattr(layout, reason.field), reason.message, reason.nearest)
+            )
             for reason in reasons
         )
         super().__init__(f"{layout} cannot run")
@@ -108,7 +109,7 @@ def answer_error(request: Request, error: Exception) -> Response:
         case Unreadable():
             raise error
         case InvalidInput():
-            return _invalid(request, (violation(error.field, error.value, error.rule, error.nearest),))
+            return _invalid(request, tuple(map(violation, error.complaints)))
         case IllegalLayout():
             return _invalid(request, error.violations)
         case NotFound():
@@ -165,7 +166,9 @@ def _on_request_validation_error(request: Request, error: Exception) -> Response
         where = "; ".join(f"{item['ctx']['error']} at character {item['loc'][-1]}" for item in found)
         return answer_problem(request, "malformed-json", HTTPStatus.BAD_REQUEST, f"the body is no JSON: {where}")
     body = getattr(request.scope["route"], "body_field", None)
-    return _invalid(request, violations(found, body.field_info.annotation if body else None), len(found))
+    placed = [{**item, "loc": item["loc"][1:]} for item in found]  # without where it was sent
+    wrong = complaints(placed, body.field_info.annotation if body else None, whole="body")
+    return _invalid(request, tuple(map(violation, wrong)), len(found))
 
 
 def _on_http_error(request: Request, error: Exception) -> Response:
@@ -191,14 +194,11 @@ def _allowed_methods(request: Request) -> list[str]:
 
 def _invalid(request: Request, found: tuple[Violation, ...], num_found: int = 0) -> Response:
     first = found[0]
-    said = [str(one) for one in found[:_MAX_SAID]]
-    if (more := max(num_found, len(found)) - len(said)) > 0:
-        said.append(f"and {more} more")
     return answer_problem(
         request,
         "invalid-input",
         HTTPStatus.UNPROCESSABLE_ENTITY,
-        "; ".join(said),
+        in_one_line(found, max(num_found, len(found))),
         field=first.field,
         value=first.value,
         rule=first.rule,
@@ -227,6 +227,6 @@ def answer_problem(
     if wants_page(request):
         return page(request, "error.html", status=status.value, problem=problem)
     content = json.dumps(
-        to_dict(problem), separators=(",", ":")
+        to_plain(problem), separators=(",", ":")
     )  # in ASCII: what was sent may be no text that can be encoded
     return Response(content, status.value, headers, media_type=PROBLEM_MEDIA_TYPE)

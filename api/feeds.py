@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from autotuner.announcing.payloads import iso_time, link
 from autotuner.core.announcement import Announcement
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 
 JSON_FEED = "application/feed+json"
 ATOM = "application/atom+xml"
@@ -70,7 +70,7 @@ class Feed:
             "content_text": told.text,
             "date_published": iso_time(told.at),
             "tags": [told.kind.value],
-            "_autotuner": {"subject_id": told.subject_id, "facts": to_dict(told.facts)},
+            "_autotuner": {"subject_id": told.subject_id, "facts": to_plain(told.facts)},
         }
 
     def _entry(self, told: Announcement) -> ET.Element:

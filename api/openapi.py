@@ -21,13 +21,12 @@ from pydantic import TypeAdapter
 from starlette.routing import BaseRoute
 
 from api.components import with_components
-from api.documents import Document
 from api.edge.caller import SESSION_COOKIE
 from api.edge.needs import security_of
 from api.errors import PROBLEM_MEDIA_TYPE, Problem
-from api.violations import dataclasses_in
 from autotuner.core.access import Scope
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
+from autotuner.core.documents import Document, dataclasses_in
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -126,7 +125,7 @@ def _describe(schema: dict[str, Any], cls: type[Any]) -> None:
         if text := texts.get(field.name):
             shape["description"] = " ".join(text.split())
         if (default := _default(field)) is not MISSING:
-            shape["default"] = to_dict(default)
+            shape["default"] = to_plain(default)
 
 
 def _field_texts(cls: type[Any]) -> dict[str, str]:

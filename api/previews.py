@@ -8,11 +8,11 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from api.schemas.previews import SweepPreview
-from api.violations import violation
 from autotuner.bootstrap import App
+from autotuner.core.codec import to_plain
+from autotuner.core.documents import violation
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.wire import to_dict
 from autotuner.search.modest import require_modest
 from autotuner.search.outlook import Outlook, outlook
 
@@ -37,7 +37,7 @@ class Previews:
         require_modest(request)
         known = self._informed(app, request)
         refused = app.refusal(request)
-        refusal = None if refused is None else violation(refused.field, refused.value, refused.rule, refused.nearest)
+        refusal = None if refused is None else violation(refused)
         return SweepPreview.of(known, self._outlook(app, known, with_remedies), refusal)
 
     def _informed(self, app: App, request: SweepRequest) -> SweepRequest:
@@ -74,4 +74,4 @@ def _computed(app: App, request: SweepRequest, with_remedies: bool) -> Outlook |
 def _key(request: SweepRequest, *more: object) -> str:
     """Equal for sweeps that search the same, whatever they are called, may cost and measure."""
     searched = (request.trial_job, request.space, request.trainer, request.small_cluster, request.fault_trace, *more)
-    return json.dumps(to_dict(searched), sort_keys=True)
+    return json.dumps(to_plain(searched), sort_keys=True)

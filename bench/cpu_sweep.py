@@ -30,6 +30,7 @@ import numpy as np
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.choices import Recompute
+from autotuner.core.codec import dumps, loads
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -39,7 +40,6 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import default_trial_space
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
-from autotuner.core.wire import dumps, loads
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
 from autotuner.launch.exclusive import DevicePool

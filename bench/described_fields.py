@@ -21,10 +21,10 @@ from autotuner.core.accelerator import Accelerator
 from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.core.choices import Choice
 from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.codec import to_plain
 from autotuner.core.link import Link, LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.network import Network, Port, Tier, Wiring
-from autotuner.core.wire import to_dict
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "descriptions.md"
 
@@ -89,7 +89,7 @@ def _words(hint: Any) -> str:
 def _default(one: Field[Any]) -> str:
     if one.default is MISSING:
         return "-"
-    value = one.default.value if isinstance(one.default, Enum) else to_dict(one.default)
+    value = one.default.value if isinstance(one.default, Enum) else to_plain(one.default)
     match value:
         case None | [] | "":
             return "none"

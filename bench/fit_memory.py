@@ -14,10 +14,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from autotuner.backtest.table import Sheet
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.columns import Floats
 from autotuner.core.job import Job
 from autotuner.core.stack import Stack
-from autotuner.core.wire import from_dict, to_dict
 from autotuner.costmodel.memory.peak import memory
 from bench.fit_stacks import sheets_of
 
@@ -31,7 +31,7 @@ def with_memory(job: Job, values: Floats) -> Job:
     """The job with the stack's memory constants replaced."""
     named: dict[str, float] = dict(zip(_FIELDS, map(float, values), strict=True))
     named["allowance_bytes"] = int(named["allowance_bytes"])
-    return replace(job, stack=from_dict(Stack, to_dict(job.stack) | named))
+    return replace(job, stack=from_plain(Stack, to_plain(job.stack) | named))
 
 
 def excess(sheet: Sheet, values: Floats) -> Floats:

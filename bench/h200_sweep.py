@@ -29,6 +29,7 @@ from autotuner.bootstrap import App, build
 from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import AttentionKernel, Precision, Recompute
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps
 from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement
 from autotuner.core.model import TransformerSpec
@@ -38,7 +39,6 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.core.wire import dumps
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.detect import detect_cluster

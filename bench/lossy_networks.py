@@ -21,7 +21,7 @@ from typing import Any
 
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.choices import AttentionKernel, GradientSync, Precision, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
@@ -107,7 +107,7 @@ def _of_rank(spec: TrialSpec, nodes: TwoNodes, rank: int, folder: Path) -> Measu
     reports = folder / "reports.jsonl"
     info = RankInfo(rank=rank, world_size=4, local_rank=rank, local_world_size=4)
     store = FileStore(str(folder / "store"), 4)
-    code = attempt(wire.dumps(spec), Reporter(reports, rank=rank), info, store=store)
+    code = attempt(codec.dumps(spec), Reporter(reports, rank=rank), info, store=store)
     if code != 0:
         raise RuntimeError(reports.read_text())
     return _measurement(reports) if rank == 0 else None
@@ -117,7 +117,7 @@ def _measurement(reports: Path) -> Measurement:
     for line in reports.read_text().splitlines():
         found: dict[str, Any] = json.loads(line)
         if found.pop("type") == "measurement":
-            return wire.from_dict(Measurement, found)
+            return codec.from_plain(Measurement, found)
     raise RuntimeError("the trial measured nothing")
 
 

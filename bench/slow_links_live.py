@@ -25,7 +25,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroBubble
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.choices import AttentionKernel, P2PTransport, PipelineSchedule, Precision
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
@@ -287,7 +287,7 @@ def _trial_s(layout: Layout, delay_s: float) -> float:
         info = RankInfo(rank=rank, world_size=_RANKS, local_rank=rank, local_world_size=_RANKS)
         reports = folder / "reports.jsonl"
         store = FileStore(str(folder / "store"), _RANKS)
-        code = attempt(wire.dumps(spec), Reporter(reports, rank=rank), info, store=store)
+        code = attempt(codec.dumps(spec), Reporter(reports, rank=rank), info, store=store)
         assert code == 0, reports.read_text()
         return list(_step_times(reports)) if rank == 0 else []
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
@@ -63,11 +63,11 @@ class NodesLauncher:
         reports = folder / "reports.jsonl"
         info = RankInfo(rank=rank, world_size=num_ranks, local_rank=rank, local_world_size=num_ranks)
         store = FileStore(str(folder / "store"), num_ranks)
-        if attempt(wire.dumps(spec), Reporter(reports, rank=rank), info, store=store):
+        if attempt(codec.dumps(spec), Reporter(reports, rank=rank), info, store=store):
             raise RuntimeError(reports.read_text())
         return [json.loads(line) for line in reports.read_text().splitlines()] if rank == 0 else []
 
 
 def _reported(lines: list[dict[str, Any]], kind: type[T], name: str) -> Iterator[T]:
     found = ({key: value for key, value in line.items() if key != "type"} for line in lines if line["type"] == name)
-    return (wire.from_dict(kind, one) for one in found)
+    return (codec.from_plain(kind, one) for one in found)

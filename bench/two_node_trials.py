@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
@@ -40,7 +40,7 @@ def _of_rank(spec: TrialSpec, nodes: TwoNodes, rank: int, folder: Path) -> Measu
     nodes.enter(rank // (size // 2))
     reports = folder / "reports.jsonl"
     info = RankInfo(rank=rank, world_size=size, local_rank=rank, local_world_size=size, ranks_per_node=size // 2)
-    code = attempt(wire.dumps(spec), Reporter(reports, rank=rank), info, store=FileStore(str(folder / "store"), size))
+    code = attempt(codec.dumps(spec), Reporter(reports, rank=rank), info, store=FileStore(str(folder / "store"), size))
     if code != 0:
         raise RuntimeError(reports.read_text())
     return _measurement(reports) if rank == 0 else None
@@ -50,7 +50,7 @@ def _measurement(reports: Path) -> Measurement:
     for line in reports.read_text().splitlines():
         found: dict[str, Any] = json.loads(line)
         if found.pop("type") == "measurement":
-            return wire.from_dict(Measurement, found)
+            return codec.from_plain(Measurement, found)
     raise RuntimeError("the trial measured nothing")
 
 
@@ -79,11 +79,11 @@ class TwoNodeLauncher:
         """See ``Launcher``; a trial is asked to stop before it begins, and else runs to its end."""
         if stopped := watcher.stop_requested():
             return stopped
-        self._asked.send(wire.dumps(spec))
+        self._asked.send(codec.dumps(spec))
         measurement, words = self._asked.recv()
         if measurement is None:
             return TrialFailure(kind=FailureKind.CRASH, message=words.strip().splitlines()[-1])
-        return wire.loads(Measurement, measurement)
+        return codec.loads(Measurement, measurement)
 
     def close(self) -> None:
         """End the process, and with it the nodes."""
@@ -96,7 +96,7 @@ def _serve(asked: Connection, bits_per_s: float | None) -> None:
     with TwoNodes(bits_per_s) as nodes:
         while True:
             try:
-                spec = wire.loads(TrialSpec, asked.recv())
+                spec = codec.loads(TrialSpec, asked.recv())
             except EOFError:
                 return
             asked.send(_answer(spec, nodes))
@@ -105,6 +105,6 @@ def _serve(asked: Connection, bits_per_s: float | None) -> None:
 def _answer(spec: TrialSpec, nodes: TwoNodes) -> tuple[str | None, str]:
     """The measurement as JSON, or why there is none."""
     try:
-        return wire.dumps(measured(spec, nodes)), ""
+        return codec.dumps(measured(spec, nodes)), ""
     except RuntimeError as error:
         return None, str(error)

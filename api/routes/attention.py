@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import AppOf
-from api.documents import Document
 from api.openapi import problems
 from api.schemas import AttentionList
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["health"])
 

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.dependencies import AppOf, PageOf
-from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import AuditPage
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["access"])
 

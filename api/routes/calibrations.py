@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.dependencies import AppOf
-from api.documents import Document
 from api.openapi import problems
 from api.schemas import CalibrationList
+from autotuner.core.documents import Document
 
 router = APIRouter(prefix="/calibrations", tags=["predictions"])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import Name
-from api.documents import Document
 from api.openapi import problems
 from api.schemas import AcceleratorDetail, AcceleratorList, ModelList, StackList
 from autotuner.catalog.hardware import accelerator_facts, accelerators, load_accelerator
 from autotuner.catalog.models import load_model, models
 from autotuner.catalog.software import load_stack, stacks
+from autotuner.core.documents import Document
 
 router = APIRouter(prefix="/catalog", tags=["catalog"])
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import AppOf, CallerOf, Name, PageOf
-from api.documents import Document
 from api.openapi import problems
 from api.owned import CheckId, OwnCheckOf
 from api.schemas import CheckPage, CheckView, EngineList, LinkList
 from autotuner.core.cluster_check import CheckRequest
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["models and clusters"])
 

@@ -6,11 +6,11 @@ from fastapi import APIRouter
 
 from api.contenders import asked_about
 from api.dependencies import AppOf
-from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import ComparisonRequest, LayoutComparison
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput
 from autotuner.search.results.side_by_side import side_by_side
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import AppOf, CallerOf, SweepOf, TrialId
-from api.documents import Document
 from api.openapi import problems
 from api.owned import OwnSweepOf
 from api.routes.sweeps import CREATED_BEFORE, IdempotencyKey
 from api.schemas import BudgetChange, SweepClone, SweepDetail
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["sweeps"])
 

@@ -10,12 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
 
 from api.dependencies import AppOf, CallerOf, Name
-from api.documents import CONFIG, OBJECT, Described, Document
 from api.openapi import problems
 from api.schemas import AS_CLUSTERS_ARE_WRITTEN, ClusterList, ModelList, as_described
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.named import BASE, whole_model
 from autotuner.core.cluster import Cluster
+from autotuner.core.documents import CONFIG, OBJECT, Described, Document
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
 

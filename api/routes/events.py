@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.dependencies import CallerOf, LiveEventsOf, SweepId
-from api.documents import MAX_INTEGER
 from api.openapi import problems
+from autotuner.core.documents import MAX_INTEGER
 
 router = APIRouter(tags=["events"])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import AppOf, SweepOf, TrialId
-from api.documents import Document
 from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
@@ -21,6 +20,7 @@ from api.schemas import (
     TrialTimelines,
 )
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 from autotuner.core.rules.legality import reasons
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import explain

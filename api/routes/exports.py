@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.dependencies import AppOf, TrialId
-from api.documents import Document
 from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import ExportRequest, FormatList, FormatView, ImportedLayout, ImportRequest, LayoutExport
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 from autotuner.core.rules.legality import reasons
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.dependencies import AppOf, CallerOf, Name, PageOf
-from api.documents import Document
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.owned import GateId, OwnGateOf
 from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
 from autotuner.bootstrap import App
+from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
 from autotuner.core.rules.legality import reasons
 from autotuner.ports import Page

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import AppOf
-from api.documents import Document
 from api.edge.needs import OPEN
 from api.openapi import problems
 from api.schemas import Health, Readiness
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["health"])
 

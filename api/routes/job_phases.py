@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import AppOf
-from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import PhasesPlan, PhasesRequest
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 from autotuner.search.job_phases.plan import plan_phases
 
 router = APIRouter(prefix="/job-phases", tags=["predictions"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from api.dependencies import AppOf, CallerOf, PageOf
-from api.documents import Document
 from api.openapi import problems
 from api.owned import OptimizerStudyId, OwnOptimizerStudyOf
 from api.routes.sweeps import IdempotencyKey
 from api.schemas import OptimizerStudyCreate, OptimizerStudyDetail, OptimizerStudyPage
+from autotuner.core.documents import Document
 
 router = APIRouter(prefix="/optimizer-studies", tags=["optimizer studies"])
 

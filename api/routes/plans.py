@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.dependencies import AppOf, PlansOf
-from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import PlanCreate, PlanView
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 
 router = APIRouter(prefix="/plans", tags=["plans"])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import AppOf
-from api.documents import Document
 from api.edge.needs import needs
 from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import PredictionRequest, PredictionTable
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 from autotuner.search.answers import best_of_space, prediction_of_layout
 
 router = APIRouter(prefix="/predictions", tags=["predictions"])

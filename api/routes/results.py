@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from api.dependencies import AppOf, SweepOf
-from api.documents import Document
 from api.openapi import problems
 from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront, SweepLayers
+from autotuner.core.documents import Document
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
 from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.search.results.accuracy import accuracy

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from api.dependencies import AppOf, CallerOf, Name, PageOf
-from api.documents import Document
 from api.openapi import problems
 from api.owned import OwnRetuneOf
 from api.schemas import Adoption, RetuneCreate, RetuneDetail, RetuneList, RetuneRunPage, RetuneRunView, RetuneTrend
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["retunes"])
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from fastapi import APIRouter
 
-from api.documents import Document
 from api.openapi import problems
 from api.schemas import StackProfileList
 from autotuner.catalog.software import StackProfile, stack_profiles
+from autotuner.core.documents import Document
 from autotuner.costmodel.evidence import NAMES
 
 router = APIRouter(prefix="/stacks", tags=["catalog"])

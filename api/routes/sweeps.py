@@ -16,12 +16,12 @@ from api.dependencies import (
     SweepOrderOf,
     TrialFilterOf,
 )
-from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.owned import OwnSweepOf
 from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, SweepPreview, TrialPage
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 
 router = APIRouter(prefix="/sweeps", tags=["sweeps"])
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Response
 
 from api.dependencies import AppOf, SweepOf
-from api.documents import MAX_INTEGER, Document
 from api.openapi import problems
 from api.schemas import TablePage
 from autotuner.bootstrap import App
+from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.sweep import Sweep
 from autotuner.ports import Page
 from autotuner.search.table.query import TableQuery

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from api.dependencies import AppOf, CallerOf
-from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import CallerView, TokenCreate, TokenCreated, TokenList
 from autotuner.core.access import Scope, Token
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["access"])
 

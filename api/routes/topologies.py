@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import AppOf
-from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import NetworkList, TopologyReading, TopologyRequest
 from autotuner.catalog.networks import network_presets
 from autotuner.core.access import Scope
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["models and clusters"])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.dependencies import AppOf, PageOf, TrialFilterOf, TrialId
-from api.documents import Document
 from api.openapi import problems
 from api.schemas import RankingPage, TrialDetail
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["trials"])
 

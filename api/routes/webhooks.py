@@ -8,12 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.dependencies import AppOf, CallerOf, Name, PageOf
-from api.documents import Document
 from api.edge.needs import needs
 from api.openapi import problems
 from api.schemas import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
 from autotuner.core.access import Scope
 from autotuner.core.announcement import Delivery, DeliveryState
+from autotuner.core.documents import Document
 
 router = APIRouter(tags=["webhooks and feed"])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from api.documents import extended
 from autotuner.bootstrap import App
 from autotuner.core.announcement import Trouble
+from autotuner.core.documents import extended
 from autotuner.search.upkeep.attention import attention, place_of
 
 

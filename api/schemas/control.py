@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.documents import GivenFields
 from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, named_cluster, named_model
 from autotuner.bootstrap import App
 from autotuner.core.convergence_gate import LossGate
+from autotuner.core.documents import GivenFields
 from autotuner.core.job import Job
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import Budget, SweepRequest

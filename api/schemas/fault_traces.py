@@ -8,9 +8,9 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 from pydantic_core.core_schema import CoreSchema
 
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
-from autotuner.core.wire import to_dict
 
 MAX_STEPS = 10_000
 """Steps under faults that a trial may run; at 20 ms each these take minutes."""
@@ -55,7 +55,7 @@ def _whole(given: object) -> object:
         return given
     if len(given) > _MAX_TEXT:
         raise InvalidInput("fault_trace", f"{len(given)} characters", "must be shorter", _MAX_TEXT)
-    return to_dict(FaultTrace.parse(given))
+    return to_plain(FaultTrace.parse(given))
 
 
 def _within_limits(trace: FaultTrace) -> FaultTrace:

@@ -7,10 +7,10 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.documents import ONE_LINE
 from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
 from autotuner.core.comparison import ChallengeFindings, EnvironmentChange, SequentialTest
+from autotuner.core.documents import ONE_LINE
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest

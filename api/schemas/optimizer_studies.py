@@ -8,9 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.documents import extended
 from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
+from autotuner.core.documents import extended
 from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.stack import Stack
 from autotuner.core.study import (

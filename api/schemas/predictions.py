@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from api.documents import extended
 from api.schemas.descriptions import ModelSize
 from autotuner.core.choices import Precision
+from autotuner.core.documents import extended
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint

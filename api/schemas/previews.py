@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from api.schemas.predictions import PredictionTable
-from api.violations import Violation
+from autotuner.core.errors import Violation
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
 from autotuner.search.outlook import Outlook, StandIns

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from api.documents import Described, GivenFields, InWords, NameOrObject
 from api.schemas.fault_traces import GivenFaultTrace
 from autotuner.bootstrap import App
 from autotuner.catalog.named import BASE, NAMED_PARTS, whole_cluster, whole_model
@@ -17,6 +16,7 @@ from autotuner.catalog.software import load_stack
 from autotuner.core.cluster import Cluster, Tariff
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.convergence_gate import LossGate
+from autotuner.core.documents import Described, GivenFields, InWords, NameOrObject
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import at_worst
 from autotuner.core.job import Job

@@ -9,10 +9,10 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.documents import extended
 from api.schemas.requests import GivenLayout, SweepCreate
 from autotuner.bootstrap import App
 from autotuner.core.comparison import SequentialTest
+from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger

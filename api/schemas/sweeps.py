@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-from api.documents import extended
 from api.schemas.descriptions import ModelSize
 from api.schemas.trials import TrialView
 from autotuner.bootstrap import App
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import ChallengeFindings
+from autotuner.core.documents import extended
 from autotuner.core.objective import Objective
 from autotuner.core.run import StopReason, SweepState
 from autotuner.core.sweep import BestSoFar, Budget, Interventions, Sweep, SweepOverview, SweepRequest

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from api.documents import extended
 from api.schemas.predictions import Predicted
 from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint, Measurement, StepReport
 from autotuner.core.prediction import TrialEstimate

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotuner.core.announcement import Announcement, PayloadFormat
+from autotuner.core.codec import to_plain
 from autotuner.core.units import format_rate
-from autotuner.core.wire import to_dict
 
 _MOST_TEXT = 3000
 _MOST_FIELDS = 10
@@ -57,7 +57,7 @@ def _document(announcement: Announcement, public_url: str | None) -> dict[str, A
             "url": link(announcement, public_url),
             "path": announcement.path,
             "subject_id": announcement.subject_id,
-            "facts": to_dict(announcement.facts),
+            "facts": to_plain(announcement.facts),
         },
     }
 
@@ -87,7 +87,7 @@ def _mrkdwn(text: str, most: int) -> dict[str, str]:
 
 def _said(name: str, value: object) -> str:
     """Return the value of a fact for people: numbers with their units, times as dates."""
-    plain = to_dict(value)
+    plain = to_plain(value)
     if isinstance(plain, float):
         return _number(name, plain)
     return plain if isinstance(plain, str) else json.dumps(plain)

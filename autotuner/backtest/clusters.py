@@ -14,9 +14,9 @@ from typing import Any, Literal
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, text
 from autotuner.catalog.hardware import accelerator_facts, load_accelerator, load_cluster, load_link
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import NotFound
 from autotuner.core.job import Calibration
-from autotuner.core.wire import from_dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def _described(named: str | None, known: Mapping[str, Any]) -> Source:
     of_source = dict(known)
     name = of_source.pop("software", named)
     defaults = _document()["software"][name] if name else {}
-    return from_dict(Source, {**defaults, **of_source}, f"source.{name}")
+    return from_plain(Source, {**defaults, **of_source}, f"source.{name}")
 
 
 def _software_named(row: Row) -> str | None:
@@ -190,7 +190,7 @@ def _clusters() -> Mapping[str, Mapping[str, Calibration]]:
     """Return the calibrations by the beginning of a source's name, then by accelerator."""
     document = tomllib.loads(files("autotuner.backtest").joinpath("clusters.toml").read_text(encoding="utf-8"))
     return {
-        source: {device: from_dict(Calibration, one, f"{source}.{device}") for device, one in devices.items()}
+        source: {device: from_plain(Calibration, one, f"{source}.{device}") for device, one in devices.items()}
         for source, devices in document.items()
     }
 

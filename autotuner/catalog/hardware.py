@@ -14,9 +14,9 @@ from autotuner.catalog.networks import load_preset
 from autotuner.core.accelerator import Accelerator, CoreTimes
 from autotuner.core.choices import AttentionKernel, Fp8Recipe
 from autotuner.core.cluster import Cluster, Tariff
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import Link, MeasuredCollective
-from autotuner.core.wire import from_dict
 
 _ACCELERATORS = "accelerators.toml"
 _LINKS = "links.toml"
@@ -96,13 +96,13 @@ def _canonical(name: str) -> str:
 @cache
 def core_times() -> CoreTimes:
     """Return the times beside the work itself that were measured on the machine that cores.toml names."""
-    return from_dict(CoreTimes, read_tables(_CORES)["core"], "core")
+    return from_plain(CoreTimes, read_tables(_CORES)["core"], "core")
 
 
 @cache
 def core_collectives() -> tuple[MeasuredCollective, ...]:
     """Return the lines of gloo's collectives that were measured on the machine that cores.toml names."""
-    return tuple(from_dict(MeasuredCollective, line, "collectives") for line in read_tables(_CORES)["collectives"])
+    return tuple(from_plain(MeasuredCollective, line, "collectives") for line in read_tables(_CORES)["collectives"])
 
 
 def link_names() -> tuple[str, ...]:

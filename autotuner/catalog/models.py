@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache, lru_cache
 
 from autotuner.catalog.facts import find_name, read_tables
+from autotuner.core.codec import from_plain
 from autotuner.core.model import TransformerSpec
-from autotuner.core.wire import from_dict
 
 _TABLE = "models.toml"
 _ABOUT = ("source", "date", "aliases")
@@ -46,7 +46,7 @@ def load_model(name: str) -> TransformerSpec:
     tables = read_tables(_TABLE)
     key = find_name("model", name, tables)
     shapes = {field: value for field, value in tables[key].items() if field not in _ABOUT}
-    return from_dict(TransformerSpec, {"name": key, **shapes})
+    return from_plain(TransformerSpec, {"name": key, **shapes})
 
 
 @lru_cache(maxsize=4096)  # names may come from requests

@@ -13,10 +13,11 @@ from autotuner.catalog.hardware import load_accelerator, load_cluster, load_link
 from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model
 from autotuner.catalog.networks import load_preset
+from autotuner.core import documents
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
-from autotuner.core.wire import from_dict, to_dict
 
 _MOST_NODES = 10**6
 """A description with more is refused when the cluster is made."""
@@ -46,7 +47,7 @@ def model_described(document: object, name: str = "") -> TransformerSpec:
         InvalidInput: A field is unknown, missing or does not fit; with its path.
         NotFound: The catalog has no model of the name of ``base``; with the nearest.
     """
-    return from_dict(TransformerSpec, whole_model(document, name), "model")
+    return documents.read(TransformerSpec, whole_model(document, name), "model")
 
 
 def cluster_described(document: object, name: str = "") -> Cluster:
@@ -56,7 +57,7 @@ def cluster_described(document: object, name: str = "") -> Cluster:
         InvalidInput: A field is unknown, missing or does not fit; with its path.
         NotFound: The catalog does not have a name; with the nearest.
     """
-    return from_dict(Cluster, whole_cluster(document, name), "cluster")
+    return documents.read(Cluster, whole_cluster(document, name), "cluster")
 
 
 def whole_model(document: object, name: str = "") -> Any:
@@ -64,7 +65,7 @@ def whole_model(document: object, name: str = "") -> Any:
     if not isinstance(document, Mapping):
         return document
     if "model_type" in document:
-        return to_dict(from_config(document, name or _name_of(document)))
+        return to_plain(from_config(document, name or _name_of(document)))
     if BASE in document:
         return _from_base({"name": name or _changed(document), **document}, load_model)
     return {"name": name, **document} if name else document
@@ -85,7 +86,7 @@ def whole_cluster(document: object, name: str = "") -> Any:
     if BASE in document:
         whole = _from_base({"name": _changed(document), **whole}, load_cluster)
     elif accelerator is not None:
-        whole = _overlaid(to_dict(_usual_cluster(accelerator, document)), whole)
+        whole = _overlaid(to_plain(_usual_cluster(accelerator, document)), whole)
     return whole | _network_parts(written["network"], whole, document) if "network" in written else whole
 
 
@@ -107,7 +108,7 @@ def _network_parts(network: Any, cluster: Mapping[str, Any], document: Mapping[s
     preset = load_preset(name)
     joining = preset.joining(_size(cluster.get("num_nodes")) or 1)
     changes = {key: value for key, value in network.items() if key != BASE} if isinstance(network, Mapping) else {}
-    parts = {"network": _overlaid(to_dict(joining), {"name": _changed(network), **changes} if changes else {})}
+    parts = {"network": _overlaid(to_plain(joining), {"name": _changed(network), **changes} if changes else {})}
     is_stated = preset.nvlink_domain is None or "nvlink_domain" in document
     return parts if is_stated else parts | {"nvlink_domain": preset.nvlink_domain}
 
@@ -128,7 +129,7 @@ def _from_base(document: Mapping[str, Any], load: Callable[[str], Any]) -> Any:
     base = document[BASE]
     if not isinstance(base, str):
         raise InvalidInput(BASE, base, "must be a name of the catalog")
-    return _overlaid(to_dict(load(base)), {field: value for field, value in document.items() if field != BASE})
+    return _overlaid(to_plain(load(base)), {field: value for field, value in document.items() if field != BASE})
 
 
 def _changed(document: Mapping[str, Any]) -> str:
@@ -138,7 +139,7 @@ def _changed(document: Mapping[str, Any]) -> str:
 
 def _whole_part(part: object, load: Callable[[str], Any]) -> Any:
     if isinstance(part, str):
-        return to_dict(load(part))
+        return to_plain(load(part))
     return _from_base(part, load) if isinstance(part, Mapping) and BASE in part else part
 
 

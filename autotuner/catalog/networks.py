@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from autotuner.catalog.facts import not_found, read_tables
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.network import Network, torus_lengths
-from autotuner.core.wire import from_dict
 
 _ABOUT = ("meaning", "torus_dimensions", "nvlink_domain")
 """Fields of a preset that a table holds beside the network's own fields."""
@@ -92,4 +92,4 @@ def _preset(name: str, table: Mapping[str, object], sources: Mapping[str, Mappin
         "source": source["title"],
         "date": source["date"],
     }
-    return from_dict(NetworkPreset, document, name)
+    return from_plain(NetworkPreset, document, name)

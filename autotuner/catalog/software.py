@@ -8,9 +8,9 @@ from functools import cache
 
 from autotuner.catalog.facts import find_name, read_tables
 from autotuner.core import check
+from autotuner.core.codec import from_plain
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
-from autotuner.core.wire import from_dict
 
 _STACKS = "stacks.toml"
 _COMPARED = "compared.toml"
@@ -86,7 +86,7 @@ def load_stack(name: str) -> Stack:
     """
     tables = read_tables(_STACKS)
     key = find_name("stack", name, tables)
-    return from_dict(Stack, {"name": key, **{field: v for field, v in tables[key].items() if field != _ORIGIN}})
+    return from_plain(Stack, {"name": key, **{field: v for field, v in tables[key].items() if field != _ORIGIN}})
 
 
 def stack_profiles() -> tuple[StackProfile, ...]:
@@ -110,7 +110,7 @@ def model_kind(model: TransformerSpec) -> str:
 def comparisons() -> Mapping[tuple[str, str, str], Compared]:
     """Return every entry of the table, by stack, device and kind of model."""
     entries = [
-        from_dict(Compared, entry, f"compared.{i}") for i, entry in enumerate(read_tables(_COMPARED)["compared"])
+        from_plain(Compared, entry, f"compared.{i}") for i, entry in enumerate(read_tables(_COMPARED)["compared"])
     ]
     return {(entry.stack, entry.device, entry.model): entry for entry in entries}
 

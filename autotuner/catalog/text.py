@@ -10,13 +10,13 @@ from dataclasses import fields, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
-from autotuner.core import check
+from autotuner.core import check, documents
 from autotuner.core.choices import Precision
+from autotuner.core.codec import without_defaults
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import JobPhase
 from autotuner.core.link import LinkHealth
-from autotuner.core.wire import from_dict, without_defaults
 from autotuner.core.workload import LengthDistribution
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def read_lengths(text: str) -> LengthDistribution:
     """
     if text.lstrip().startswith("{"):
         document = _parsed(text, "lengths", "a histogram", _LENGTHS_EXAMPLE)
-        return from_dict(LengthDistribution, document, "lengths")
+        return documents.read(LengthDistribution, document, "lengths")
     weights: dict[int, float] = {}
     for line in text.splitlines():
         for item in line.partition("#")[0].replace(",", " ").split():
@@ -266,7 +266,7 @@ def _read_objects(cls: type[T], text: str, field: str, rule: str, example: str |
     for number, document in enumerate(_parsed(text, field, "lines")):
         if not isinstance(document, Mapping):
             raise InvalidInput(field, document, rule, example)
-        yield from_dict(cls, document, f"{field}.{number}")
+        yield documents.read(cls, document, f"{field}.{number}")
 
 
 def _parsed(text: str, field: str, form: str, example: str | None = None) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 
 from autotuner.catalog.models import load_model
 from autotuner.cli.inputs import job_body
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput, NotFound
-from autotuner.core.wire import to_dict
 
 _SHOWN = 3
 """Rows of the comparison; ``predict`` prints as many as one wants."""
@@ -106,7 +106,7 @@ def _catalog_name(model: Mapping[str, Any] | None) -> str | None:
     if model is None:
         return None
     try:
-        known = to_dict(load_model(str(model["name"])))
+        known = to_plain(load_model(str(model["name"])))
     except NotFound:
         return None
     return known["name"] if known == model else None

@@ -14,12 +14,12 @@ from autotuner.cli.client import Client, ServerEvent
 from autotuner.cli.patience import patiently
 from autotuner.cli.views.rankings import reached_beside_predicted
 from autotuner.cli.views.sweeps import sweep_view, why
+from autotuner.core import documents
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.objective import Objective
 from autotuner.core.trial import EngineJob, EngineJobPhase
-from autotuner.core.wire import from_dict
 from autotuner.search.text.jobs import job_in_words
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
@@ -156,16 +156,16 @@ def _head(trial: dict[str, Any], watch: _Watch) -> str:
 def _end(trial: dict[str, Any], watch: _Watch) -> str:
     """How a trial ended, which is said once."""
     watch.told.add(trial["id"])
-    return f"{_head(trial, watch)} {_result(trial, from_dict(Objective, watch.sweep['objective']))}"
+    return f"{_head(trial, watch)} {_result(trial, documents.restore(Objective, watch.sweep['objective']))}"
 
 
 def _link_event(data: dict[str, Any]) -> LinkEvent:
-    return from_dict(LinkEvent, {one.name: data[one.name] for one in fields(LinkEvent)})
+    return documents.restore(LinkEvent, {one.name: data[one.name] for one in fields(LinkEvent)})
 
 
 def _said_of_job(data: dict[str, Any]) -> str:
     """How a job stood when the event happened; nothing of its end, which the trial tells."""
-    job = from_dict(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
+    job = documents.restore(EngineJob, {one.name: data[one.name] for one in fields(EngineJob)})
     return "" if job.phase is EngineJobPhase.ENDED else job_in_words(job, data["at"])
 
 

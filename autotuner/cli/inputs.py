@@ -11,14 +11,15 @@ from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.named import cluster_described, model_described
 from autotuner.catalog.text import read_lengths, read_links, read_phases
+from autotuner.core import documents
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import to_plain, without_defaults
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
 from autotuner.core.study import OptimizerSpace
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.core.wire import from_dict, to_dict, without_defaults
 from autotuner.launch.detect import detect_cluster
 
 MAX_CHARACTERS = 2_000_000
@@ -88,7 +89,7 @@ def read_fault_trace(text: str | None, num_steps: int | None) -> dict[str, Any] 
             raise InvalidInput("--fault-steps", num_steps, "is the length of a trace that --fault-trace gives")
         return None
     lines = read_text(text, "fault_trace") if isfile(text) else text.replace("|", "\n")
-    trace: dict[str, Any] = to_dict(FaultTrace.parse(lines, num_steps=num_steps))
+    trace: dict[str, Any] = to_plain(FaultTrace.parse(lines, num_steps=num_steps))
     return trace
 
 
@@ -158,7 +159,7 @@ def read_sequence_lengths(text: str) -> dict[str, Any]:
     Raises:
         InvalidInput: A part says no length, with that part, or the file cannot be read.
     """
-    lengths: dict[str, Any] = to_dict(read_lengths(read_text(text, "lengths") if isfile(text) else text))
+    lengths: dict[str, Any] = to_plain(read_lengths(read_text(text, "lengths") if isfile(text) else text))
     return lengths
 
 
@@ -193,7 +194,7 @@ def for_service(text: str, *, kind: str) -> Any:
     """A name for the service to resolve, or the object that a file describes."""
     if not _is_file(text):
         return text
-    return to_dict(read_model(text) if kind == "model" else read_cluster(text))
+    return to_plain(read_model(text) if kind == "model" else read_cluster(text))
 
 
 def cluster_name(text: str) -> str:
@@ -210,7 +211,7 @@ def _read(kind: type[SearchSpace | TrialSettings | OptimizerSpace], text: str | 
     if text is None:
         return {}
     document = _document(text, field) if _is_file(text) else _parsed(text, field)
-    from_dict(kind, document, field)
+    documents.read(kind, document, field)
     return document
 
 

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from autotuner.cli.inputs import read_text
+from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout, parse_words
-from autotuner.core.wire import from_dict
 
 
 def read_layout(text: str) -> dict[str, Any]:
@@ -30,5 +30,5 @@ def _document(text: str) -> dict[str, Any]:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput("layout", text[:60], f"must be words or JSON ({error})") from error
-    from_dict(Layout, document, "layout")
-    return document  # type: ignore[no-any-return]  # from_dict refuses what is no object
+    documents.read(Layout, document, "layout")
+    return document  # type: ignore[no-any-return]  # from_plain refuses what is no object

@@ -8,10 +8,11 @@ from typing import Any
 
 from autotuner.catalog.named import tariff_fields
 from autotuner.cli.inputs import read_document
+from autotuner.core import documents
 from autotuner.core.cluster import Tariff
+from autotuner.core.codec import without_defaults
 from autotuner.core.errors import InvalidInput
 from autotuner.core.objective import Metric, Objective, read_metrics, read_profile
-from autotuner.core.wire import from_dict, without_defaults
 
 
 def objective_body(metric: str, profile: str | None = None, front: str = "") -> dict[str, Any]:
@@ -49,7 +50,7 @@ def price_body(price: float | None, tariff: str | None) -> dict[str, Any]:
     if tariff is None:
         return body
     said = tariff_fields(_said(tariff))
-    from_dict(Tariff, said, "tariff")
+    documents.read(Tariff, said, "tariff")
     return body | {"tariff": said}
 
 

@@ -14,9 +14,9 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotuner.cli.views.rankings import reached_value
+from autotuner.core import documents
 from autotuner.core.errors import Conflict
 from autotuner.core.objective import Objective
-from autotuner.core.wire import from_dict
 
 _STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
 _UNFINISHED = ("queued", "running", "waiting")
@@ -44,7 +44,7 @@ def write_study(file: Path, sweep: Mapping[str, Any], trials: Sequence[Mapping[s
     study = optuna.create_study(storage=f"sqlite:///{file}", study_name=sweep["id"], direction="maximize")
     for name in ("name", "model", "cluster"):
         study.set_user_attr(name, sweep[name])
-    objective = from_dict(Objective, sweep["objective"])
+    objective = documents.restore(Objective, sweep["objective"])
     with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
         study.set_metric_names([objective.noun])
     study.add_trials([_trial(trial, choices, objective) for trial in ended])

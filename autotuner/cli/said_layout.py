@@ -9,8 +9,9 @@ from typing import Any
 from autotuner.cli.client import Client
 from autotuner.cli.inputs import for_service, read_text
 from autotuner.cli.layout_text import read_layout
+from autotuner.core import documents
+from autotuner.core.codec import to_plain
 from autotuner.core.layout import Layout
-from autotuner.core.wire import from_dict, to_dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class SaidLayout:
     @property
     def fields(self) -> dict[str, Any]:
         """As the service takes it."""
-        fields: dict[str, Any] = to_dict(self.layout)
+        fields: dict[str, Any] = to_plain(self.layout)
         return fields
 
 
@@ -39,7 +40,7 @@ def said_layout(text: str, num_ranks: int | None) -> SaidLayout:
     """
     if is_configuration(text):
         return _configured(text, num_ranks)
-    return SaidLayout(layout=from_dict(Layout, read_layout(text), "layout"))
+    return SaidLayout(layout=documents.read(Layout, read_layout(text), "layout"))
 
 
 def is_configuration(text: str) -> bool:

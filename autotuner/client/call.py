@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import httpx
 
+from autotuner.core import documents
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import AutotunerError, quoted
-from autotuner.core.wire import from_known, to_dict
 
 PREFIX = "/api/v1"
 
@@ -55,8 +56,8 @@ class Call(Generic[T]):
         return {
             "method": self.method,
             "url": f"{PREFIX}{self.path}",
-            "json": None if self.body is None else to_dict(self.body),
-            "params": {name: to_dict(value) for name, value in self.params.items() if value is not None},
+            "json": None if self.body is None else to_plain(self.body),
+            "params": {name: to_plain(value) for name, value in self.params.items() if value is not None},
             "headers": {name: value for name, value in self.headers.items() if value is not None},
         }
 
@@ -71,7 +72,7 @@ class Call(Generic[T]):
         if self.answer is str:
             return cast("T", response.text)
         document = _document(response)
-        return cast("T", document) if self.answer is dict else from_known(self.answer, document)
+        return cast("T", document) if self.answer is dict else documents.restore(self.answer, document)
 
 
 def checked(response: httpx.Response) -> httpx.Response:

@@ -23,6 +23,7 @@ from autotuner.core.choices import NARROW_PRECISIONS, GradientClip, GradientSync
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.stages import steps_per_exchange
+from autotuner.core.value import Reported
 
 _NOT_EQUIVALENT = {spec.name for spec in OPTIONS.values() if spec.not_equivalent}
 
@@ -68,7 +69,7 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
     return _SENDS_LESS.get(name, operator.eq)
 
 
-Losses = tuple[float, ...]
+Losses = tuple[Reported, ...]
 """One loss per step."""
 
 _ONE_SIDED_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
@@ -185,8 +186,8 @@ class GateResult:
     reference: Layout
     candidate_losses: tuple[Losses, ...] = ()
     reference_losses: tuple[Losses, ...] = ()
-    candidate_validation: tuple[float, ...] = ()
-    reference_validation: tuple[float, ...] = ()
+    candidate_validation: tuple[Reported, ...] = ()
+    reference_validation: tuple[Reported, ...] = ()
     excess: float | None = None
     noise: float | None = None
     tolerance: float

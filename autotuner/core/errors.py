@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from reprlib import Repr
 
 _LINE = 100
@@ -56,9 +58,69 @@ class InvalidInput(AutotunerError, ValueError):
         hint = "" if nearest is None else f"; nearest legal value: {nearest}"
         super().__init__(sendable(f"{field} = {quoted(value)}: {rule}{hint}"))
 
+    @property
+    def complaints(self) -> tuple[InvalidInput, ...]:
+        """Each value that breaks a rule, of which an ``InvalidDocument`` has several."""
+        return (self,)
+
     def under(self, parent: str) -> InvalidInput:
         """The same complaint, seen from the object that holds the field."""
         return InvalidInput(f"{parent}.{self.field}", self.value, self.rule, self.nearest)
+
+
+_MAX_SAID = 5
+"""Complaints in the sentence for people."""
+
+
+class InvalidDocument(InvalidInput):
+    """One or more values of a document break rules; field, value, rule and nearest are those of the first."""
+
+    _others: tuple[InvalidInput, ...] = ()
+    _num_found: int = 1
+
+    def __init__(self, complaints: Sequence[InvalidInput], num_found: int = 0) -> None:
+        first, *others = complaints
+        super().__init__(first.field, first.value, first.rule, first.nearest)
+        self._others = tuple(others)
+        self._num_found = max(num_found, len(complaints))
+        self.args = (in_one_line(complaints, self._num_found),)
+
+    @property
+    def complaints(self) -> tuple[InvalidInput, ...]:
+        """Each value that breaks a rule, at most the first 50."""
+        return (InvalidInput(self.field, self.value, self.rule, self.nearest), *self._others)
+
+    def under(self, parent: str) -> InvalidDocument:
+        """The same complaints, seen from the object that holds the document."""
+        return InvalidDocument([each.under(parent) for each in self.complaints], self._num_found)
+
+
+def in_one_line(complaints: Sequence[object], num_found: int) -> str:
+    """Return the first complaints as one sentence, with how many more there are."""
+    said = [str(each) for each in complaints[:_MAX_SAID]]
+    if (more := num_found - len(said)) > 0:
+        said.append(f"and {more} more")
+    return "; ".join(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One value that breaks one rule.
+
+    Attributes:
+        field: Path of the value in the body, or name of the parameter.
+        value: What was given; what is longer than a line is cut off.
+        rule: What it should have been.
+        nearest: The nearest legal value; null where none is known.
+    """
+
+    field: str
+    value: object
+    rule: str
+    nearest: object = None
+
+    def __str__(self) -> str:
+        return str(InvalidInput(self.field, self.value, self.rule, self.nearest))
 
 
 class Unreadable(InvalidInput):

@@ -13,6 +13,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth
 from autotuner.core.timeline import StepTimeline
+from autotuner.core.value import Reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +110,10 @@ class StepReport:
 
     step: int
     is_warmup: bool
-    step_time_s: float
-    loss: float
-    tokens_per_s: float
-    mfu: float
+    step_time_s: Reported
+    loss: Reported
+    tokens_per_s: Reported
+    mfu: Reported
     is_under_trace: bool = False
 
     @property
@@ -133,9 +134,9 @@ class PhaseTimes:
         optimizer_s: The optimizer's step and zeroing the gradients.
     """
 
-    forward_backward_s: float
-    gradient_sync_s: float
-    optimizer_s: float
+    forward_backward_s: Reported
+    gradient_sync_s: Reported
+    optimizer_s: Reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,18 +215,18 @@ class Measurement:
             step, before the collective's own factor; None where replicas sum their gradients, or nobody counts.
     """
 
-    step_time_s: float
-    step_time_spread_s: float
+    step_time_s: Reported
+    step_time_spread_s: Reported
     num_steps: int
-    tokens_per_s: float
-    model_flop_per_s: float
-    mfu: float
-    hfu: float
-    peak_flop_per_s: float
+    tokens_per_s: Reported
+    model_flop_per_s: Reported
+    mfu: Reported
+    hfu: Reported
+    peak_flop_per_s: Reported
     peak_source: str
     peak_bytes: tuple[int, ...]
-    losses: tuple[float, ...]
-    foreign_cpu_share: float
+    losses: tuple[Reported, ...]
+    foreign_cpu_share: Reported
     environment: dict[str, str]
     step_time_interval_s: float | None = None
     num_warmup_steps: int | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from autotuner.core import wire
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import AutotunerError
 
 
@@ -71,7 +71,7 @@ class Problem:
         """Return an error in the form in which it is stored."""
         is_ours = isinstance(error, AutotunerError)
         message = str(error) if is_ours else f"{type(error).__name__}: {error}"
-        return cls(error=type(error).__name__, message=message, state=wire.to_dict(vars(error)) if is_ours else {})
+        return cls(error=type(error).__name__, message=message, state=_state(error) if is_ours else {})
 
     def as_error(self) -> AutotunerError:
         """Return the error again: of its own class if it is one of ours."""
@@ -80,6 +80,10 @@ class Problem:
         error.args = (self.message,)
         error.__dict__.update(self.state)
         return error
+
+
+def _state(error: Exception) -> dict[str, Any]:
+    return {name: to_plain(own) for name, own in vars(error).items() if not name.startswith("_")}
 
 
 def _errors(cls: type[AutotunerError]) -> list[type[AutotunerError]]:

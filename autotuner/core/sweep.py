@@ -10,6 +10,7 @@ from typing import Any
 from autotuner.core import check
 from autotuner.core.choices import GradientClip
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import content_key, without_defaults
 from autotuner.core.comparison import Challenge
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.errors import InvalidInput
@@ -20,7 +21,6 @@ from autotuner.core.run import StopReason, SweepEnd, SweepState
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import ScaledTrial, TrialState, Waiting
 from autotuner.core.trial_spec import Trainer, TrialSettings
-from autotuner.core.wire import content_key, without_defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Literal
 from autotuner.core import check
 from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import OPTIONS, Layout
@@ -20,7 +21,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 from autotuner.core.stages import ONE_STAGE_SCHEDULES
 from autotuner.core.trial import EngineJob
-from autotuner.core.wire import from_dict
 from autotuner.core.workload import Workload
 
 
@@ -142,7 +142,7 @@ class Trainer:
                 raise InvalidInput(f"fixed.{name}", self.fixed[name], "is one of the options, so it is not fixed")
         for name in self.fixed:
             _require_field(name, f"fixed.{name}")
-        from_dict(Layout, dict(self.fixed), "fixed")
+        from_plain(Layout, dict(self.fixed), "fixed")
         for name in self.values:
             _require_field(name, f"values.{name}")
             if name in self.fixed or (self.options and name not in self.options):
@@ -161,13 +161,13 @@ class Trainer:
 
     def held(self, name: str) -> int | None:
         """The value that its own code decides; None where nobody said which."""
-        value: int = getattr(from_dict(Layout, dict(self.fixed)), name)
+        value: int = getattr(from_plain(Layout, dict(self.fixed)), name)
         return value if name in self.fixed else None
 
     def known(self, name: str) -> tuple[int, ...]:
         """The values of a field that it knows, where it does not know all."""
         plain = self.values.get(name, ())
-        return tuple(getattr(from_dict(Layout, {name: value}, "values"), name) for value in plain)
+        return tuple(getattr(from_plain(Layout, {name: value}, "values"), name) for value in plain)
 
 
 def _require_field(name: str, path: str) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from autotuner.core.codec import content_key
 from autotuner.core.comparison import Challenge, ChallengeFindings, EnvironmentChange, RunGroup, SequentialTest
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest, job_key
-from autotuner.core.wire import content_key
 
 
 def gate_key(request: SweepRequest) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
@@ -23,7 +23,7 @@ from autotuner.export.flags import Flags
 from autotuner.export.launched import launched
 from autotuner.export.target import Export, Imported, Note, NoteKind, Target
 
-_VERSION = str(wire.SCHEMA_VERSION)
+_VERSION = str(codec.SCHEMA_VERSION)
 """Fields of a layout are named by the codec's version."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -17,7 +17,7 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.trial_spec import ExportFormat, TrialSettings, TrialSpec
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 
-_VERSION = str(wire.SCHEMA_VERSION)
+_VERSION = str(codec.SCHEMA_VERSION)
 """What a spec is written by: the codec's version."""
 
 _PORT = 29500
@@ -112,7 +112,7 @@ def _write_sbatch(job: Job, layout: Layout) -> Export:
 
 
 def _filled(job: Job, layout: Layout, name: str) -> dict[str, object]:
-    spec = {"schema_version": wire.SCHEMA_VERSION, **wire.to_dict(trial_spec(job, layout))}
+    spec = {"schema_version": codec.SCHEMA_VERSION, **codec.to_plain(trial_spec(job, layout))}
     return {
         "name": name,
         "layout": str(layout),
@@ -140,7 +140,7 @@ def _read(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:
     document, ended, _ = rest.partition("\nSPEC\n")
     if not begun or not ended:
         raise InvalidInput("config", text[:60], "holds no spec of a trial between <<'SPEC' and SPEC")
-    spec = wire.loads(TrialSpec, document)
+    spec = codec.loads(TrialSpec, document)
     if num_ranks not in (None, spec.layout.world_size):
         rule = f"the script's layout is one of {spec.layout.world_size} ranks"
         raise InvalidInput("num_ranks", num_ranks, rule, spec.layout.world_size)

@@ -13,12 +13,12 @@ from uuid import uuid4
 import structlog
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps
 from autotuner.core.errors import AutotunerError
 from autotuner.core.measurement import Measurement
 from autotuner.core.measuring import Peak
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.core.wire import dumps
 from autotuner.keeper import kernel_oom_kills
 from autotuner.launch.attempts import Attempt, DecoderAttempt
 from autotuner.launch.detect import num_usable_cores

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from autotuner.core.codec import from_plain
 from autotuner.core.measurement import Breakdown, LinkEvent, Measurement, StepReport
 from autotuner.core.profile import CollectivePoint, Measurements
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import FailureKind
-from autotuner.core.wire import from_dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +135,21 @@ class Reports:
         document.pop("schema_version", None)
         match document.pop("type", None):
             case "step":
-                return [from_dict(StepReport, document)]
+                return [from_plain(StepReport, document)]
             case "link_event":
-                self._happened(from_dict(LinkEvent, document))
+                self._happened(from_plain(LinkEvent, document))
             case "measurement":
-                self.measurement = replace(from_dict(Measurement, document), link_events=tuple(self._link_events))
+                self.measurement = replace(from_plain(Measurement, document), link_events=tuple(self._link_events))
             case "timeline" if self.measurement is not None:
-                self.measurement = replace(self.measurement, timeline=from_dict(StepTimeline, document))
+                self.measurement = replace(self.measurement, timeline=from_plain(StepTimeline, document))
             case "breakdown" if self.measurement is not None:
-                self.measurement = replace(self.measurement, breakdown=from_dict(Breakdown, document))
+                self.measurement = replace(self.measurement, breakdown=from_plain(Breakdown, document))
             case "failure":
-                self.failures.append(from_dict(RankFailure, document))
+                self.failures.append(from_plain(RankFailure, document))
             case "collective":
-                self.collectives.append(from_dict(CollectivePoint, document))
+                self.collectives.append(from_plain(CollectivePoint, document))
             case "profile":
-                self.benchmarks = from_dict(Measurements, document)
+                self.benchmarks = from_plain(Measurements, document)
             case _:
                 pass  # "started" only shows a reader of the file how far a trial came
         return []

@@ -13,11 +13,11 @@ from typing import Literal, TextIO
 
 from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps, loads
 from autotuner.core.dry_run import DryRun, DryRunRequest
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
 from autotuner.core.profile_fit import fit_profile
-from autotuner.core.wire import dumps, loads
 
 _DRY_RUN_TIMEOUT_S = 3600.0
 """An exact run of hundreds of layers and micro-batches takes minutes; nobody waits for longer than this."""

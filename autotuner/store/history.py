@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, Text, func, or_, select, type_coerce
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
@@ -106,7 +106,7 @@ def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, Sweep
     found: dict[str, SweepRequest] = {}
     for sweep_id, text in connection.execute(select(sweeps.c.id, request).where(sweeps.c.id.in_(sweep_ids))).all():
         with suppress(InvalidInput):
-            found[sweep_id] = wire.loads(SweepRequest, text)
+            found[sweep_id] = codec.loads(SweepRequest, text)
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, and_, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.announcement import Announcement, DeliveryProgress
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
@@ -235,7 +235,7 @@ def insert_run(connection: Connection, new: NewRun, now: float) -> None:
         "created_by": new.created_by,
         "created_at": now,
         "due_at": now if new.due_at is None else new.due_at,
-        "request": wire.dumps(new.request),
+        "request": codec.dumps(new.request),
         "progress": _text(new.progress),
         "detail": "",
         "claim": 0,
@@ -301,7 +301,7 @@ _PLAIN = (
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else wire.dumps(value)
+    return None if value is None else codec.dumps(value)
 
 
 def _value(cls: type[Any] | None, text: str | None) -> Any:

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement, StepReport
@@ -69,7 +69,7 @@ def read_readable(rows: Sequence[AnyRow]) -> Iterator[Sweep]:
     """The sweeps in rows of ``UNREAD_SWEEPS`` but for those that another release wrote and this one cannot read."""
     for row in rows:
         with suppress(InvalidInput):
-            yield _with_budget(row, wire.loads(SweepRequest, row.request))
+            yield _with_budget(row, codec.loads(SweepRequest, row.request))
 
 
 def insert_sweep(sweep: Sweep, idempotency_key: str | None, *, asked: SweepRequest) -> Executable:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Executable, Select, delete, insert, select
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.measurement import StepReport
 from autotuner.core.sweep import Event
 from autotuner.core.trial import Trial
@@ -61,7 +61,7 @@ def last_other_event(sweep_id: str) -> Select[int]:
 
 def _whole(event: Event, reports: Mapping[tuple[object, object], StepReport]) -> Event:
     report = reports.get((event.data["trial_id"], event.data["step"]))
-    return event if report is None else replace(event, data={**event.data, **wire.to_dict(report)})
+    return event if report is None else replace(event, data={**event.data, **codec.to_plain(report)})
 
 
 def _reports(connection: Connection, told: Sequence[dict[str, Any]]) -> dict[tuple[object, object], StepReport]:

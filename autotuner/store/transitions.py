@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost
@@ -327,12 +327,12 @@ SWEEP_FACTS = ("state", "stop_reason", "stop_detail")
 
 def demand_facts(sweep: Sweep) -> dict[str, object]:
     """What an event says of a sweep of which other things are asked now: its budget, and trials to be run again."""
-    return {**sweep_facts(sweep), **wire.to_dict(sweep.demand)}
+    return {**sweep_facts(sweep), **codec.to_plain(sweep.demand)}
 
 
 def sweep_facts(sweep: Sweep) -> dict[str, object]:
     """What an event says of a sweep."""
-    return {name: wire.to_dict(getattr(sweep, name)) for name in SWEEP_FACTS}
+    return {name: codec.to_plain(getattr(sweep, name)) for name in SWEEP_FACTS}
 
 
 def trial_facts(trial: Trial) -> dict[str, object]:
@@ -354,7 +354,7 @@ def trial_facts(trial: Trial) -> dict[str, object]:
 
 def waiting_facts(trial: Trial) -> dict[str, object]:
     """What an event says of a trial that waits or goes on: what it waits for, and since when."""
-    return {**trial_facts(trial), "waiting": wire.to_dict(trial.waiting)}
+    return {**trial_facts(trial), "waiting": codec.to_plain(trial.waiting)}
 
 
 def estimates_facts(trials: Sequence[Trial]) -> dict[str, object]:
@@ -369,7 +369,7 @@ def gate_facts(trial: Trial, result: GateResult) -> dict[str, object]:
 
 def job_facts(trial: Trial, job: EngineJob) -> dict[str, object]:
     """What an event says of an engine's job: whose it is, and how it stands."""
-    return {"trial_id": trial.id, "number": trial.number, **wire.to_dict(job)}
+    return {"trial_id": trial.id, "number": trial.number, **codec.to_plain(job)}
 
 
 def note_facts(trial_id: str, number: int, note: str) -> dict[str, object]:
@@ -379,7 +379,7 @@ def note_facts(trial_id: str, number: int, note: str) -> dict[str, object]:
 
 def link_facts(trial_id: str, number: int, event: LinkEvent) -> dict[str, object]:
     """What an event says of what a pipeline found out: whose it is, and all of that."""
-    return {"trial_id": trial_id, "number": number, **wire.to_dict(event)}
+    return {"trial_id": trial_id, "number": number, **codec.to_plain(event)}
 
 
 def step_facts(trial_id: str, number: int, step: StepReport) -> dict[str, object]:

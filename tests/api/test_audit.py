@@ -6,7 +6,7 @@ import json
 
 import httpx
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from autotuner.ports import Store
 from tests.api.service import NOW
 from tests.builders import cpu_cluster, tiny_model
@@ -19,7 +19,7 @@ def actions(store: Store) -> list[tuple[str, int]]:
 
 
 def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: httpx.Client) -> None:
-    body = {"model": to_dict(tiny_model()), "cluster": to_dict(cpu_cluster()), "workload": WORKLOAD}
+    body = {"model": to_plain(tiny_model()), "cluster": to_plain(cpu_cluster()), "workload": WORKLOAD}
     created = client.post("/sweeps", json=body, headers={"X-Request-ID": "build-7"}).json()
     client.post(f"/sweeps/{created['id']}/cancel")
     listed = client.get("/audit").json()
@@ -40,7 +40,7 @@ def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: 
 
 def test_what_only_looks_predicts_or_is_wrong_is_not_listed(client: httpx.Client, store: Store) -> None:
     client.get("/sweeps")
-    body = {"model": to_dict(tiny_model()), "cluster": to_dict(cpu_cluster()), "workload": WORKLOAD}
+    body = {"model": to_plain(tiny_model()), "cluster": to_plain(cpu_cluster()), "workload": WORKLOAD}
     assert client.post("/predictions", json=body).status_code == 200
     assert client.post("/sweeps", json=body | {"seed": -1}).status_code == 422
     assert client.delete("/models/none").status_code == 404
@@ -50,18 +50,18 @@ def test_what_only_looks_predicts_or_is_wrong_is_not_listed(client: httpx.Client
 
 def test_the_entry_is_there_when_the_answer_is(client: httpx.Client, store: Store) -> None:
     for number in range(20):
-        client.put(f"/models/m{number}", json=to_dict(tiny_model(name=f"m{number}")))
+        client.put(f"/models/m{number}", json=to_plain(tiny_model(name=f"m{number}")))
         assert store.accounts.audit()[1] == number + 1
 
 
 def test_a_page_of_another_site_is_refused_and_listed_once(client: httpx.Client, store: Store) -> None:
     for _ in range(3):
-        refused = client.put("/models/tiny", json=to_dict(tiny_model()), headers={"Origin": "https://evil.example"})
+        refused = client.put("/models/tiny", json=to_plain(tiny_model()), headers={"Origin": "https://evil.example"})
         assert refused.status_code == 403
     assert actions(store) == [("put", 403)]
 
 
 def test_the_list_is_of_one_caller_where_one_is_named(client: httpx.Client) -> None:
-    client.put("/models/tiny", json=to_dict(tiny_model()))
+    client.put("/models/tiny", json=to_plain(tiny_model()))
     assert client.get("/audit", params={"caller": "ada"}).json()["items"] == []
     assert json.dumps(client.get("/audit").json()["items"]).count("save_model") == 1

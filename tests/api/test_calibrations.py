@@ -7,18 +7,18 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from autotuner.costmodel.predict import predict_one
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, sweep_request, tiny_job, tiny_model
 
 JOB: dict[str, Any] = {
-    "model": to_dict(tiny_model()),
-    "cluster": to_dict(cpu_cluster()),
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(cpu_cluster()),
     "workload": {"seq_len": 64, "global_batch_size": 8},
 }
 LAYOUT = cpu_layout(tensor_parallel_degree=2)
-ONE = JOB | {"layout": to_dict(LAYOUT)}
+ONE = JOB | {"layout": to_plain(LAYOUT)}
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 
 from autotuner.bootstrap import App, build
 from autotuner.core.cluster_check import CheckFindings
+from autotuner.core.codec import to_plain
 from autotuner.core.profile import with_links
 from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
-from autotuner.core.wire import to_dict
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
 from autotuner.settings import Settings
@@ -51,7 +51,7 @@ def client(app: App) -> Iterator[httpx.Client]:
 
 
 def stored(client: httpx.Client, **changes: object) -> httpx.Response:
-    return client.put("/clusters/pair", json=to_dict(PAIR) | changes)
+    return client.put("/clusters/pair", json=to_plain(PAIR) | changes)
 
 
 def test_engines_are_listed_with_their_queues_and_their_answers(client: httpx.Client) -> None:
@@ -103,7 +103,7 @@ def test_where_trials_run_elsewhere_engines_are_left_to_who_runs_them(store: Sto
 
 @pytest.mark.parametrize("name", ["local", "profile:mine"])
 def test_a_name_that_means_this_machine_is_not_given_to_a_cluster(client: httpx.Client, name: str) -> None:
-    problem = client.put(f"/clusters/{name}", json=to_dict(replace(PAIR, name=name)))
+    problem = client.put(f"/clusters/{name}", json=to_plain(replace(PAIR, name=name)))
     assert (problem.status_code, problem.json()["field"]) == (422, "name")
 
 
@@ -211,7 +211,7 @@ def test_a_machines_profile_of_the_clusters_name_says_nothing_of_the_cluster(
 ) -> None:
     stored(client)
     store.save_profile(profile("pair"))
-    assert client.get("/clusters/pair").json() == to_dict(PAIR)
+    assert client.get("/clusters/pair").json() == to_plain(PAIR)
 
 
 def test_a_clusters_profile_describes_no_machine(client: httpx.Client, store: Store) -> None:
@@ -224,7 +224,7 @@ def test_a_clusters_profile_describes_no_machine(client: httpx.Client, store: St
 def test_a_removed_cluster_is_gone_with_what_was_measured(client: httpx.Client, store: Store) -> None:
     stored(client)
     measured(store)
-    assert client.delete("/clusters/pair").json() == to_dict(PAIR)
+    assert client.delete("/clusters/pair").json() == to_plain(PAIR)
     assert client.get("/clusters/pair").status_code == 404
     assert client.delete("/clusters/pair").status_code == 404
     assert store.list_profiles() == []
@@ -260,7 +260,7 @@ def test_a_cluster_is_stored_with_what_ails_its_links(client: httpx.Client) -> N
     ],
 )
 def test_health_of_links_that_there_are_not_is_refused(client: httpx.Client, entry: dict[str, Any], said: str) -> None:
-    document = to_dict(replace(PAIR, num_nodes=4)) | {"link_health": [entry]}
+    document = to_plain(replace(PAIR, num_nodes=4)) | {"link_health": [entry]}
     problem = client.put("/clusters/pair", json=document)
     assert problem.status_code == 422
     assert said in json.dumps(problem.json())

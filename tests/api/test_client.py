@@ -18,9 +18,9 @@ from api.schemas import PredictionRequest, SweepCreate
 from autotuner.client import AsyncClient, Client, ServiceError, operations
 from autotuner.client.call import Call
 from autotuner.core.choices import Precision
+from autotuner.core.documents import restore
 from autotuner.core.model import TransformerSpec
 from autotuner.core.run import StopReason, SweepState
-from autotuner.core.wire import from_known
 from autotuner.core.workload import Workload
 from tests.api.service import StoreDriver, openapi_document
 
@@ -69,7 +69,7 @@ def test_every_operation_is_a_call_of_that_name_path_and_answer(name: str) -> No
 @pytest.mark.parametrize("name", READ)
 def test_an_answer_is_read_as_what_the_service_sent_and_a_field_that_it_has_more_is_left_out(name: str) -> None:
     sent, answer = examples()[name]["answer"], answer_of(name)
-    assert from_known(answer, sent | {"of_a_newer_release": {"a": 1}}) == from_known(answer, sent)
+    assert restore(answer, sent | {"of_a_newer_release": {"a": 1}}) == restore(answer, sent)
 
 
 def test_a_sweep_is_created_once_per_key_and_followed_to_its_end(calls: Client) -> None:

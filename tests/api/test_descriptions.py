@@ -5,7 +5,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, tiny_model
 
 GPT2_CONFIG = {
@@ -19,17 +19,17 @@ GPT2_CONFIG = {
 
 
 def test_a_stored_model_is_read_listed_and_used_by_its_name(client: httpx.Client) -> None:
-    saved = client.put("/models/tiny", json=to_dict(tiny_model()))
+    saved = client.put("/models/tiny", json=to_plain(tiny_model()))
     assert saved.status_code == 200
     assert client.get("/models/tiny").json() == saved.json()
     assert [model["name"] for model in client.get("/models").json()["items"]] == ["tiny"]
-    body = {"model": "tiny", "cluster": to_dict(cpu_cluster()), "workload": {"seq_len": 64, "global_batch_size": 8}}
+    body = {"model": "tiny", "cluster": to_plain(cpu_cluster()), "workload": {"seq_len": 64, "global_batch_size": 8}}
     assert client.post("/sweeps", json=body).json()["model"] == "tiny"
 
 
 def test_saving_an_equal_model_again_changes_nothing(client: httpx.Client) -> None:
-    first = client.put("/models/tiny", json=to_dict(tiny_model()))
-    again = client.put("/models/tiny", json=to_dict(tiny_model()))
+    first = client.put("/models/tiny", json=to_plain(tiny_model()))
+    again = client.put("/models/tiny", json=to_plain(tiny_model()))
     assert (again.status_code, again.json()) == (200, first.json())
 
 
@@ -39,18 +39,18 @@ def test_a_hugging_face_config_is_stored_under_the_name_in_the_path(client: http
 
 
 def test_a_forgotten_model_is_not_found_and_its_name_is_free(client: httpx.Client) -> None:
-    saved = client.put("/models/tiny", json=to_dict(tiny_model()))
+    saved = client.put("/models/tiny", json=to_plain(tiny_model()))
     assert client.delete("/models/tiny").json() == saved.json()
     missing = client.delete("/models/tiny")
     assert (missing.status_code, client.get("/models").json()["items"]) == (404, [])
-    assert client.put("/models/tiny", json=to_dict(tiny_model(num_layers=5))).status_code == 200
+    assert client.put("/models/tiny", json=to_plain(tiny_model(num_layers=5))).status_code == 200
 
 
 def test_a_name_of_the_catalog_is_given_to_nobody(client: httpx.Client) -> None:
-    model = client.put("/models/llama-3-70b", json=to_dict(tiny_model(name="llama-3-70b")))
+    model = client.put("/models/llama-3-70b", json=to_plain(tiny_model(name="llama-3-70b")))
     assert (model.status_code, "my-llama-3-70b" in model.json()["detail"]) == (409, True)
     for name in ("h100", "h100:64", "h100-sxm:7x9", "cpu:2"):
-        cluster = client.put(f"/clusters/{name}", json=to_dict(replace(cpu_cluster(), name=name)))
+        cluster = client.put(f"/clusters/{name}", json=to_plain(replace(cpu_cluster(), name=name)))
         assert (cluster.status_code, "the catalog" in cluster.json()["detail"]) == (409, True), name
     assert client.get("/models/llama-3-70b").json()["num_layers"] == 80
 
@@ -61,7 +61,7 @@ def test_a_config_of_an_unknown_kind_is_refused(client: httpx.Client) -> None:
 
 
 def test_a_name_in_the_body_that_is_not_the_path_is_refused(client: httpx.Client) -> None:
-    refused = client.put("/models/other", json=to_dict(tiny_model()))
+    refused = client.put("/models/other", json=to_plain(tiny_model()))
     assert (refused.status_code, refused.json()["field"], refused.json()["nearest"]) == (422, "name", "other")
 
 
@@ -70,7 +70,7 @@ def test_a_catalog_model_is_read_like_a_stored_one(client: httpx.Client) -> None
 
 
 def test_a_stored_cluster_is_read_listed_and_used_by_its_name(client: httpx.Client) -> None:
-    saved = client.put("/clusters/two-cores", json=to_dict(replace(cpu_cluster(2), name="two-cores")))
+    saved = client.put("/clusters/two-cores", json=to_plain(replace(cpu_cluster(2), name="two-cores")))
     assert saved.status_code == 200
     assert client.get("/clusters/two-cores").json() == saved.json()
     assert [cluster["name"] for cluster in client.get("/clusters").json()["items"]] == ["two-cores"]

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
+from autotuner.core.codec import to_plain
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import StopReason, SweepState
-from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from autotuner.search.upkeep.gates.concluding import conclude_gates
 from tests.api.service import NOW
@@ -21,10 +21,10 @@ from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, tin
 LAYOUT = cpu_layout(data_parallel_replicate_degree=2)
 
 BODY: dict[str, Any] = {
-    "model": to_dict(tiny_model()),
-    "cluster": to_dict(cpu_cluster()),
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(cpu_cluster()),
     "workload": {"seq_len": 64, "global_batch_size": 8},
-    "layout": to_dict(LAYOUT),
+    "layout": to_plain(LAYOUT),
     "baseline": "main",
 }
 
@@ -114,7 +114,7 @@ def test_runs_of_the_same_content_are_taken_again_and_finish_a_gate_at_once(clie
 
 @pytest.mark.parametrize(
     "changes",
-    [{"software": "commit 2"}, {"reuses": False}, {"layout": to_dict(replace(LAYOUT, micro_batch_size=2))}],
+    [{"software": "commit 2"}, {"reuses": False}, {"layout": to_plain(replace(LAYOUT, micro_batch_size=2))}],
     ids=["software", "asked not to", "layout"],
 )
 def test_runs_of_another_content_are_not(client: httpx.Client, store: Store, changes: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ def test_a_baseline_is_forgotten_so_that_the_next_begins_anew(client: httpx.Clie
 
 
 def test_a_layout_that_cannot_run_is_refused_with_every_reason(client: httpx.Client) -> None:
-    problem = client.post("/gates", json=BODY | {"layout": to_dict(cpu_layout(tensor_parallel_degree=3))})
+    problem = client.post("/gates", json=BODY | {"layout": to_plain(cpu_layout(tensor_parallel_degree=3))})
     assert problem.status_code == 422
     assert "layout.tensor_parallel_degree" in {error["field"] for error in problem.json()["errors"]}
 
@@ -184,7 +184,7 @@ def test_a_layout_that_cannot_run_is_refused_with_every_reason(client: httpx.Cli
         ({"space": {"recompute": ["none"]}}, "space"),
         ({"test": {"tolerance": 0.1}}, "test.tolerance"),
         ({"baseline": "two words"}, "baseline"),
-        ({"trial_cluster": to_dict(cpu_cluster(1))}, "trial_cluster"),
+        ({"trial_cluster": to_plain(cpu_cluster(1))}, "trial_cluster"),
         ({"sofware": "a"}, "sofware"),
     ],
 )

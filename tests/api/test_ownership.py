@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from autotuner.core.access import Quota, Scope
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from autotuner.ports import Store
 from tests.api.access import People, bearing
 from tests.api.service import app_on, serve
@@ -20,11 +20,11 @@ from tests.builders import cpu_cluster, tiny_model
 from tests.patience import PATIENCE_S
 
 SWEEP = {
-    "model": to_dict(tiny_model()),
-    "cluster": to_dict(cpu_cluster()),
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(cpu_cluster()),
     "workload": {"seq_len": 64, "global_batch_size": 8},
 }
-PAIR = to_dict(replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two"))
+PAIR = to_plain(replace(cpu_cluster(2), name="pair", num_nodes=2, engine="two"))
 RETUNE = {"name": "nightly", "cron": "0 3 * * *", "sweep": SWEEP}
 
 
@@ -62,7 +62,7 @@ def test_what_somebody_makes_says_so_and_is_changed_by_them_and_an_admin_alone(t
     gate = made(team.ada.post("/gates", json=SWEEP | {"baseline": "main"}))
     retune = made(team.ada.post("/retunes", json=RETUNE))
     made(team.ada.put("/clusters/pair", json=PAIR))
-    made(team.ada.put("/models/tiny", json=to_dict(tiny_model())))
+    made(team.ada.put("/models/tiny", json=to_plain(tiny_model())))
     check = made(team.ada.post("/clusters/pair/checks", json={}))
     assert {each["created_by"] for each in (sweep, gate, retune, check)} == {"ada"}
     assert team.bob.get("/models").json()["created_by"] == {"tiny": "ada"}
@@ -85,7 +85,7 @@ def test_what_somebody_makes_says_so_and_is_changed_by_them_and_an_admin_alone(t
 
 
 def test_a_baseline_is_replaced_by_who_set_it_and_an_admin_alone(team: Team, store: Store) -> None:
-    body = SWEEP | {"layout": to_dict(LAYOUT), "baseline": "main", "sets_baseline": True}
+    body = SWEEP | {"layout": to_plain(LAYOUT), "baseline": "main", "sets_baseline": True}
     first = made(team.ada.post("/gates", json=body))
     run(store, (1000.0, 1001.0, 999.0, 1000.5))
     assert made(team.ada.get(f"/gates/{first['id']}"))["is_passed"] is True
@@ -101,7 +101,7 @@ def test_a_baseline_is_replaced_by_who_set_it_and_an_admin_alone(team: Team, sto
 def test_a_gate_that_was_asked_for_before_another_set_the_baseline_does_not_replace_it(
     team: Team, store: Store
 ) -> None:
-    body = SWEEP | {"layout": to_dict(LAYOUT), "baseline": "main", "sets_baseline": True}
+    body = SWEEP | {"layout": to_plain(LAYOUT), "baseline": "main", "sets_baseline": True}
     asked = {made(who.post("/gates", json=body))["id"] for who in (team.ada, team.bob)}
     run(store, (1000.0, 1001.0, 999.0, 1000.5))
     (first,) = made(team.ada.get("/baselines"))["items"]

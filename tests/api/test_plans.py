@@ -7,11 +7,11 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from api.documents import Document
 from api.plans import Plans
 from api.schemas import PlanCreate, PlanView
 from autotuner.clock import SystemClock
-from autotuner.core import wire
+from autotuner.core import codec
+from autotuner.core.documents import Document
 from autotuner.core.run import NewRun
 from autotuner.ports import Clock, Store
 from autotuner.search.planning.plan import PlanProgress
@@ -131,7 +131,7 @@ def test_what_one_process_was_asked_another_waits_for_and_finds(
     other = plans(SystemClock())
     plan_id = client.post("/plans", json=SMALL).json()["id"]
     found = PlanView.of(other.read(plan_id, wait_s=50))
-    assert wire.to_dict(found.answer) == computed(client, plan_id)["answer"]
+    assert codec.to_plain(found.answer) == computed(client, plan_id)["answer"]
     assert other.ask(question(store)).finished_at == found.computed_at  # nobody computes it again
 
 

@@ -11,9 +11,9 @@ from sqlalchemy import Text, type_coerce, update
 
 from api.errors import answer_error
 from autotuner.core.access import Caller, Scope
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.model import TransformerSpec
-from autotuner.core.wire import to_dict
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
 from autotuner.store.tables import sweeps
@@ -198,8 +198,8 @@ def test_an_unknown_route_and_a_wrong_method_are_problems_too(client: httpx.Clie
 
 
 def test_another_model_under_a_stored_name_is_a_conflict(client: httpx.Client) -> None:
-    assert client.put("/models/tiny", json=to_dict(tiny_model())).status_code == 200
-    problem(client.put("/models/tiny", json=to_dict(tiny_model(num_layers=8))), 409, "conflict")
+    assert client.put("/models/tiny", json=to_plain(tiny_model())).status_code == 200
+    problem(client.put("/models/tiny", json=to_plain(tiny_model(num_layers=8))), 409, "conflict")
 
 
 class LostStore(SqlStore):

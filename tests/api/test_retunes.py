@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from autotuner.core.codec import to_plain
 from autotuner.core.upkeep import RetuneOutcome, Verdict
-from autotuner.core.wire import to_dict
 from autotuner.ports import Store
 from tests.api.service import NOW
 from tests.unit.search.upkeep.builders import BETTER, CHALLENGER, INCUMBENT, SLOWER, runs
@@ -117,7 +117,7 @@ def test_a_better_layout_is_adopted_by_its_finding_and_another_by_its_name(clien
     run = client.post("/retunes/nightly/runs").json()
     conclude(store, run, RetuneOutcome(verdict=Verdict.BETTER_FOUND, detail="10 % faster", findings=BETTER))
     adopted = client.post("/retunes/nightly/adopt", json={}).json()
-    assert adopted["incumbent"] == to_dict(CHALLENGER)
+    assert adopted["incumbent"] == to_plain(CHALLENGER)
     assert adopted["measured_tokens_per_s"] == 1100.0
     named = client.post("/retunes/nightly/adopt", json={"layout": LAYOUT}).json()
     assert (named["incumbent"]["precision"], named["num_baseline_runs"]) == ("bf16", 0)

@@ -8,11 +8,11 @@ import pytest
 
 from api.schemas import SweepSummary
 from autotuner.core.choices import Precision
+from autotuner.core.codec import to_plain
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import Stopped
-from autotuner.core.wire import to_dict
 from autotuner.launch import detect
 from autotuner.launch.detect import forget_cluster
 from autotuner.store.schema import memory_engine
@@ -31,8 +31,8 @@ from tests.builders import (
 from tests.patience import PATIENCE_S
 
 BODY: dict[str, Any] = {
-    "model": to_dict(tiny_model()),
-    "cluster": to_dict(cpu_cluster()),
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(cpu_cluster()),
     "workload": {"seq_len": 64, "global_batch_size": 8},
 }
 

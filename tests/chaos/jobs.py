@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotuner.core.choices import Recompute
+from autotuner.core.codec import to_plain
 from autotuner.core.space import SearchSpace
-from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model, tiny_space
 
 
@@ -50,7 +50,7 @@ PARALLEL = Job(
     name="parallel",
     body={
         **_SWEEP,
-        "space": to_dict(
+        "space": to_plain(
             SearchSpace().with_axes(
                 recompute=(Recompute.FULL,),
                 micro_batch_size=(1,),
@@ -69,10 +69,12 @@ PARALLEL = Job(
 RANKS = Job(
     name="ranks",
     body={
-        "model": to_dict(tiny_model()),
-        "cluster": to_dict(cpu_cluster(2)),
+        "model": to_plain(tiny_model()),
+        "cluster": to_plain(cpu_cluster(2)),
         "workload": {"seq_len": 64, "global_batch_size": 8},
-        "space": to_dict(tiny_space(recompute=(Recompute.NONE,), micro_batch_size=(1,), pipeline_parallel_degree=(1,))),
+        "space": to_plain(
+            tiny_space(recompute=(Recompute.NONE,), micro_batch_size=(1,), pipeline_parallel_degree=(1,))
+        ),
         "budget": _ALL_OF_THEM,
         "trial": {"warmup_steps": 1, "measured_steps": 3, "profiled_steps": 0, "max_repeats": 0},
         "uses_history": False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
@@ -12,5 +12,5 @@ from autotuner.launch.fake import plain_measurement
 
 def measured(spec: TrialSpec) -> Measurement:
     """A step takes between one and two seconds, the same ones whoever asks."""
-    digest = hashlib.blake2b(wire.dumps(spec.layout).encode(), digest_size=4).digest()
+    digest = hashlib.blake2b(codec.dumps(spec.layout).encode(), digest_size=4).digest()
     return plain_measurement(spec, step_time_s=1.0 + int.from_bytes(digest, "big") / 2**32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.measurement import StepReport
 from autotuner.core.trial_spec import TrialSpec
 from tests.chaos.outcome import measured
@@ -17,7 +17,7 @@ _TRIAL_S = 0.4
 
 def perform(context: TaskContext) -> int:
     """Report the steps of the trial of ``spec.json`` and its measurement."""
-    spec = wire.loads(TrialSpec, (context.folder / "spec.json").read_text())
+    spec = codec.loads(TrialSpec, (context.folder / "spec.json").read_text())
     reporter = Reporter(context.folder / "reports.jsonl", rank=context.rank_info.rank)
     reporter.started(spec, world_size=context.rank_info.world_size)
     measurement = measured(spec)

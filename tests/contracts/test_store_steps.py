@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import select
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.trial import Stopped, Trial
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
@@ -31,7 +31,7 @@ def test_the_row_of_a_step_says_which_it_is_and_its_reader_is_told_all_of_it(sto
     engine.dispose()
     assert kept == [{"trial_id": trial.id, "number": 0, "step": step} for step in (0, 1)]
     for data, told in zip(kept, steps_told(store, trial.sweep_id), strict=True):
-        assert told == {**data, **wire.to_dict(step_report(int(str(told["step"])), loss=told["loss"]))}
+        assert told == {**data, **codec.to_plain(step_report(int(str(told["step"])), loss=told["loss"]))}
 
 
 def test_steps_of_trials_that_run_side_by_side_are_told_with_their_own_figures(store: Store) -> None:
@@ -65,7 +65,7 @@ def test_no_sequence_is_given_twice_where_an_attempt_was_forgotten(store: Store)
 def test_an_event_of_an_older_release_keeps_what_it_says(store: Store, database_url: str) -> None:
     trial = start(store, held_sweep(store))
     report(store, trial, 0)
-    whole = {"trial_id": trial.id, "number": 0, **wire.to_dict(step_report(0, loss=9.0))}
+    whole = {"trial_id": trial.id, "number": 0, **codec.to_plain(step_report(0, loss=9.0))}
     engine = make_engine(database_url)
     with writing(engine) as connection:
         connection.execute(events.update().where(events.c.kind == "trial.step").values(data=whole))

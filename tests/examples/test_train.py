@@ -11,9 +11,9 @@ import pytest
 
 import autotuner_report
 from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.codec import dumps
 from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.wire import dumps
 from autotuner.export.registry import export
 from tests.builders import cpu_layout, tiny_job, tiny_model
 

@@ -8,6 +8,8 @@ from typing import Any
 from autotuner.core.announcement import Webhook
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckRequest
+from autotuner.core.codec import dumps, from_plain, loads, to_plain
+from autotuner.core.documents import restore
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout
@@ -19,7 +21,6 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import ScaledTrial, TrialFailure
 from autotuner.core.trial_spec import NodeTask, TrialSpec
 from autotuner.core.upkeep import RetuneRequest
-from autotuner.core.wire import dumps, from_dict, from_known, loads, to_dict
 from tests import builders
 from tests.fuzz.target import Target, json_of, text_of
 from tests.unit.launch.trainers.log_readers.specs import spec
@@ -70,12 +71,12 @@ def _read(data: bytes) -> None:
         raise InvalidInput("document", None, "must be a class and what describes one")
     cls = _CLASSES[document[0]]
     try:
-        value = from_dict(cls, document[1])
+        value = from_plain(cls, document[1])
     except InvalidInput:
-        from_known(cls, document[1])
+        restore(cls, document[1])
         return
     text = dumps(value)
-    assert dumps(from_known(cls, document[1])) == text
+    assert dumps(restore(cls, document[1])) == text
     assert dumps(loads(cls, text)) == text
 
 
@@ -88,7 +89,7 @@ TARGETS = (
         Target(
             name=name,
             check=_read,
-            seeds=tuple(json.dumps([type(value).__name__, to_dict(value)]).encode() for value in values),
+            seeds=tuple(json.dumps([type(value).__name__, to_plain(value)]).encode() for value in values),
             is_json=True,
         )
         for name, values in (("requests", _REQUESTS), ("results", _RESULTS))

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from api.edge.addresses import client_address
 from api.edge.shape import check_shape
 from api.main import create_app
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from autotuner.networks import read_networks
 from autotuner.store.sql import memory_store
 from tests import builders
@@ -40,11 +40,11 @@ _ROUTES = (
 )
 _JOB = {"model": "llama-3-8b", "cluster": "h100:8", "workload": {"seq_len": 2048, "global_batch_size": 8}}
 _BODIES: tuple[dict[str, Any], ...] = (
-    to_dict(builders.tiny_model()),
-    to_dict(builders.h100_cluster()),
+    to_plain(builders.tiny_model()),
+    to_plain(builders.h100_cluster()),
     {"text": "--tensor-model-parallel-size 2 --num-layers 4", "format": "megatron-lm", "num_ranks": 8},
     {**_JOB, "layout": {"data_parallel_shard_degree": 8}, "format": "megatron-lm"},
-    {**_JOB, "cluster": "cpu:2", "model": to_dict(builders.tiny_model()), "budget": {"num_trials": 1}},
+    {**_JOB, "cluster": "cpu:2", "model": to_plain(builders.tiny_model()), "budget": {"num_trials": 1}},
     {**_JOB, "layout": {"data_parallel_shard_degree": 8}, "baseline": "main", "min_mfu": 0.3},
     {"name": "nightly", "cron": "0 2 * * *", "sweep": _JOB},
     {"name": "team", "url": "https://hooks.example.com/x", "kinds": []},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.core.wire import from_dict, to_dict
 from autotuner.export.registry import TARGETS as FORMATS
 from autotuner.export.registry import read
 from tests.builders import big_job
@@ -59,9 +59,9 @@ def _target(name: ExportFormat | None) -> Target:
     def check(data: bytes) -> None:
         """A layout that was read is one, and what is told of it can be shown."""
         found = read(text_of(data), name, (None, 8, 64)[len(data) % 3])
-        assert from_dict(type(found.layout), to_dict(found.layout)) == found.layout
+        assert from_plain(type(found.layout), to_plain(found.layout)) == found.layout
         if found.model is not None:
-            assert from_dict(type(found.model), to_dict(found.model)) == found.model
+            assert from_plain(type(found.model), to_plain(found.model)) == found.model
         found.model_name.encode()
         for note in found.notes:
             f"{note.setting} {note.detail}".encode()

@@ -6,8 +6,8 @@ import json
 import tempfile
 from pathlib import Path
 
+from autotuner.core.codec import dumps
 from autotuner.core.measuring import Peak
-from autotuner.core.wire import dumps
 from autotuner.launch.trainers.log_readers.registry import READERS
 from autotuner.launch.trainers.told import TrainerReports
 from tests.fuzz.target import Target, text_of

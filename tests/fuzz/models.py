@@ -10,9 +10,9 @@ from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model
 from autotuner.catalog.named import cluster_described, model_described
 from autotuner.catalog.software import load_stack
+from autotuner.core.codec import dumps, from_plain, loads, to_plain
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.model import TransformerSpec
-from autotuner.core.wire import dumps, from_dict, loads, to_dict
 from tests import builders
 from tests.fuzz.target import Target, json_of, text_of
 from tests.unit.catalog.huggingface.published import published
@@ -42,7 +42,7 @@ def _hold(model: TransformerSpec) -> None:
 
 def _cluster(data: bytes) -> None:
     cluster = cluster_described(json_of(data))
-    assert from_dict(type(cluster), to_dict(cluster)) == cluster
+    assert from_plain(type(cluster), to_plain(cluster)) == cluster
 
 
 def _name(data: bytes) -> None:

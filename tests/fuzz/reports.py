@@ -11,9 +11,9 @@ import httpx
 
 from autotuner.client.call import Call, ServiceError
 from autotuner.client.server_events import EventLines
+from autotuner.core.codec import dumps, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.wire import dumps, to_dict
 from autotuner.launch.engines.output import PREFIX, JobOutput
 from autotuner.launch.reports import Reports, TrialFiles
 from tests.builders import breakdown, measurement, measurements, step_report, step_timeline, sweep_request
@@ -91,13 +91,13 @@ TARGETS = (
         seeds=(
             _lines(
                 {"type": "started", "world_size": 2},
-                {"type": "step", **to_dict(step_report(0))},
-                {"type": "measurement", **to_dict(measurement())},
-                {"type": "timeline", **to_dict(step_timeline())},
-                {"type": "breakdown", **to_dict(breakdown(forward_s=0.1))},
+                {"type": "step", **to_plain(step_report(0))},
+                {"type": "measurement", **to_plain(measurement())},
+                {"type": "timeline", **to_plain(step_timeline())},
+                {"type": "breakdown", **to_plain(breakdown(forward_s=0.1))},
                 {"type": "failure", "rank": 1, "kind": "oom", "message": "no memory", "traceback": "..."},
             ),
-            _lines({"type": "profile", **to_dict(measurements())}),
+            _lines({"type": "profile", **to_plain(measurements())}),
         ),
         words=('"type"', '"step"', "\n", "null", "NaN", "1e999", "[", "{}", '"collective"', '"schema_version": 1'),
     ),
@@ -110,7 +110,7 @@ TARGETS = (
                 {"type": "printed", "text": "hello", "at": 1.5},
                 {"type": "told", "file": "rank-0.jsonl", "line": "{}"},
                 {"type": "log", "local_rank": 1, "text": "Traceback"},
-                {"type": "step", **to_dict(step_report(0))},
+                {"type": "step", **to_plain(step_report(0))},
                 {"type": "node", "exit_code": -9, "deaths": [[1, -9]], "timed_out": False, "oom_killed": True},
                 prefix=PREFIX,
             ),
@@ -130,7 +130,7 @@ TARGETS = (
     Target(
         name="answers",
         check=_answer,
-        seeds=(json.dumps(to_dict(sweep_request())).encode(), b'["title"]', b"<html>", b"[" * 3000, b"\xff"),
+        seeds=(json.dumps(to_plain(sweep_request())).encode(), b'["title"]', b"<html>", b"[" * 3000, b"\xff"),
         is_json=True,
         refusals=(ServiceError, InvalidInput),
     ),

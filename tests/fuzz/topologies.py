@@ -10,8 +10,8 @@ from autotuner.catalog.topology.nvidia_smi import read_nvidia_smi
 from autotuner.catalog.topology.read import read_topology
 from autotuner.catalog.topology.slurm import read_slurm_conf, read_slurm_yaml
 from autotuner.catalog.topology.topology import Topology
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.network import Network, Wiring
-from autotuner.core.wire import from_dict, to_dict
 from tests.fuzz.target import Target, text_of
 from tests.unit.catalog.topology import published
 
@@ -22,9 +22,9 @@ def _reading(read: Callable[[str], Topology]) -> Callable[[bytes], None]:
     def check(data: bytes) -> None:
         topology = read(text_of(data))
         if topology.network is not None:
-            assert from_dict(Network, to_dict(topology.network)) == topology.network
+            assert from_plain(Network, to_plain(topology.network)) == topology.network
         if topology.wiring is not None:
-            assert from_dict(Wiring, to_dict(topology.wiring)) == topology.wiring
+            assert from_plain(Wiring, to_plain(topology.wiring)) == topology.wiring
             if topology.num_accelerators is not None:
                 topology.wiring.require_accelerators(topology.num_accelerators)
                 topology.wiring.limiting_path(range(topology.num_accelerators))

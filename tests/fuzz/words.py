@@ -11,10 +11,10 @@ from autotuner.announcing.signature import check_secret
 from autotuner.catalog.text import read_links, read_phases, written_links, written_phases
 from autotuner.cli.layout_text import read_layout
 from autotuner.core.access import check_name
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout, parse_words
-from autotuner.core.wire import from_dict, to_dict
 from autotuner.networks import household, is_within, read_networks
 from autotuner.search.upkeep.retunes.cron import Cron
 from tests.fuzz.target import Target, text_of
@@ -36,14 +36,14 @@ def _cron(data: bytes) -> None:
 def _layout(data: bytes) -> None:
     """What a layout is written as is read as that layout."""
     text = text_of(data)
-    layout = from_dict(Layout, parse_words(text))
+    layout = from_plain(Layout, parse_words(text))
     assert layout == Layout.parse(text)
     assert Layout.parse(str(layout)) == layout
 
 
 def _layout_text(data: bytes) -> None:
     text = text_of(data).replace(".json", "")  # files are for the tests of the command line
-    from_dict(Layout, read_layout(text))
+    from_plain(Layout, read_layout(text))
 
 
 def _networks(data: bytes) -> None:
@@ -91,7 +91,7 @@ def _trace(data: bytes) -> None:
     stretches = trace.stretches()
     assert sum(stretch.num_steps for stretch in stretches) == trace.num_steps
     assert all(not health.is_healthy for stretch in stretches for health in stretch.links)
-    assert from_dict(FaultTrace, to_dict(trace)) == trace
+    assert from_plain(FaultTrace, to_plain(trace)) == trace
 
 
 def _links(data: bytes) -> None:

@@ -17,8 +17,8 @@ import typer
 from autotuner.cli import main
 from autotuner.cli.main import app
 from autotuner.clock import SystemClock
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.layout import Layout
-from autotuner.core.wire import from_dict, to_dict
 from tests.golden.normal import Normal
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RULE = re.compile("[─━═┬┴┼┳┻╇]{4,}")
 _FRAME = re.compile("[╭╮╰╯│─]")
 
-_LAYOUT_FIELDS = frozenset(to_dict(Layout()))
+_LAYOUT_FIELDS = frozenset(to_plain(Layout()))
 
 _MANY = 3
 """Longest list of objects that is recorded whole; lists of numbers or texts may be twice as long."""
@@ -162,7 +162,7 @@ def _in_words(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if value.keys() == _LAYOUT_FIELDS:
-        return str(from_dict(Layout, value))
+        return str(from_plain(Layout, value))
     return {key: _in_words(one) for key, one in value.items()}
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.codec import to_plain
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.prediction import Prediction
@@ -27,7 +28,6 @@ from autotuner.core.stack import Stack
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.core.wire import to_dict
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.learning.recollection import Recollection
 from autotuner.search.sweeps.candidates import Candidates
@@ -128,12 +128,12 @@ def test_trials_teach_what_was_recorded(golden: Golden, name: str) -> None:
     assert later.calibration is not None
     sums = [sum(row) for row in later.calibration.correlations]
     output = {
-        "calibration": to_dict(replace(later.calibration, parts=(), correlations=())),
+        "calibration": to_plain(replace(later.calibration, parts=(), correlations=())),
         "parts": [[one.part, few_digits(one.factor), few_digits(one.deviation)] for one in later.calibration.parts],
         "sums of correlations": [few_digits(one) for one in sums],
-        "lessons": [to_dict(replace(lesson, calibration=None)) for lesson in known.lessons()],
+        "lessons": [to_plain(replace(lesson, calibration=None)) for lesson in known.lessons()],
         "predicted": [[str(one.layout), *_known(predict_one(one.layout, later))] for one in found.trials[:6]],
-        "estimates": [to_dict(one.estimate) for one in found.trials[::3] if one.estimate],
+        "estimates": [to_plain(one.estimate) for one in found.trials[::3] if one.estimate],
     }
     golden.check(f"proposals/learnt-from-{name}", output)
 

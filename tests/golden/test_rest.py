@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api.openapi import examples
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.announcements import receiver
 from tests.api.service import openapi_document
 from tests.builders import cpu_cluster, tiny_model
@@ -32,8 +32,8 @@ SPACE = {
 }
 SWEEP = JOB | {"space": SPACE, "budget": {"num_trials": 5, "min_gain": 0.0}, "seed": 1}
 CORES = {
-    "model": to_dict(tiny_model()),
-    "cluster": to_dict(cpu_cluster(2)),
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(cpu_cluster(2)),
     "workload": {"seq_len": 64, "global_batch_size": 16},
 }
 SWITCHES = (

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps, loads
 from autotuner.core.fault_trace import Fault, FaultTrace
 from autotuner.core.link import LinkHealth, LinkNorm, LinkPoint, link_health_of, link_rounds
-from autotuner.core.wire import dumps, loads
 from tests.builders import h100_cluster
 
 NUM_ENDS = 6

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.system.ci_jobs import EXAMPLES, Done, github_job, gitlab_job
 from tests.system.service import Service, until
 
@@ -30,7 +30,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service on whose cluster nothing runs: what a simulated trial takes is the same on a busy machine."""
     with Service(tmp_path_factory.mktemp("service")) as service:
         ours = replace(load_cluster("h100:8"), name="ours", engine="simulated")
-        service.put("/clusters/ours", to_dict(ours))
+        service.put("/clusters/ours", to_plain(ours))
         yield service
 
 
@@ -141,7 +141,7 @@ def test_a_gate_whose_job_is_cancelled_is_cancelled_with_it(
     service: Service, tmp_path: Path, number: signal.Signals
 ) -> None:
     slow = replace(load_cluster("h100:8"), name="slow", engine="simulated", queue="watched")
-    service.put("/clusters/slow", to_dict(slow))
+    service.put("/clusters/slow", to_plain(slow))
     job = ["--model", "llama-3-8b", "--cluster", "slow", "--global-batch", "64", "--seq-len", "8192"]
     options = [*job, "--layout", json.dumps(TODAY), "--baseline", number.name, "--server", service.address]
     listening = ["env", "--default-signal=INT"]  # tests in the background have it ignored

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service, until
 from tests.trials.launching import left_over
 
 BODY = {
-    "model": to_dict(tiny_model()),
-    "cluster": to_dict(cpu_cluster(2)),
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(cpu_cluster(2)),
     "workload": {"seq_len": 64, "global_batch_size": 8},
     "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
     "trial": {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service
 
@@ -46,8 +46,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     (folder / "loop.py").write_text(LOOP)
     (folder / "trainers.toml").write_text(REGISTERED.format(folder=folder))
-    (folder / "tiny.json").write_text(json.dumps(to_dict(tiny_model())))
-    (folder / "core.json").write_text(json.dumps(to_dict(cpu_cluster(1))))
+    (folder / "tiny.json").write_text(json.dumps(to_plain(tiny_model())))
+    (folder / "core.json").write_text(json.dumps(to_plain(cpu_cluster(1))))
     return folder
 
 

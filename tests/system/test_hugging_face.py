@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service, until
 
@@ -22,8 +22,8 @@ def _swept(service: Service, trainer: str, num_ranks: int, **space: Any) -> list
     """Trials of a sweep that tries all of its layouts."""
     body = {
         "trainer": trainer,
-        "model": to_dict(tiny_model()),
-        "cluster": to_dict(cpu_cluster(num_ranks)),
+        "model": to_plain(tiny_model()),
+        "cluster": to_plain(cpu_cluster(num_ranks)),
         "workload": {"seq_len": 64, "global_batch_size": 8},
         "space": space,
         "budget": {"num_trials": 20, "prune_below": 0.0, "min_gain": 0.0},

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
-from autotuner.core.wire import to_dict
 from autotuner.store.sql import SqlStore, open_store
 from tests.builders import tiny_model
 from tests.system.service import until
@@ -27,7 +27,7 @@ def test_an_interrupted_sweep_command_ends_its_trial_and_gives_the_sweep_back(
     url = f"sqlite:///{tmp_path}/autotuner.db"
     store = open_store(url)
     model = tmp_path / "tiny.json"
-    model.write_text(json.dumps(to_dict(tiny_model())))
+    model.write_text(json.dumps(to_plain(tiny_model())))
     # as in a terminal: a test run that a script started in the background has SIGINT ignored, and passes that on
     listening = ["env", "--default-signal=INT"]
     command = [*listening, sys.executable, "-m", "autotuner.cli", "sweep", "--model", str(model), "--cluster", "cpu:2"]

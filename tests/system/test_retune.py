@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.system.service import Service, until
 from tests.trainers.registered import LOOP
@@ -26,13 +26,13 @@ BODY = {
     "name": "every-minute",
     "cron": "* * * * *",
     "sweep": {
-        "model": to_dict(tiny_model()),
-        "cluster": to_dict(cpu_cluster(2)),
+        "model": to_plain(tiny_model()),
+        "cluster": to_plain(cpu_cluster(2)),
         "workload": {"seq_len": 64, "global_batch_size": 8},
         "trial": {"measuring_budget_s": 0.5, "max_measured_steps": 8, "max_repeats": 0},
         "trainer": "paced",
     },
-    "incumbent": to_dict(cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4)),
+    "incumbent": to_plain(cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4)),
     "searches": False,
     "test": {"tolerance": 0.2, "loss": 0.4},
 }

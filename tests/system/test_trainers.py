@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service, until
 from tests.trainers.registered import LOOP
@@ -73,8 +73,8 @@ def started(service: Service, trainer: str = "train", **changes: Any) -> str:
     """A sweep on two cores, whose steps take milliseconds."""
     body = {
         "trainer": trainer,
-        "model": to_dict(tiny_model()),
-        "cluster": to_dict(cpu_cluster(2)),
+        "model": to_plain(tiny_model()),
+        "cluster": to_plain(cpu_cluster(2)),
         "workload": {"seq_len": 64, "global_batch_size": 8},
         "space": REPLICAS,
         "budget": {"num_trials": 2, "prune_below": 0.0, "min_gain": 0.0},
@@ -119,7 +119,7 @@ def test_a_users_own_loop_is_swept_and_ranked_and_trains_the_same_in_every_layou
     registered.write_text(ON_ONE_RANK.format(examples=TRAINERS.parent))
     monkeypatch.setenv("AUTOTUNER_TRAINERS", str(registered))
     with Service(tmp_path) as service:
-        assert_swept(service, 1, cluster=to_dict(cpu_cluster(1)), space={"micro_batch_size": [8]})
+        assert_swept(service, 1, cluster=to_plain(cpu_cluster(1)), space={"micro_batch_size": [8]})
 
 
 @pytest.mark.oracle
@@ -151,7 +151,7 @@ def test_a_trainer_that_runs_out_of_its_memory_is_recorded_so(trainer: str, serv
         **SHORT,
         "memory_budget_bytes": 450_000_000,
     }  # the model's states take 340 MB, and torch itself the rest
-    sweep_id = started(service, trainer, model=to_dict(model), trial=settings)
+    sweep_id = started(service, trainer, model=to_plain(model), trial=settings)
     failures = [trial["failure"] for trial in ended(service, sweep_id)]
     assert {failure["kind"] for failure in failures} == {"oom"}, failures
 
@@ -187,7 +187,7 @@ def test_a_trainers_trial_that_loses_is_pruned_in_its_first_steps(
     monkeypatch.setenv("AUTOTUNER_TRAINERS", str(registered))
     steps = {**SHORT, "measured_steps": 200, "max_measured_steps": 200, "target_interval": 0.0}  # ten seconds if slow
     budget = {"num_trials": 2, "prune_below": 0.8, "min_gain": 0.0}
-    wanted = {"cluster": to_dict(cpu_cluster(1)), "space": {"micro_batch_size": [8]}, "trial": steps, "budget": budget}
+    wanted = {"cluster": to_plain(cpu_cluster(1)), "space": {"micro_batch_size": [8]}, "trial": steps, "budget": budget}
     with Service(tmp_path) as service:
         fast, slow = ended(service, started(service, "sleeping", **wanted))
     assert (fast["state"], slow["state"]) == ("complete", "pruned")

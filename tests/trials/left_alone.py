@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from autotuner.core.codec import loads
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.wire import loads
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks

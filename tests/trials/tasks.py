@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 from torch.distributed.tensor import DTensor
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
 from tests.builders import minds_nodes
@@ -42,7 +42,7 @@ def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """The trial itself, as ``python -m trials`` runs it."""
     reporter = Reporter(folder / "reports.jsonl", rank=rank)
     rank_info = _rank_info(rank, world_size, spec.layout)
-    return attempt(wire.dumps(spec), reporter, rank_info, store=_store(folder))
+    return attempt(codec.dumps(spec), reporter, rank_info, store=_store(folder))
 
 
 def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
@@ -147,7 +147,7 @@ TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
 
 def perform(context: TaskContext) -> int:
     """The task that the file ``task`` names, on the trial of ``spec.json``."""
-    spec = wire.loads(TrialSpec, (context.folder / "spec.json").read_text())
+    spec = codec.loads(TrialSpec, (context.folder / "spec.json").read_text())
     task = TASKS[(context.folder / "task").read_text()]
     return task(spec, context.folder, context.rank_info.rank, context.rank_info.world_size)
 

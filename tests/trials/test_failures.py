@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from autotuner.clock import SystemClock
+from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import SweepState
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
-from autotuner.core.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.room import DiskRoom

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
-from autotuner.core.wire import dumps
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks

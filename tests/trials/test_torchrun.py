@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSpec
 from tests.builders import cpu_layout
@@ -30,11 +30,11 @@ def start(spec: str, folder: Path, *launcher: str) -> subprocess.CompletedProces
 
 
 def measured(spec: TrialSpec, folder: Path, *launcher: str) -> Measurement:
-    process = start(wire.dumps(spec), folder, *launcher)
+    process = start(codec.dumps(spec), folder, *launcher)
     assert process.returncode == 0, process.stderr
     *_, last = read_lines(folder / "reports.jsonl")
     assert last.pop("type") == "measurement"
-    return wire.from_dict(Measurement, last)
+    return codec.from_plain(Measurement, last)
 
 
 @pytest.mark.oracle
@@ -49,7 +49,7 @@ def test_torchrun_ranks_train_as_one_process_does(tmp_path: Path) -> None:
 
 
 def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Path) -> None:
-    process = start(wire.dumps(trial_spec(cpu_layout(pipeline_parallel_degree=2))), tmp_path, *TORCHRUN, "1")
+    process = start(codec.dumps(trial_spec(cpu_layout(pipeline_parallel_degree=2))), tmp_path, *TORCHRUN, "1")
     assert process.returncode == 1  # torchrun's own code for any failed rank
     assert "exitcode  : 2" in process.stderr
     failures = [line for line in read_lines(tmp_path / "reports.jsonl") if line["type"] == "failure"]
@@ -57,7 +57,7 @@ def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Pat
 
 
 def test_a_spec_that_is_no_spec_is_refused_with_the_field(tmp_path: Path) -> None:
-    document = json.loads(wire.dumps(trial_spec()))
+    document = json.loads(codec.dumps(trial_spec()))
     document["layout"]["tensor_degree"] = 2
     process = start(json.dumps(document), tmp_path)
     assert process.returncode == 2

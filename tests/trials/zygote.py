@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.measurement import Breakdown, Measurement, StepReport
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
@@ -41,7 +41,7 @@ class Run:
 
     @property
     def steps(self) -> tuple[StepReport, ...]:
-        return tuple(wire.from_dict(StepReport, line) for line in self._of("step"))
+        return tuple(codec.from_plain(StepReport, line) for line in self._of("step"))
 
     @property
     def failures(self) -> tuple[dict[str, Any], ...]:
@@ -51,11 +51,11 @@ class Run:
     def measurement(self) -> Measurement:
         found = self._of("measurement")
         assert len(found) == 1, (self.exit_codes, self.failures, self.logs)
-        measurement = wire.from_dict(Measurement, found[0])
+        measurement = codec.from_plain(Measurement, found[0])
         for line in self._of("timeline"):
-            measurement = replace(measurement, timeline=wire.from_dict(StepTimeline, line))
+            measurement = replace(measurement, timeline=codec.from_plain(StepTimeline, line))
         for line in self._of("breakdown"):
-            measurement = replace(measurement, breakdown=wire.from_dict(Breakdown, line))
+            measurement = replace(measurement, breakdown=codec.from_plain(Breakdown, line))
         return measurement
 
     def _of(self, kind: str) -> tuple[dict[str, Any], ...]:
@@ -73,7 +73,7 @@ class Zygote:
     def run(self, spec: TrialSpec, folder: Path, *, world_size: int | None = None, task: str = "trial") -> Run:
         """Run a task on as many ranks as the layout has, or as said, and wait for them all."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "spec.json").write_text(wire.dumps(spec))
+        (folder / "spec.json").write_text(codec.dumps(spec))
         (folder / "task").write_text(task)
         num_ranks = spec.layout.world_size if world_size is None else world_size
         return self.have_done("tests.trials.tasks:perform", folder, num_ranks)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import autotuner_report
+from autotuner.core.codec import dumps, from_plain
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.wire import dumps, from_dict
 from autotuner.launch.trainers.reported import ReportedStep
 from tests.builders import cpu_layout, tiny_job, tiny_model
 
@@ -41,7 +41,7 @@ def test_a_step_is_written_at_once_as_what_the_launcher_reads(tmp_path: Path, mo
     report.step(loss=2.5, tokens=512)
     (line,) = lines(tmp_path, rank=3)
     environment = line.pop("environment")
-    step = from_dict(ReportedStep, line)
+    step = from_plain(ReportedStep, line)
     assert environment["python"] == platform.python_version()
     assert (step.step, step.rank, step.loss, step.tokens, step.num_steps) == (0, 3, 2.5, 512, 1)
     assert step.step_time_s is not None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.profile import CollectivePoint, ProfileRequest
 from trials.benchmarks.microbenchmarks import Sizes, collective_points, peers_across, peers_within
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rank_info = RankInfo.from_environment(os.environ)
     reporter = Reporter(paths.reports, rank=rank_info.rank)
     try:
-        measure(wire.loads(ProfileRequest, paths.spec.read_text()), reporter, rank_info)
+        measure(codec.loads(ProfileRequest, paths.spec.read_text()), reporter, rank_info)
     except Exception as error:
         reporter.failure(classify(error), headline(error), traceback.format_exc())
         traceback.print_exc()

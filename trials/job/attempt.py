@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measuring import Peak
 from autotuner.core.rules.collectives import collective_environment
@@ -45,7 +45,7 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
     """
     reserve = mmap(-1, _RESERVE_BYTES, flags=MAP_PRIVATE | MAP_ANONYMOUS)  # counts against a limit, untouched
     try:
-        spec = wire.loads(TrialSpec, spec_text)
+        spec = codec.loads(TrialSpec, spec_text)
         rank_info = rank_info.playing(spec.cluster)
         admit(spec, rank_info)
         _run(spec, reporter, rank_info.dealt(spec.layout.rank_placement), store)

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 
 from autotuner import keeper
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import NodeTask
 from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         text = os.environ[TASK] if given.task is None else given.task.read_text()
-        task = wire.loads(NodeTask, text)
+        task = codec.loads(NodeTask, text)
     except (OSError, KeyError, InvalidInput) as error:
         parser.error(f"cannot read the task: {error}")  # exits with code 2
     place = NodePlace(node_rank=given.node_rank, master_address=given.master_address, master_port=given.master_port)
@@ -121,7 +121,7 @@ class _Node:
         self._told_to_end.set()
 
     def _write_files(self) -> None:
-        spec = self._task.request if self._task.spec is None else wire.dumps(self._task.spec)
+        spec = self._task.request if self._task.spec is None else codec.dumps(self._task.spec)
         (self._folder / "spec.json").write_text(spec)
         self._teller.make_folders()
         for name, text in self._task.files.items():

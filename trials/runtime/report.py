@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.measurement import Breakdown, LinkEvent, Measurement, StepReport
 from autotuner.core.profile import CollectivePoint, Measurements
 from autotuner.core.timeline import StepTimeline
@@ -34,31 +34,31 @@ class Reporter:
 
     def step(self, report: StepReport) -> None:
         """A step is done."""
-        self._lead({"type": "step", **wire.to_dict(report)})
+        self._lead({"type": "step", **codec.to_plain(report)})
 
     def link_event(self, event: LinkEvent) -> None:
         """A pipeline found something out about a link or a rank, or does something about it."""
-        self._lead({"type": "link_event", **wire.to_dict(event)})
+        self._lead({"type": "link_event", **codec.to_plain(event)})
 
     def measurement(self, measurement: Measurement) -> None:
         """The timed steps are complete: whatever becomes of the profiled ones, this stands."""
-        self._lead({"type": "measurement", **wire.to_dict(measurement)})
+        self._lead({"type": "measurement", **codec.to_plain(measurement)})
 
     def timeline(self, timeline: StepTimeline) -> None:
         """A profiled step was recorded: belongs to the measurement before it, and comes before the breakdown."""
-        self._lead({"type": "timeline", **wire.to_dict(timeline)})
+        self._lead({"type": "timeline", **codec.to_plain(timeline)})
 
     def breakdown(self, breakdown: Breakdown) -> None:
         """The profiled steps are complete as well: belongs to the measurement before it."""
-        self._lead({"type": "breakdown", **wire.to_dict(breakdown)})
+        self._lead({"type": "breakdown", **codec.to_plain(breakdown)})
 
     def collective(self, point: CollectivePoint) -> None:
         """One collective was timed, at one size."""
-        self._lead({"type": "collective", **wire.to_dict(point)})
+        self._lead({"type": "collective", **codec.to_plain(point)})
 
     def profile(self, measurements: Measurements) -> None:
         """The benchmarks are complete."""
-        self._lead({"type": "profile", **wire.to_dict(measurements)})
+        self._lead({"type": "profile", **codec.to_plain(measurements)})
 
     def failure(self, kind: FailureKind, message: str, traceback: str) -> None:
         """This rank is about to die; of several such lines the first is the cause, the others its consequences."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 
 R = TypeVar("R")
@@ -21,11 +21,11 @@ def serve_one(request_type: type[R], answer: Callable[[R], object]) -> int:
         The exit status: 2 where the request cannot be read.
     """
     try:
-        request = wire.loads(request_type, sys.stdin.read())
+        request = codec.loads(request_type, sys.stdin.read())
     except InvalidInput as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write(wire.dumps(answer(request)) + "\n")
+    sys.stdout.write(codec.dumps(answer(request)) + "\n")
     return 0
 
 

@@ -9,9 +9,9 @@ from api.dashboard.new_sweep.axes import AXES, SUITS
 from api.dashboard.new_sweep.given import CATALOG, DESCRIBED, STORED, Given
 from api.dashboard.new_sweep.inputs import INPUTS, Input
 from autotuner.core.cluster import LOCAL
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
-from autotuner.core.wire import to_dict
 
 
 def body_of(given: Given) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _fault_trace(given: Given) -> Any:
     except InvalidInput as error:
         at = "fault_trace.num_steps" if error.field == "num_steps" else "fault_trace"
         raise InvalidInput(at, error.value, error.rule, error.nearest) from error
-    return to_dict(trace) if num_steps else lines
+    return to_plain(trace) if num_steps else lines
 
 
 def _document(text: str, field: str) -> Any:

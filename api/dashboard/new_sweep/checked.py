@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from api.dashboard.new_sweep.axes import AXES
 from api.dashboard.new_sweep.body import body_of
 from api.dashboard.new_sweep.given import Given
 from api.dashboard.new_sweep.inputs import INPUTS, id_of
-from api.documents import Document
 from api.previews import Previews
 from api.schemas import SweepCreate, SweepPreview
-from api.violations import Violation, violation, violations
 from autotuner.bootstrap import App
-from autotuner.core.errors import AutotunerError, Busy, InvalidInput, NotFound, TooCostly, quoted
+from autotuner.core import documents
+from autotuner.core.errors import (
+    AutotunerError,
+    Busy,
+    InvalidDocument,
+    InvalidInput,
+    NotFound,
+    TooCostly,
+    Violation,
+    quoted,
+)
 from autotuner.core.sweep import SweepRequest
-
-_SWEEP: TypeAdapter[SweepCreate] = TypeAdapter(Document[SweepCreate])
 
 _PART_OF = {"accelerator": "cluster", "link": "cluster", "profile": "cluster"}
 """Inputs by the kinds of what their names lead to."""
@@ -115,8 +119,8 @@ def _searched(found: Checked, app: App) -> SweepRequest | None:
         return None
     body = {name: value for name, value in found.body.items() if name not in wrong}
     try:
-        return _SWEEP.validate_python(body).resolved(app)
-    except (ValidationError, InvalidInput, NotFound, TooCostly, Busy):
+        return documents.read(SweepCreate, body).resolved(app)
+    except (InvalidInput, NotFound, TooCostly, Busy):
         return None
 
 
@@ -127,10 +131,9 @@ def read(given: Given, app: App) -> Checked:
     except InvalidInput as error:
         return Checked(given=given, body={}, complaints=(complaint_of(error),))
     try:
-        request = _SWEEP.validate_python(body).resolved(app)
-    except ValidationError as error:
-        wrong = [{**item, "loc": ("body", *item["loc"])} for item in error.errors()]
-        return Checked(given=given, body=body, complaints=_complaints(violations(wrong, Document[SweepCreate])))
+        request = documents.read(SweepCreate, body).resolved(app)
+    except InvalidDocument as error:
+        return Checked(given=given, body=body, complaints=_complaints(map(documents.violation, error.complaints)))
     except (InvalidInput, NotFound, TooCostly, Busy) as error:
         return Checked(given=given, body=body, complaints=(complaint_of(error),))
     return Checked(given=given, body=body, complaints=(), request=request)
@@ -140,7 +143,7 @@ def complaint_of(error: AutotunerError) -> Complaint:
     """What an error says of the form."""
     match error:
         case InvalidInput():
-            return _complaint(violation(error.field, error.value, error.rule, error.nearest))
+            return _complaint(documents.violation(error))
         case NotFound():
             near = "" if error.nearest is None else f"; did you mean {error.nearest}?"
             return Complaint(
@@ -150,7 +153,7 @@ def complaint_of(error: AutotunerError) -> Complaint:
     return Complaint(at="", text=str(error))
 
 
-def _complaints(found: Sequence[Violation]) -> tuple[Complaint, ...]:
+def _complaints(found: Iterable[Violation]) -> tuple[Complaint, ...]:
     return tuple(dict.fromkeys(map(_complaint, found)))
 
 

@@ -13,6 +13,7 @@ from api.dashboard.views.permalink import DEFAULT
 from autotuner.bootstrap import App
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.cluster import LOCAL, Cluster
+from autotuner.core.codec import to_plain, without_defaults
 from autotuner.core.errors import AutotunerError
 from autotuner.core.fault_trace import FaultTrace, at_worst
 from autotuner.core.layout import Layout
@@ -20,7 +21,6 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.wire import to_dict, without_defaults
 from autotuner.search.expressible import trial_space
 
 BY_NAME, DESCRIBED = "name", "described"
@@ -80,7 +80,11 @@ class Given:
         """What asks for such a sweep."""
         job = request.job
         cluster, links = _healthy(job.cluster, app)
-        plain = to_dict(request) | {"workload": to_dict(job.workload), "trainer": None, "link_health": to_dict(links)}
+        plain = to_plain(request) | {
+            "workload": to_plain(job.workload),
+            "trainer": None,
+            "link_health": to_plain(links),
+        }
         plainly = [path for path in INPUTS if path != "trial_cluster" and not path.startswith("fault_trace")]
         values: dict[str, tuple[str, ...]] = {path: (INPUTS[path].shown(_at(plain, path)),) for path in plainly}
         values["trainer"] = ("" if request.trainer is None else request.trainer.name,)

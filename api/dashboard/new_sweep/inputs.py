@@ -7,12 +7,13 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
 from autotuner.catalog.text import read_lengths, read_links, written_lengths, written_links
+from autotuner.core import documents
+from autotuner.core.codec import to_plain, without_defaults
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.link import LinkHealth
 from autotuner.core.objective import Metric, Objective, Weight, profile_text, read_metrics, read_profile
 from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.core.wire import from_dict, to_dict, without_defaults
 from autotuner.core.workload import LengthDistribution, Workload
 
 _Kind = Literal["integer", "number", "integers", "text", "choice", "switch", "links", "lengths", "profile", "metrics"]
@@ -58,11 +59,11 @@ class Input:
         if isinstance(value, bool):
             return "on" if value else "off"
         if self.kind == "links" and not isinstance(value, str):
-            return written_links(from_dict(LinkHealth, link) for link in value)
+            return written_links(documents.read(LinkHealth, link) for link in value)
         if self.kind == "lengths" and not isinstance(value, str):
-            return written_lengths(from_dict(LengthDistribution, value))
+            return written_lengths(documents.read(LengthDistribution, value))
         if self.kind == "profile" and not isinstance(value, str):
-            return profile_text(from_dict(Weight, one) for one in value)
+            return profile_text(documents.read(Weight, one) for one in value)
         if isinstance(value, (list, tuple)):
             return ", ".join(map(str, value))
         if isinstance(value, (int, float)):
@@ -87,11 +88,11 @@ class Input:
             case "links":
                 return [without_defaults(link) for link in read_links(text)]
             case "lengths":
-                return to_dict(read_lengths(text))
+                return to_plain(read_lengths(text))
             case "profile":
-                return to_dict(read_profile(text, self.path))
+                return to_plain(read_profile(text, self.path))
             case "metrics":
-                return to_dict(read_metrics(text, self.path))
+                return to_plain(read_metrics(text, self.path))
         return text
 
 

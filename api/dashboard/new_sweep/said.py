@@ -11,13 +11,14 @@ from typing import Any
 
 from api.schemas import SweepCreate
 from autotuner.catalog.text import written_lengths, written_links
+from autotuner.core import documents
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import to_plain
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.link import LinkHealth
 from autotuner.core.objective import Metric, Objective, Weight, metrics_text, profile_text
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.core.wire import from_dict, to_dict
 from autotuner.core.workload import LengthDistribution, Workload
 
 _TOKEN = "AUTOTUNER_TOKEN"
@@ -120,7 +121,7 @@ def _expression(name: str, value: Any) -> str:
 def _inner(field: str, value: Any) -> str:
     match field:
         case "lengths":
-            return repr(from_dict(LengthDistribution, value))
+            return repr(documents.read(LengthDistribution, value))
         case "metric":
             return f"Metric({value!r})"
         case "front":
@@ -160,7 +161,7 @@ def _without_given(body: Mapping[str, Any], request: SweepRequest) -> Cluster:
 
 
 def _name_or(given: object, thing: object) -> Any:
-    return given if isinstance(given, str) else to_dict(thing)
+    return given if isinstance(given, str) else to_plain(thing)
 
 
 def _plain_options(body: Mapping[str, Any], request: SweepRequest) -> Iterator[str]:
@@ -188,7 +189,7 @@ def _plain_options(body: Mapping[str, Any], request: SweepRequest) -> Iterator[s
     if lengths := request.job.workload.lengths:
         yield f"--lengths {shlex.quote(written_lengths(lengths))}"
     if body.get("link_health"):
-        links = written_links(from_dict(LinkHealth, link) for link in body["link_health"])
+        links = written_links(documents.read(LinkHealth, link) for link in body["link_health"])
         yield f"--link-health {shlex.quote(links)}"
     for name in ("trial", "space"):
         if body.get(name):

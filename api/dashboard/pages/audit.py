@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
 from api.dependencies import AppOf
-from api.documents import MAX_INTEGER
 from api.edge.needs import needs
 from api.routes.audit import CallerName
 from api.schemas import AuditPage
 from autotuner.core.access import Scope
+from autotuner.core.documents import MAX_INTEGER
 from autotuner.ports import Page
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from api.dashboard.render import page
 from api.dashboard.words import source
 from api.dependencies import AppOf
-from api.documents import MAX_INTEGER
+from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import NotFound
 from autotuner.core.upkeep import Baseline
 from autotuner.ports import MfuGateStore, Page

@@ -10,9 +10,9 @@ from api.dashboard.render import page
 from api.dashboard.views.attention import attention_lines
 from api.dashboard.views.sweep_list import Asked, SweepList
 from api.dependencies import AppOf, SweepOrderOf
-from api.documents import MAX_INTEGER
 from api.schemas import SweepPage
 from autotuner.bootstrap import App
+from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import SweepState
 from autotuner.ports import Page, SweepFilter
 from autotuner.search.upkeep.attention import attention

@@ -10,9 +10,9 @@ from api.dashboard.charts.study_curves import study_curves
 from api.dashboard.charts.study_front import study_front
 from api.dashboard.render import page
 from api.dependencies import AppOf
-from api.documents import MAX_INTEGER
 from api.owned import OptimizerStudyId
 from api.schemas import OptimizerStudyDetail, OptimizerStudyPage
+from autotuner.core.documents import MAX_INTEGER
 from autotuner.ports import Page
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

@@ -12,7 +12,7 @@ from api.dashboard.views.looked_at import LookedAt
 from api.dashboard.views.timelines import Shown
 from api.dashboard.views.trial import TrialPage, bandwidth_of, links_of, ranks_of, timeline_of
 from api.dependencies import AppOf, TrialId
-from api.documents import MAX_INTEGER
+from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.trial_spec import ExportFormat
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
 from api.dependencies import AppOf
-from api.documents import MAX_INTEGER
 from api.schemas import DeliveryPage, WebhookList
 from autotuner.core.announcement import DeliveryState
+from autotuner.core.documents import MAX_INTEGER
 from autotuner.ports import Page
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from api.documents import MAX_INTEGER
 from api.schemas import named_cluster, named_model
 from autotuner.bootstrap import App
 from autotuner.catalog.hardware import load_cluster
@@ -16,6 +15,7 @@ from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
 from autotuner.catalog.text import read_lengths, read_links, written_lengths
 from autotuner.core.cluster import Cluster
+from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout

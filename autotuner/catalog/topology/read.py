@@ -9,9 +9,9 @@ from autotuner.catalog.topology.nccl_xml import read_nccl_xml
 from autotuner.catalog.topology.nvidia_smi import is_nvidia_smi, read_nvidia_smi
 from autotuner.catalog.topology.slurm import is_slurm_conf, is_slurm_yaml, read_slurm_conf, read_slurm_yaml
 from autotuner.catalog.topology.topology import FileKind, Topology
+from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
 from autotuner.core.network import Network, Wiring
-from autotuner.core.wire import from_dict
 
 MAX_CHARACTERS = 2_000_000
 """Of one file; a topology.conf of 10,000 nodes that are named one by one has a tenth of that."""
@@ -59,6 +59,6 @@ def _read_json(text: str) -> Topology:
     for name in parts:
         if name not in _PARTS:
             raise InvalidInput(name, parts[name], "must be network or wiring", "network")
-    network = from_dict(Network, parts["network"], "network") if parts.get("network") is not None else None
-    wiring = from_dict(Wiring, parts["wiring"], "wiring") if parts.get("wiring") is not None else None
+    network = documents.read(Network, parts["network"], "network") if parts.get("network") is not None else None
+    wiring = documents.read(Wiring, parts["wiring"], "wiring") if parts.get("wiring") is not None else None
     return Topology(kind=FileKind.JSON, network=network, wiring=wiring)

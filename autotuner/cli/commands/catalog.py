@@ -48,10 +48,10 @@ def _accelerator_row(accelerator: dict[str, Any]) -> dict[str, str]:
 
 
 def _model_row(model: dict[str, Any]) -> dict[str, str]:
+    from autotuner.core import documents
     from autotuner.core.model import TransformerSpec
     from autotuner.core.units import format_count
-    from autotuner.core.wire import from_dict
 
     keys = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "ffn_size", "vocab_size")
-    size = format_count(from_dict(TransformerSpec, model).num_parameters)
+    size = format_count(documents.restore(TransformerSpec, model).num_parameters)
     return {"name": model["name"], "parameters": size, **{key.removeprefix("num_"): str(model[key]) for key in keys}}

@@ -41,19 +41,20 @@ def dry_run(
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.views.dry_run import dry_run_view
     from autotuner.cli.views.jobs import job_in_words, size_of
+    from autotuner.core import documents
+    from autotuner.core.codec import to_plain
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
-    from autotuner.core.wire import from_dict, to_dict
     from autotuner.core.workload import Workload
     from autotuner.launch.torch_jobs import dry_run as run
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)
-    request = as_request(job, from_dict(Layout, read_layout(layout), "layout"), rank, exact=exact)
+    request = as_request(job, documents.read(Layout, read_layout(layout), "layout"), rank, exact=exact)
     with status("starting torch") as progress:
         answer = run(request, progress)
     if as_json:
-        return print_json({**to_dict(answer), "fullest_rank": answer.fullest.rank})
+        return print_json({**to_plain(answer), "fullest_rank": answer.fullest.rank})
     title = job_in_words(size_of(job.model), cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len)
     console().print(dry_run_view(answer, title=f"{title}: {request.spec.layout}"))
     return None

@@ -125,10 +125,10 @@ def _rules_of_table(path: str) -> dict[str, Any]:
     from pathlib import Path
 
     from autotuner.backtest.table import read_table
-    from autotuner.core.wire import to_dict
+    from autotuner.core.codec import to_plain
     from autotuner.search.explain.pairwise import insights
 
     sheets = read_table(Path(path)).sheets
     found = insights((sheet.layouts, sheet.step_time_s) for sheet in sheets)
     num_measured = sum(int((~sheet.out_of_memory).sum()) for sheet in sheets)
-    return {"num_measured": num_measured, "items": to_dict(found)}
+    return {"num_measured": num_measured, "items": to_plain(found)}

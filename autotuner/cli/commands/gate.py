@@ -136,7 +136,7 @@ def gate(
     from autotuner.cli.gate_measured import run_gate
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.reports import exit_code_of, write_reports
-    from autotuner.core.wire import from_dict
+    from autotuner.core import documents
     from autotuner.search.upkeep.gates.reports.report import GateReport
 
     if predict:
@@ -163,7 +163,7 @@ def gate(
             "test": {"tolerance": tolerance, "loss": loss, "min_runs": min_runs, "max_runs": max_runs},
         }
         answer = run_gate(server, body, cluster=cluster, layout=layout, quiet=as_json)
-    report = from_dict(GateReport, answer["report"])
+    report = documents.restore(GateReport, answer["report"])
     write_reports(report, junit=junit, summary=summary, badge=badge)
     if as_json:
         print_json(answer)
@@ -186,7 +186,7 @@ def _predicted(
 ) -> dict[str, Any]:
     from autotuner.cli.gate_predicted import predicted_job, run_predicted_gate
     from autotuner.cli.said_layout import said_layout
-    from autotuner.core.wire import to_dict
+    from autotuner.core.codec import to_plain
 
     if layout is None:
         raise InvalidInput("--layout", None, "must be given with --predict: there is nothing to search without trials")
@@ -199,7 +199,7 @@ def _predicted(
         tolerance=tolerance,
         counts_memory=counts_memory,
     )
-    return {**to_dict(found), "is_passed": found.is_passed, "report": to_dict(found.report(job))}
+    return {**to_plain(found), "is_passed": found.is_passed, "report": to_plain(found.report(job))}
 
 
 def _print(report: GateReport) -> None:

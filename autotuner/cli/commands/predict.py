@@ -98,10 +98,10 @@ def predict(
 def _print(answer: dict[str, Any], title: str, compared: dict[str, Any]) -> None:
     from autotuner.cli.console import console
     from autotuner.cli.views.rankings import prediction_table
+    from autotuner.core import documents
     from autotuner.core.objective import Objective
-    from autotuner.core.wire import from_dict
 
-    console().print(prediction_table(answer, title=title, objective=from_dict(Objective, compared)))
+    console().print(prediction_table(answer, title=title, objective=documents.restore(Objective, compared)))
 
 
 def _title(answer: dict[str, Any], *, cluster: str, global_batch: int, seq_len: int) -> str:

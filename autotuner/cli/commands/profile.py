@@ -41,8 +41,8 @@ def profile(
     from autotuner.cli.service import migrate_if_embedded
     from autotuner.cli.views.links import links_view
     from autotuner.cli.views.profile import profile_view
+    from autotuner.core.codec import to_plain
     from autotuner.core.profile import profiled
-    from autotuner.core.wire import to_dict
     from autotuner.launch.detect import detect_cluster
     from autotuner.settings import Settings
 
@@ -65,7 +65,7 @@ def profile(
     finally:
         application.close()
     if as_json:
-        return print_json({"items": to_dict(profiles)})
+        return print_json({"items": to_plain(profiles)})
     if links:
         found = [(one, profiled(detect_cluster(), one)) for one in profiles if not one.cluster]
         return console().print(links_view(found))

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.links import pairs_view
+from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.link import LinkHealth, LinkPoint, health_said
 from autotuner.core.units import format_rate, format_seconds
-from autotuner.core.wire import from_dict
 from autotuner.search.text.topologies import described_said
 
 
@@ -54,7 +54,7 @@ def _topology(cluster: Mapping[str, Any]) -> Iterator[str]:
     """What joins nodes and accelerators, where the cluster describes it."""
     if cluster["network"] is None and cluster["wiring"] is None:
         return
-    described = from_dict(Cluster, dict(cluster))
+    described = documents.restore(Cluster, dict(cluster))
     yield "topology:"
     yield from (f"  {said}" for said in described_said(described))
     yield ""
@@ -86,8 +86,8 @@ def _links(links: Mapping[str, Any]) -> Table:
 
 def _one_by_one(cluster: Mapping[str, Any], links: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The pairs as they were last measured, and what ails which link by that or by assumption."""
-    points = [from_dict(LinkPoint, point) for point in links.get("one_by_one", ())]
-    health = [from_dict(LinkHealth, each) for each in links.get("health", ())]
+    points = [documents.restore(LinkPoint, point) for point in links.get("one_by_one", ())]
+    health = [documents.restore(LinkHealth, each) for each in links.get("health", ())]
     if points:
         yield pairs_view(points, health, between_nodes=links["one_by_one_nodes"] > 1)
         yield Text(f"measured one by one {_at(links['one_by_one_at'])}")

@@ -13,9 +13,9 @@ from rich.text import Text
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.rankings import predicted_mfu
+from autotuner.core import documents
 from autotuner.core.measurement import Measurement
 from autotuner.core.units import format_bytes, format_rate, format_seconds
-from autotuner.core.wire import from_dict
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent
@@ -45,7 +45,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
 
 def measurement_view(document: Mapping[str, Any]) -> RenderableType:
     """Facts about a measured trial, and where its step went."""
-    measured = from_dict(Measurement, dict(document))
+    measured = documents.restore(Measurement, dict(document))
     step, mfu = format_seconds(measured.step_time_s), expected_mfu(measured.mfu, None)
     numbers = f": step {step} {certainty(measured)}, MFU {mfu} of the {measured.peak_source}"
     head = Text.assemble(("measured", "bold"), numbers)

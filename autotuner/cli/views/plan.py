@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autotuner.cli.console import plain_table
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
-from autotuner.core.wire import from_dict
+from autotuner.core import documents
 from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.whole_clusters import RECALLED
@@ -47,7 +47,7 @@ def _answer(plan: Document) -> Iterator[str]:
         + (f" and {_energy(run['energy_kwh'])}" if run["energy_kwh"] else "")
         + f", at {100 * run['mfu']:.1f} % MFU with {first['label']}."
     )
-    goal, workload = from_dict(Goal, plan["goal"]), from_dict(Workload, plan["workload"])
+    goal, workload = documents.restore(Goal, plan["goal"]), documents.restore(Workload, plan["workload"])
     yield f"The run: {workload_in_words(goal, workload)} (--tokens, --global-batch, --seq-len)."
     if wanted := _wanted(plan["goal"]):
         yield f"The chance to meet {wanted} is {percent(first['chance_kept'])}{_but(plan['answer'])}."

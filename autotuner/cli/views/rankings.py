@@ -11,12 +11,12 @@ from rich.text import Text
 
 from autotuner.cli.views.advice import beside_today, beyond_the_table, shortfall_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
+from autotuner.core import documents
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.units import format_bytes, format_rate, format_seconds
-from autotuner.core.wire import from_dict
 from autotuner.search.text.footprints import (
     co2_kg_per_million_tokens,
     kwh_per_million_tokens,
@@ -112,7 +112,7 @@ class _Rates:
 def _footprint(answered: Mapping[str, Any]) -> Footprint | None:
     """What a row, or what was reached, says of it."""
     said = answered.get("footprint")
-    return None if said is None else from_dict(Footprint, said)
+    return None if said is None else documents.restore(Footprint, said)
 
 
 def _taken(footprint: Footprint | None, tokens_per_s: float) -> str:

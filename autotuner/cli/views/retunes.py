@@ -11,11 +11,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotuner.cli.console import plain_table
+from autotuner.core import documents
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.layout import Layout
 from autotuner.core.units import format_rate
 from autotuner.core.upkeep import RetuneOutcome, Trigger
-from autotuner.core.wire import from_dict
 
 Retune = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ def _trigger_in_words(trigger: Trigger) -> str:
 
 def _verdict_in_words(outcome: Mapping[str, Any]) -> str:
     """``unchanged``, ``better found``; ``baseline set`` of a first run, which was compared with nothing."""
-    return from_dict(RetuneOutcome, dict(outcome), "outcome").word.replace("_", " ")
+    return documents.restore(RetuneOutcome, dict(outcome), "outcome").word.replace("_", " ")
 
 
 def due_in_words(retune: Retune) -> str:
@@ -124,7 +124,9 @@ def _said(outcome: Mapping[str, Any]) -> list[str]:
 
 def layout_in_words(layout: Mapping[str, Any] | None) -> str:
     """Return all words of the layout in use, precision included."""
-    return "not known before the first run" if layout is None else str(from_dict(Layout, dict(layout), "layout"))
+    return (
+        "not known before the first run" if layout is None else str(documents.restore(Layout, dict(layout), "layout"))
+    )
 
 
 def _reached(retune: Retune) -> str:

@@ -14,11 +14,11 @@ from rich.text import Text
 from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.cli.views.rankings import ranking_table, reached_beside_predicted, trial_number
+from autotuner.core import documents
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.objective import Objective
 from autotuner.core.run import StopReason
 from autotuner.core.trial import EngineJob, Waiting
-from autotuner.core.wire import from_dict
 from autotuner.search.text.jobs import engine_in_words, job_in_words, latest, waiting_in_words
 from autotuner.search.text.sentences import in_sentences
 
@@ -45,7 +45,7 @@ def sweep_view(
         bar = ProgressBar(total=1.0, completed=sweep["progress"]["fraction"], width=60)
         parts.append(Padding(bar))  # a bar alone does not end its line
     if ranking:
-        parts.append(ranking_table(ranking, from_dict(Objective, sweep["objective"])))
+        parts.append(ranking_table(ranking, documents.restore(Objective, sweep["objective"])))
     parts.extend(Text(f"compared: {sentence}") for sentence in sweep["said"])
     others = [trial for trial in trials if not _is_shown(trial) or trial["id"] in told]
     if others:
@@ -84,7 +84,7 @@ def _headline(sweep: dict[str, Any]) -> Text:
     elif sweep["stop_detail"]:
         text.append(f"\nended ({sweep['stop_reason'].replace('_', ' ')}): {sweep['stop_detail']}")
     elif sweep["waiting"]:
-        text.append(f"; {waiting_in_words(from_dict(Waiting, sweep['waiting']), (), time.time())}")
+        text.append(f"; {waiting_in_words(documents.restore(Waiting, sweep['waiting']), (), time.time())}")
     elif sweep["pause_requested"]:
         text.append("; it pauses as soon as its trial has stopped")
     elif sweep["state"] == "paused":
@@ -94,7 +94,7 @@ def _headline(sweep: dict[str, Any]) -> Text:
 
 def _run_again(sweep: dict[str, Any], trials: Sequence[dict[str, Any]]) -> dict[str, str]:
     """What trials reached that ran another again because somebody wanted it, by id."""
-    objective = from_dict(Objective, sweep["objective"])
+    objective = documents.restore(Objective, sweep["objective"])
     complete = (trial for trial in trials if trial["repeats"] is not None and trial["state"] == "complete")
     return {
         trial["id"]: f"trial {trial['repeats']} again: {reached_beside_predicted(trial, objective)}"
@@ -106,9 +106,9 @@ def jobs_in_words(trials: Sequence[dict[str, Any]], now: float) -> dict[str, str
     """Return, by trial, the reason why it waits or the state of the engine job that runs it."""
     said: dict[str, str] = {}
     for trial in trials:
-        jobs = [from_dict(EngineJob, job) for job in trial["jobs"]]
+        jobs = [documents.restore(EngineJob, job) for job in trial["jobs"]]
         if trial["waiting"]:
-            said[trial["id"]] = waiting_in_words(from_dict(Waiting, trial["waiting"]), jobs, now)
+            said[trial["id"]] = waiting_in_words(documents.restore(Waiting, trial["waiting"]), jobs, now)
         elif trial["state"] == "running" and (job := latest(jobs)):
             said[trial["id"]] = job_in_words(job, now)
     return said

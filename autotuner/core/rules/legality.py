@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -14,7 +15,6 @@ from autotuner.core.rules.exchange import EXCHANGE_RULES
 from autotuner.core.rules.links import LINK_RULES
 from autotuner.core.rules.rule import Reason, Rule
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.core.wire import to_dict
 
 __all__ = [
     "HARDWARE_RULES",
@@ -56,7 +56,7 @@ def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
         InvalidInput: With the first rule that is broken, and the nearest value that keeps it.
     """
     for reason in reasons(layout, job, rules):
-        raise InvalidInput(reason.path, to_dict(reason.value(layout, job)), reason.message, reason.nearest)
+        raise InvalidInput(reason.path, to_plain(reason.value(layout, job)), reason.message, reason.nearest)
 
 
 def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:

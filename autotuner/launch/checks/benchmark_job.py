@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.profile import Measurements, ProfileRequest, Wanted
 from autotuner.core.trial import TrialFailure
 from autotuner.core.trial_spec import NodeTask, TrialSpec
-from autotuner.core.wire import dumps
 from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.reports import Reports, TrialFiles
 from autotuner.launch.verdict import verdict

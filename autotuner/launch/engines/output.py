@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
-from autotuner.core.wire import from_dict
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import TrialFiles
 
@@ -178,7 +178,7 @@ class _End:
 def _read(kind: type[T], document: Mapping[str, Any]) -> T:
     """The line as its dataclass; what a newer release adds is passed over."""
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # each is a dataclass
-    return from_dict(kind, {name: value for name, value in document.items() if name in known})
+    return from_plain(kind, {name: value for name, value in document.items() if name in known})
 
 
 def _told(line: bytes) -> dict[str, Any] | None:

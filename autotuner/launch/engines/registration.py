@@ -10,10 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from autotuner.core import check
+from autotuner.core import check, documents
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
-from autotuner.core.wire import from_dict
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.kinds import KINDS, Kind
 
@@ -99,8 +98,8 @@ def _registration(name: str, table: Any, path: Path, kinds: Mapping[str, Kind]) 
         return EngineRegistration(
             name=name,
             kind=word,
-            settings=from_dict(EngineSettings, {key: said[key] for key in said if key in common}),
-            own=from_dict(kinds[word].settings, {key: said[key] for key in said if key not in common}),
+            settings=documents.read(EngineSettings, {key: said[key] for key in said if key in common}),
+            own=documents.read(kinds[word].settings, {key: said[key] for key in said if key not in common}),
             make=kinds[word],
         )
     except InvalidInput as error:

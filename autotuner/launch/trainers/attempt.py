@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.catalog.software import load_stack
+from autotuner.core.codec import dumps
 from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.measuring import Peak
 from autotuner.core.trial import TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.wire import dumps
 from autotuner.export.registry import export
 from autotuner.export.target import Export
 from autotuner.launch.attempts import OVERTIME_S

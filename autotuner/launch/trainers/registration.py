@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.catalog.software import load_stack, stacks
+from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
-from autotuner.core.wire import from_dict
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
 from autotuner.launch.trainers.command import check_command
@@ -124,7 +124,7 @@ def _registration(
     readers: Mapping[str, NewReader],
 ) -> Registration:
     try:
-        said = from_dict(_Table, table)
+        said = documents.read(_Table, table)
         _require_word("format", said.format, tuple(target for target in targets if target.is_of_a_trainer))
         _require_word("stack", said.stack, stacks())
         load_stack(said.stack)

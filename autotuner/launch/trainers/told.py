@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import LinkEvent, Measurement, StepReport
 from autotuner.core.measuring import Peak, Seen, measurement_of
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.wire import from_dict
 from autotuner.launch.reports import RankFailure
 from autotuner.launch.trainers.cores import CoreWatch
 from autotuner.launch.trainers.progress import Progress
@@ -144,9 +144,9 @@ class TrainerReports:
     def _taken(self, document: dict[str, Any]) -> Iterator[ReportedStep]:
         """The step that a line tells; where it ran is kept until the end."""
         if "environment" in document:
-            self._told_environments.append(from_dict(_Told, {"environment": document["environment"]}).environment)
+            self._told_environments.append(from_plain(_Told, {"environment": document["environment"]}).environment)
         if "step" in document:
-            yield from_dict(ReportedStep, {name: document[name] for name in _FIELDS if name in document})
+            yield from_plain(ReportedStep, {name: document[name] for name in _FIELDS if name in document})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import autotuner
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.search.planning.request import PlanRequest
 
 _DIGITS = 16
@@ -18,8 +18,8 @@ _READ_BY_PLANS = (".py", ".toml")
 
 def plan_id_of(request: PlanRequest) -> str:
     """Content key of the question, the code and the catalog: what has changed since is a plan of its own."""
-    read = wire.loads(PlanRequest, wire.dumps(request))  # as whoever computes it reads it
-    return wire.content_key(read, _release())[:_DIGITS]
+    read = codec.loads(PlanRequest, codec.dumps(request))  # as whoever computes it reads it
+    return codec.content_key(read, _release())[:_DIGITS]
 
 
 @cache

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotuner.core import check, wire
+from autotuner.core import check, documents
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
@@ -77,7 +78,7 @@ class PlanRequest:
     max_accelerators: int = 16_384
 
     def __post_init__(self) -> None:
-        space = wire.from_dict(SearchSpace, wire.to_dict(dict(self.axes)), "axes")  # JSON says a choice by its word
+        space = documents.read(SearchSpace, to_plain(dict(self.axes)), "axes")  # JSON says a choice by its word
         object.__setattr__(self, "axes", {name: getattr(space, name) for name in self.axes})
         check.positive(self, "max_accelerators")
         _require(all(size > 0 for size in self.sizes), "sizes", self.sizes, "must be above 0")

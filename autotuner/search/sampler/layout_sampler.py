@@ -17,13 +17,13 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 
+from autotuner.core.codec import from_plain
 from autotuner.core.columns import Integers, LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Objective
 from autotuner.core.trial import PastTrial
-from autotuner.core.wire import from_dict
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.uncertainty import time_error
@@ -175,7 +175,7 @@ class LayoutSampler(BaseSampler):
     def suggest(self, trial: Trial) -> Layout:
         """The layout that a trial of ``study.optimize`` is to run."""
         spaces = cast("dict[str, CategoricalDistribution]", self.distributions)
-        return from_dict(Layout, {name: trial.suggest_categorical(name, spaces[name].choices) for name in spaces})
+        return from_plain(Layout, {name: trial.suggest_categorical(name, spaces[name].choices) for name in spaces})
 
     def remaining_gain(self, study: Study) -> float:
         """By which fraction the best value is expected to rise with the next trial.

@@ -14,11 +14,11 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState as OptunaState
 
+from autotuner.core.codec import from_plain
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind, PastTrial, Trial, TrialState
-from autotuner.core.wire import from_dict
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import MemoryBelief, Proposal
 from autotuner.search.sweeps.candidates import Candidates, rows_beside_incumbent
@@ -259,7 +259,7 @@ _OPTUNA_STATE = {
 
 def _layout_of(asked: optuna.Trial) -> Layout:
     params = asked.params
-    return from_dict(Layout, {name: params[name] for name in OPTIONS})
+    return from_plain(Layout, {name: params[name] for name in OPTIONS})
 
 
 def _optuna_state(trial: Trial) -> OptunaState:

@@ -15,7 +15,7 @@ from sqlalchemy import Enum, MetaData, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeDecorator
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.errors import Unreadable
 
 Value = TypeVar("Value")
@@ -37,11 +37,11 @@ def read_document(cls: type[Value], text: str) -> Value:
         Unreadable: Another release wrote it, or it is damaged.
     """
     with _stored(cls, text):
-        return wire.loads(cls, text)
+        return codec.loads(cls, text)
 
 
 class Document(TypeDecorator[Value], Generic[Value]):
-    """A value of the core as the JSON text of ``wire``, schema version included."""
+    """A value of the core as the JSON text of ``codec``, schema version included."""
 
     impl = Text
     cache_ok = True
@@ -51,7 +51,7 @@ class Document(TypeDecorator[Value], Generic[Value]):
         self.cls = cls
 
     def process_bind_param(self, value: Value | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else wire.dumps(value)
+        return None if value is None else codec.dumps(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
         return None if value is None else read_document(self.cls, value)
@@ -67,7 +67,7 @@ class KnownFields(Document[Value]):
             return None
         known = {field.name for field in fields(self.cls)}  # type: ignore[arg-type]  # a value of the core is a dataclass
         with _stored(self.cls, value):
-            return wire.from_dict(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
+            return codec.from_plain(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
 
 
 class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
@@ -81,11 +81,11 @@ class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
         self.cls = cls
 
     def process_bind_param(self, value: tuple[Value, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
-        return json.dumps([wire.to_dict(item) for item in value or ()], separators=(",", ":"))
+        return json.dumps([codec.to_plain(item) for item in value or ()], separators=(",", ":"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Value, ...]:  # noqa: ARG002
         with _stored(self.cls, value or ""):
-            return tuple(wire.from_dict(self.cls, item) for item in json.loads(value or "[]"))
+            return tuple(codec.from_plain(self.cls, item) for item in json.loads(value or "[]"))
 
 
 class Words(TypeDecorator[tuple[Word, ...]], Generic[Word]):

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster
 from tests.system.service import Service, until
 from tests.trials.launching import left_over
 
 pytestmark = pytest.mark.engine
 
-PAIR = to_dict(replace(cpu_cluster(1), name="pair", num_nodes=2, engine="pair"))
+PAIR = to_plain(replace(cpu_cluster(1), name="pair", num_nodes=2, engine="pair"))
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service, until
 
 pytestmark = pytest.mark.engine
 
 FOUR_FOR_TWO = {
-    "model": to_dict(tiny_model()),
-    "cluster": to_dict(replace(cpu_cluster(num_nodes=4, accelerators_per_node=1), name="four")),
-    "trial_cluster": to_dict(replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), name="two", engine="pair")),
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(replace(cpu_cluster(num_nodes=4, accelerators_per_node=1), name="four")),
+    "trial_cluster": to_plain(replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), name="two", engine="pair")),
     "workload": {"seq_len": 64, "global_batch_size": 8},
     "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
     "trial": {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import cpu_cluster, tiny_model
 from tests.system.service import Service, until
 from tests.trials.launching import left_over
@@ -26,8 +26,8 @@ SHORT = {
 }
 ENDLESS = {**SHORT, "measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 300.0}
 ON_TWO_NODES = {
-    "model": to_dict(tiny_model()),
-    "cluster": to_dict(replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), engine="pair")),
+    "model": to_plain(tiny_model()),
+    "cluster": to_plain(replace(cpu_cluster(num_nodes=2, accelerators_per_node=1), engine="pair")),
     "workload": {"seq_len": 64, "global_batch_size": 8},
     "budget": {"num_trials": 3, "prune_below": 0.0, "min_gain": 0.0},
     "trial": SHORT,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import h100_cluster, tiny_model
 from tests.engines.slurm.cluster import SlurmCluster
 from tests.engines.slurm.conftest import table
@@ -44,7 +44,7 @@ luck, however busy the machine is, so a sweep that was disturbed has to find it 
 def body(**changes: Any) -> dict[str, Any]:
     """A sweep over all of them on two nodes."""
     return {
-        "model": to_dict(tiny_model()),
+        "model": to_plain(tiny_model()),
         "cluster": CLUSTER,
         "trainer": "paced",
         "workload": {"seq_len": 64, "global_batch_size": 16},
@@ -64,7 +64,7 @@ def body(**changes: Any) -> dict[str, Any]:
 
 
 # pretended: the trainer computes nothing, and only of data sheets' devices it is known what MFU is a share of
-CLUSTER = to_dict(h100_cluster(num_nodes=2, accelerators_per_node=1, engine="slurm"))
+CLUSTER = to_plain(h100_cluster(num_nodes=2, accelerators_per_node=1, engine="slurm"))
 
 
 @pytest.fixture

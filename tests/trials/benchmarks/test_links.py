@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.codec import dumps, from_plain
 from autotuner.core.profile import Measurements, ProfileRequest
-from autotuner.core.wire import dumps, from_dict
 from autotuner.launch.free_port import free_port
 from tests.patience import PATIENCE_S
 
@@ -46,7 +46,7 @@ def test_two_nodes_of_two_cores_measure_their_devices_and_every_collective_withi
     told, code = measured(tmp_path, num_ranks=4, ranks_per_node=2)
     assert code == 0
     assert [line["type"] for line in told] == ["collective"] * (len(told) - 1) + ["profile"]
-    found = from_dict(Measurements, {key: value for key, value in told[-1].items() if key != "type"})
+    found = from_plain(Measurements, {key: value for key, value in told[-1].items() if key != "type"})
     assert len(found.collectives) == len(told) - 1
     groups = {(point.num_nodes, point.num_ranks) for point in found.collectives}
     assert groups == {(1, 2), (2, 2), (2, 4)}

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.codec import dumps, loads
 from autotuner.core.profile import Measurements, ProfileRequest
-from autotuner.core.wire import dumps, loads
 from autotuner.launch.torch_jobs import ask_torch
 from tests.patience import PATIENCE_S
 

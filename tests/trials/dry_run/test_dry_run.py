@@ -12,11 +12,11 @@ import pytest
 
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.choices import AttentionKernel, GradientSync, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.codec import dumps
 from autotuner.core.dry_run import DryRun, DryRunRequest, RankDryRun
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
-from autotuner.core.wire import dumps
 from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, llama_70b, tiny_model
 from tests.trials.specs import CONTEXT, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero
@@ -230,7 +230,7 @@ def test_seventy_billion_parameters_take_no_memory() -> None:
 ASK = """
 import resource, sys
 from autotuner.core.dry_run import DryRunRequest
-from autotuner.core.wire import loads
+from autotuner.core.codec import loads
 from trials.dry_run.dry_run import dry_run
 answer = dry_run(loads(DryRunRequest, sys.stdin.read()))
 print(answer.fullest.held.peak_bytes, 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)

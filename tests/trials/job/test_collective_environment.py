@@ -7,7 +7,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol
 from autotuner.core.layout import Layout
 from autotuner.core.rules.collectives import collective_environment
@@ -42,7 +42,7 @@ def test_a_rank_has_the_variables_before_its_process_group_starts_and_its_enviro
 
 def _fail_to_meet(layout: Layout, context: TaskContext) -> int:
     """A trial on GPUs whose process group cannot start: nobody gave it an address, and there may be no GPU."""
-    spec = wire.dumps(trial_spec(layout, device="cuda"))
+    spec = codec.dumps(trial_spec(layout, device="cuda"))
     code = attempt(spec, Reporter(context.folder / "reports.jsonl", rank=0), context.rank_info)
     assert code == EXIT_FAILED
     (context.folder / "told.json").write_text(json.dumps(settings_of_libraries(os.environ)))

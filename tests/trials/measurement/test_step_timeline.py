@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.layout import Layout
 from autotuner.core.timeline import Block, BlockKind, StepTimeline
@@ -162,4 +162,4 @@ def test_of_many_ranks_one_of_each_pipeline_rank_is_shown_and_of_many_of_these_t
 def test_a_recorded_step_takes_a_few_kilobytes() -> None:
     ranks = [recording(rank) for rank in range(8)]
     layout = Layout(data_parallel_replicate_degree=8)
-    assert len(wire.dumps(step_timeline(ranks, layout, num_micro_batches=2))) < 4000
+    assert len(codec.dumps(step_timeline(ranks, layout, num_micro_batches=2))) < 4000

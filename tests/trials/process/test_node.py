@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from autotuner.core.codec import dumps
 from autotuner.core.trial_spec import NodeTask
-from autotuner.core.wire import dumps
 from autotuner.launch.free_port import free_port
 from autotuner.machine import host_hash
 from tests.patience import PATIENCE_S

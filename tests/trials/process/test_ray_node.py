@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.trial_spec import NodeTask
 from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
@@ -17,7 +17,7 @@ PLACE = ("--node-rank", "0", "--master-address", "127.0.0.1", "--master-port", "
 def sleeping(name: str) -> str:
     """A task whose only process is asleep."""
     task = NodeTask(job_name=name, num_nodes=1, ranks_per_node=1, time_limit_s=60.0, command=("sleep", "600"))
-    return wire.dumps(task)
+    return codec.dumps(task)
 
 
 def until_ended(node: NodeActor) -> tuple[bytes, dict[str, Any]]:

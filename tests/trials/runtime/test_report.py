@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.trial import FailureKind
 from tests.builders import measurement, step_report
@@ -19,9 +19,9 @@ def test_steps_and_measurements_read_back_as_they_were(tmp_path: Path) -> None:
     reporter.measurement(measurement())
     step, result = read_lines(tmp_path / "reports.jsonl")
     assert step.pop("type") == "step"
-    assert wire.from_dict(StepReport, step) == step_report(step=3)
+    assert codec.from_plain(StepReport, step) == step_report(step=3)
     assert result.pop("type") == "measurement"
-    assert wire.from_dict(Measurement, result) == measurement()
+    assert codec.from_plain(Measurement, result) == measurement()
 
 
 def test_only_rank_0_reports_progress_but_every_rank_its_death(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from autotuner.catalog.hardware import (
 from autotuner.catalog.named import cluster_described
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.codec import from_plain, loads, to_plain
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.profile import DeviceProfile
-from autotuner.core.wire import from_dict, loads, to_dict
 from bench.clocks import CHIPS, sustained_share
 
 LINK_ENDS = ("intra_node_link", "inter_node_link")
@@ -154,7 +154,7 @@ def test_a_device_that_a_user_describes_is_not_the_catalogs_whatever_it_is_calle
 def test_a_catalog_device_is_still_the_catalogs_after_a_way_through_json_and_with_a_profile_of_its_own() -> None:
     device = load_accelerator("h100-sxm")
     profiled = replace(device, memory_bandwidth_bytes_per_s=3e12, kernel_launch_s=4e-6)
-    assert is_as_catalogued(from_dict(Accelerator, to_dict(device)))
+    assert is_as_catalogued(from_plain(Accelerator, to_plain(device)))
     assert is_as_catalogued(profiled)
 
 
@@ -174,8 +174,8 @@ def test_the_table_holds_what_the_kept_profile_says() -> None:
     profile = loads(DeviceProfile, KEPT.read_text())
     assert profile.core is not None
     # three digits are written
-    assert numbers(to_dict(core_times())) == pytest.approx(numbers(to_dict(profile.core)), rel=5e-3)
-    assert numbers(to_dict(core_collectives())) == pytest.approx(numbers(to_dict(profile.collectives)), rel=5e-3)
+    assert numbers(to_plain(core_times())) == pytest.approx(numbers(to_plain(profile.core)), rel=5e-3)
+    assert numbers(to_plain(core_collectives())) == pytest.approx(numbers(to_plain(profile.collectives)), rel=5e-3)
 
 
 def test_cores_have_it_and_gpus_do_not() -> None:

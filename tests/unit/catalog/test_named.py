@@ -15,15 +15,15 @@ from autotuner.catalog.models import load_model
 from autotuner.catalog.named import cluster_described, model_described
 from autotuner.catalog.networks import load_preset
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.model import TransformerSpec
-from autotuner.core.wire import to_dict
 from tests.builders import cpu_cluster, tiny_model
 
 
 def test_what_is_written_whole_is_read_as_it_is() -> None:
-    assert model_described(to_dict(tiny_model())) == tiny_model()
-    assert cluster_described(to_dict(cpu_cluster())) == cpu_cluster()
+    assert model_described(to_plain(tiny_model())) == tiny_model()
+    assert cluster_described(to_plain(cpu_cluster())) == cpu_cluster()
 
 
 def test_a_model_of_the_catalog_with_changed_fields_is_that_model_but_for_these() -> None:

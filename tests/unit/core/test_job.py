@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.codec import dumps, loads
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Calibration, JobPhase, PartFactor, PhasedJob, SwitchCost, checkpoint_bytes
 from autotuner.core.link import LinkHealth
-from autotuner.core.wire import dumps, loads
 from tests.builders import big_job
 
 SLOW_PRODUCTS = Calibration(

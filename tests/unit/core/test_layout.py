@@ -19,9 +19,9 @@ from autotuner.core.choices import (
     Recompute,
     ShardLevel,
 )
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout, parse_words
-from autotuner.core.wire import from_dict
 from tests.properties.strategies import layouts
 
 
@@ -75,7 +75,7 @@ def test_a_sharded_optimizer_is_not_called_fsdp() -> None:
 @pytest.mark.parametrize("field", [name for name in OPTIONS if name.endswith(("_degree", "_size", "_per_rank"))])
 def test_a_degree_of_zero_is_refused_by_name(field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        from_dict(Layout, {field: 0})
+        from_plain(Layout, {field: 0})
     assert (caught.value.field, caught.value.nearest) == (field, 1)
 
 
@@ -174,7 +174,7 @@ def test_words_set_what_they_name_and_nothing_else() -> None:
         "micro_batch_size": 4,
         "sequence_parallel": True,
     }
-    assert from_dict(Layout, parse_words("zero8")).shard_level == ShardLevel.OPTIMIZER
+    assert from_plain(Layout, parse_words("zero8")).shard_level == ShardLevel.OPTIMIZER
     assert parse_words("") == {}
 
 
@@ -217,7 +217,7 @@ def test_words_set_what_they_name_and_nothing_else() -> None:
 )
 def test_every_option_has_a_word(words: str, fields: dict[str, object]) -> None:
     assert parse_words(words) == fields
-    assert set(words.split()) <= set(str(from_dict(Layout, fields)).split())
+    assert set(words.split()) <= set(str(from_plain(Layout, fields)).split())
 
 
 @pytest.mark.parametrize("word", ["tp", "tp0", "tp-1", "8", "tpx", "flash2", "tp9999999999999"])

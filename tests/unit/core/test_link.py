@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import (
     Link,
@@ -24,7 +25,6 @@ from autotuner.core.link import (
     links_judged,
     num_ends,
 )
-from autotuner.core.wire import from_dict
 from tests.builders import h100_cluster, link_point
 
 
@@ -220,7 +220,7 @@ def test_a_link_that_takes_forever_is_called_dead(field: str) -> None:
 @pytest.mark.parametrize("ends", [[], [1], [1, 2, 3]])
 def test_a_link_of_json_has_two_ends(ends: list[int]) -> None:
     with pytest.raises(InvalidInput, match="must be a list of 2"):
-        from_dict(LinkHealth, {"ends": ends, "delay_s": 0.1})
+        from_plain(LinkHealth, {"ends": ends, "delay_s": 0.1})
 
 
 @pytest.mark.parametrize(

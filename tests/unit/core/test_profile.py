@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotuner.core.codec import dumps, loads
 from autotuner.core.link import LinkHealth, MeasuredCollective
 from autotuner.core.profile import DeviceProfile, describes, keeping_links, profiled, with_links
 from autotuner.core.profile_fit import fit_profile
-from autotuner.core.wire import dumps, loads
 from tests.builders import cpu_cluster, h100_cluster, link_point, pair_measurements, profile
 
 

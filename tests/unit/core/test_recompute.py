@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.recompute import LayerPart, RecomputePolicy, recomputed
 from autotuner.core.stack import Stack
-from autotuner.core.wire import from_dict, to_dict
 
 MODULES = ("core_attn", "layernorm", "mlp", "mla_up_proj", "moe_act", "moe", "shared_experts")
 """Megatron-LM's ``--recompute-modules`` (core 0.13)."""
@@ -49,6 +49,6 @@ def test_nothing_is_both_kept_and_dropped(policy: RecomputePolicy) -> None:
 
 def test_a_stack_is_written_and_read_with_its_words() -> None:
     stack = Stack(selective_recompute=(RecomputePolicy.MLP, RecomputePolicy.CORE_ATTN))
-    document = to_dict(stack)
+    document = to_plain(stack)
     assert document["selective_recompute"] == ["mlp", "core_attn"]
-    assert from_dict(Stack, document) == stack
+    assert from_plain(Stack, document) == stack

@@ -7,9 +7,9 @@ from dataclasses import fields
 
 import pytest
 
+from autotuner.core.codec import dumps, from_plain, loads
 from autotuner.core.errors import InvalidInput
 from autotuner.core.stack import Stack
-from autotuner.core.wire import dumps, from_dict, loads
 from tests.builders import tiny_job
 
 
@@ -50,7 +50,7 @@ def test_no_number_of_a_stack_may_be_negative(field: str) -> None:
 
 def test_a_field_that_does_not_exist_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidInput) as caught:
-        from_dict(Stack, {"block_sends": True})
+        from_plain(Stack, {"block_sends": True})
     assert caught.value.nearest == "blocks_sends"
 
 

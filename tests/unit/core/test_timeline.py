@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.timeline import Block, BlockKind, StepTimeline, found_folds, outside
 from tests.builders import step_timeline
@@ -54,7 +54,7 @@ def test_seconds_of_a_rank_sum_to_its_step() -> None:
 
 def test_a_timeline_reads_what_it_writes() -> None:
     timeline = step_timeline()
-    assert wire.loads(StepTimeline, wire.dumps(timeline)) == timeline
+    assert codec.loads(StepTimeline, codec.dumps(timeline)) == timeline
     assert [block.word for block in timeline.ranks[0].blocks] == list(timeline.ranks[0].actions)
 
 

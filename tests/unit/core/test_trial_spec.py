@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from autotuner.core.choices import AttentionKernel, GradientClip, GradientSync, PipelineSchedule, ShardLevel
+from autotuner.core.codec import dumps, from_plain, loads, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial_spec import ExportFormat, OptimizerName, OptimizerSettings, Trainer, TrialSettings, TrialSpec
-from autotuner.core.wire import dumps, from_dict, loads, to_dict
 from tests.builders import cpu_layout, sweep_request
 from tests.trials.launching import spec
 from tests.trials.specs import trial_spec
@@ -124,15 +124,15 @@ def test_it_travels_with_its_sweep() -> None:
 
 
 def test_a_sweep_that_was_stored_before_there_were_trainers_runs_our_own_decoder() -> None:
-    document = to_dict(sweep_request())
+    document = to_plain(sweep_request())
     del document["trainer"]
-    assert from_dict(SweepRequest, document).trainer is None
+    assert from_plain(SweepRequest, document).trainer is None
 
 
 def test_a_trial_that_was_written_before_there_were_trainers_runs_our_own_decoder() -> None:
-    document = to_dict(spec("old"))
+    document = to_plain(spec("old"))
     del document["trainer"], document["cluster"]
-    assert from_dict(TrialSpec, document).trainer is None
+    assert from_plain(TrialSpec, document).trainer is None
 
 
 def test_a_trainer_is_never_run_at_smaller_depths() -> None:
@@ -142,9 +142,9 @@ def test_a_trainer_is_never_run_at_smaller_depths() -> None:
 
 
 def test_a_trainers_trial_says_where_it_runs() -> None:
-    document = to_dict(spec("where"))
+    document = to_plain(spec("where"))
     with pytest.raises(InvalidInput, match="with a trainer"):
-        from_dict(TrialSpec, {**document, "trainer": to_dict(trainer())})
+        from_plain(TrialSpec, {**document, "trainer": to_plain(trainer())})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.choices import ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
@@ -80,7 +80,7 @@ def test_a_script_for_torchrun_writes_the_spec_and_starts_a_rank_per_core(tmp_pa
     assert lines[:3] == ["-m", "torch.distributed.run", "--standalone"]
     assert lines[lines.index("--nproc-per-node") + 1] == "2"
     assert lines[-6:] == ["-m", "trials", "--spec", "trial/spec.json", "--reports", "trial/reports.jsonl"]
-    assert wire.loads(TrialSpec, (tmp_path / "trial/spec.json").read_text()) == trial_spec(tiny_job(), FSDP)
+    assert codec.loads(TrialSpec, (tmp_path / "trial/spec.json").read_text()) == trial_spec(tiny_job(), FSDP)
 
 
 def test_a_script_for_several_nodes_meets_at_the_first_and_says_so_where_nobody_named_it(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.core.codec import to_plain
 from autotuner.core.measurement import StepReport
 from autotuner.core.trial import FailureKind
-from autotuner.core.wire import to_dict
 from autotuner.launch.following import GRACE_S, follow
 from autotuner.launch.ranks import CannotRun, Death
 from autotuner.launch.reports import RankFailure, Reports
@@ -63,12 +63,12 @@ def followed(
 @pytest.fixture
 def reports(tmp_path: Path) -> Path:
     path = tmp_path / "reports.jsonl"
-    report(path, "step", to_dict(step_report(0)))
+    report(path, "step", to_plain(step_report(0)))
     return path
 
 
 def test_a_complete_result_ends_it_before_the_ranks_do(reports: Path) -> None:
-    report(reports, "measurement", to_dict(measurement()))
+    report(reports, "measurement", to_plain(measurement()))
     watcher = Watcher()
     assert followed(reports, PretendRanks(), watcher) == "measured"
     assert watcher.steps == [step_report(0)]
@@ -80,7 +80,7 @@ def test_ranks_that_are_gone_end_it(reports: Path) -> None:
 
 def test_ranks_that_only_lost_a_peer_are_followed_until_it_is_known_which_one_died(reports: Path) -> None:
     lost = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connection closed by peer", traceback="")
-    report(reports, "failure", to_dict(lost))
+    report(reports, "failure", to_plain(lost))
     own_end = Death(rank=0, exit_code=1)
     ranks = PretendRanks(deaths=[[], [own_end], [own_end, Death(rank=1, exit_code=-9)], [own_end]])
     assert followed(reports, ranks, Watcher(), peers_s=0.0) == "failed"
@@ -89,7 +89,7 @@ def test_ranks_that_only_lost_a_peer_are_followed_until_it_is_known_which_one_di
 
 def test_a_rank_that_says_why_it_failed_ends_it(reports: Path) -> None:
     out_of_memory = RankFailure(rank=1, kind=FailureKind.OOM, message="out of memory", traceback="")
-    report(reports, "failure", to_dict(out_of_memory))
+    report(reports, "failure", to_plain(out_of_memory))
     assert followed(reports, PretendRanks(), Watcher(), peers_s=0.0) == "failed"
 
 

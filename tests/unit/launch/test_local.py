@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.core.codec import to_plain
 from autotuner.core.measurement import StepReport
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.wire import to_dict
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.ranks import Death, Ranks
@@ -42,7 +42,7 @@ class StuckRanks:
     def start(self, spec: TrialSpec, files: TrialFiles, environment: Mapping[str, str]) -> Ranks:
         del spec
         self.environment = environment
-        files.reports.write_text(json.dumps({"type": "step", **to_dict(step_report(0))}) + "\n")
+        files.reports.write_text(json.dumps({"type": "step", **to_plain(step_report(0))}) + "\n")
         return self
 
     def close(self) -> None:

@@ -14,11 +14,11 @@ import pytest
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckRequest
+from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.profile import profiled
 from autotuner.core.run import Lease, Run, RunState, Stop
 from autotuner.core.trial import EngineJob, EngineJobPhase
-from autotuner.core.wire import to_dict
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.launcher import EngineLauncher, job_name
 from autotuner.ports import Store
@@ -67,21 +67,21 @@ class Many(Nodes):
 
 def trained(node_rank: int) -> bytes:
     steps = told(type="step", step=0, is_warmup=True, step_time_s=0.5, loss=5.5, tokens_per_s=1.0, mfu=0.1)
-    result = told(type="measurement", **to_dict(measurement()))
+    result = told(type="measurement", **to_plain(measurement()))
     return (b"" if node_rank else steps + result) + told(type="node", exit_code=0)
 
 
 def benchmarked(node_rank: int) -> bytes:
     collectives = [replace(point, kind="all_reduce") for point in pair_measurements().collectives]
-    lines = b"".join(told(type="collective", **to_dict(point)) for point in collectives)
-    lines += told(type="profile", **to_dict(pair_measurements()))
+    lines = b"".join(told(type="collective", **to_plain(point)) for point in collectives)
+    lines += told(type="profile", **to_plain(pair_measurements()))
     return (b"" if node_rank else lines) + told(type="node", exit_code=0)
 
 
 def four_nodes(node_rank: int) -> bytes:
     """Links of four nodes, of which that between the last two is late; all else is as of two."""
     links = tuple(link_point(*ends, delay=0.03 if ends == (2, 3) else 50e-6) for ends in combinations(range(4), 2))
-    line = told(type="profile", **to_dict(replace(pair_measurements(), links=links)))
+    line = told(type="profile", **to_plain(replace(pair_measurements(), links=links)))
     return (b"" if node_rank else line) + told(type="node", exit_code=0)
 
 

@@ -18,9 +18,9 @@ from filelock import FileLock
 
 from autotuner.core import check
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
-from autotuner.core.wire import dumps
 from autotuner.launch.engines.engine import JobOrder, JobStatus
 from autotuner.launch.free_port import free_port
 from autotuner.launch.processes import ATTEMPT_ID, end_all, processes_of

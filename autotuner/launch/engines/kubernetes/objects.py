@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
 from autotuner.launch.engines.kubernetes.documents import checked, merged
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
@@ -226,7 +226,7 @@ def _shared_memory(settings: KubernetesSettings) -> dict[str, list[dict[str, Any
 
 def _task(order: JobOrder) -> str:
     """The task as JSON; Kubernetes expands ``$(NAME)`` in variables, and makes one dollar of two."""
-    text = wire.dumps(order.task)
+    text = codec.dumps(order.task)
     if len(text.encode()) > _MOST_TASK_BYTES:
         size = len(text.encode())
         raise EngineRefused(f"the task of {order.name} is {size} bytes, a variable of a pod holds {_MOST_TASK_BYTES}")

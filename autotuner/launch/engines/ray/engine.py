@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
@@ -175,7 +175,7 @@ class RayEngine:
                 "num_nodes": order.cluster.num_nodes,
                 "bundle": self._bundle(order.cluster),
                 "python": self._settings.python,
-                "task": wire.dumps(order.task),
+                "task": codec.dumps(order.task),
             }
         )
         if len(packed) > _MOST_ORDER_BYTES:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from autotuner.core.codec import dumps
 from autotuner.core.trial_spec import NodeTask
-from autotuner.core.wire import dumps
 from autotuner.launch.engines.engine import EngineUnavailable
 from autotuner.launch.engines.output import PREFIX
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pydantic import TypeAdapter
 
 from api.dashboard.charts.plan_front import plan_front
-from api.documents import Document
 from api.openapi import examples
 from api.schemas import ContenderView, PlanView
+from autotuner.core.documents import Document
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.outcome import Interval
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.unit.cli.command_line import CommandLine
 
 TODAY = "fsdp8 mb1 recompute-selective"
@@ -19,7 +19,7 @@ def job(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A job on a cluster on which nothing runs."""
     monkeypatch.setenv("AUTOTUNER_POLL_S", "0.05")
     path = cli.directory / "dream.json"
-    path.write_text(json.dumps(to_dict(replace(load_cluster("h100:8"), name="dream", engine="simulated"))))
+    path.write_text(json.dumps(to_plain(replace(load_cluster("h100:8"), name="dream", engine="simulated"))))
     return ["gate", "--model", "llama-3-8b", "--cluster", str(path), "--global-batch", "64", "--seq-len", "8192"]
 
 

@@ -8,9 +8,9 @@ from optuna.trial import TrialState
 
 from api.openapi import examples
 from autotuner.cli.optuna_study import write_study
+from autotuner.core.codec import to_plain
 from autotuner.core.measurement import RobustMeasurement
 from autotuner.core.objective import Objective
-from autotuner.core.wire import to_dict
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement
@@ -56,10 +56,10 @@ def test_an_exported_study_names_its_metric_and_when_each_trial_ran(cli: Command
 
 
 def test_an_exported_study_holds_what_its_sweep_compares(tmp_path: Path) -> None:
-    sweep = examples()["read_sweep"]["answer"] | {"objective": to_dict(Objective(under_faults=True))}
+    sweep = examples()["read_sweep"]["answer"] | {"objective": to_plain(Objective(under_faults=True))}
     healthy = measurement(mfu=0.5)
     robust = RobustMeasurement(step_time_s=1.0, mfu=0.25, tokens_per_s=100.0, num_steps=20, stretches=())
-    measured = {"measured": to_dict(replace(healthy, robust=robust)), "state": "complete"}
+    measured = {"measured": to_plain(replace(healthy, robust=robust)), "state": "complete"}
     trial = examples()["read_trial"]["answer"] | measured
     write_study(tmp_path / "study.db", sweep, [trial])
     study = optuna.load_study(study_name=sweep["id"], storage=f"sqlite:///{tmp_path / 'study.db'}")

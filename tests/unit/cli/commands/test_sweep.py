@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.wire import to_dict
+from autotuner.core.codec import to_plain
 from tests.builders import tiny_model
 from tests.unit.cli.command_line import JOB, CommandLine
 
@@ -15,7 +15,7 @@ from tests.unit.cli.command_line import JOB, CommandLine
 def tiny_sweep(directory: Path, *more: str) -> list[str]:
     """A sweep of the tiny model on two cores."""
     model = directory / "tiny.json"
-    model.write_text(json.dumps(to_dict(tiny_model())))
+    model.write_text(json.dumps(to_plain(tiny_model())))
     job = ["--model", str(model), "--cluster", "cpu:2", "--global-batch", "8", "--seq-len", "64"]
     return ["sweep", *job, "--warmup-steps", "0", "--measured-steps", "1", *more]
 

@@ -28,6 +28,7 @@ from autotuner.core.choices import (
     Recompute,
     ShardLevel,
 )
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -37,7 +38,6 @@ from autotuner.core.rules.legality import RULES, illegal, reasons, require_legal
 from autotuner.core.rules.rule import Reason, Rule, fields_read
 from autotuner.core.rules.trial import TRIAL_MODEL_RULES, TRIAL_RULES
 from autotuner.core.stack import Stack
-from autotuner.core.wire import from_dict, to_dict
 from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import cpu_cluster, cpu_layout, h100, h100_cluster, tiny_model
 
@@ -563,11 +563,11 @@ UNREPAIRED = {
 def _with(case: Case, reason: Reason) -> tuple[Layout, Job]:
     """The layout, or the job, with the offered value, read as a caller's JSON would be."""
     if not reason.is_of_job:
-        return from_dict(Layout, {**to_dict(case.layout), reason.field: reason.nearest}), case.job
+        return from_plain(Layout, {**to_plain(case.layout), reason.field: reason.nearest}), case.job
     part, field = reason.field.split(".")
-    document = to_dict(case.job)
+    document = to_plain(case.job)
     document[part] |= {field: reason.nearest}
-    return case.layout, from_dict(Job, document)
+    return case.layout, from_plain(Job, document)
 
 
 def test_tensor_ranks_that_split_every_expert_lend_no_expert_ranks() -> None:

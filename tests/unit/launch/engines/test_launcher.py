@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.codec import to_plain
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.wire import to_dict
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.launcher import job_name
 from autotuner.launch.fake import plain_measurement
@@ -31,7 +31,7 @@ def measured(node_rank: int) -> bytes:
     """What two nodes print whose trial was measured."""
     end = told(type="node", exit_code=0)
     result = plain_measurement(spec("any", cluster=CLUSTER))
-    return (b"" if node_rank else told(type="measurement", **to_dict(result))) + end
+    return (b"" if node_rank else told(type="measurement", **to_plain(result))) + end
 
 
 def trial(**changes: Any) -> TrialSpec:
@@ -62,7 +62,7 @@ def test_a_rank_whose_peers_node_fell_silent_says_nothing_of_the_trial(tmp_path:
     failure = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connection closed by peer", traceback="")
 
     def first_node_alone(node_rank: int) -> bytes:
-        return b"" if node_rank else told(type="failure", **to_dict(failure)) + told(type="node", exit_code=1)
+        return b"" if node_rank else told(type="failure", **to_plain(failure)) + told(type="node", exit_code=1)
 
     watcher = Watcher()
     outcome = launcher(tmp_path, Scripted(RUNNING, printed=first_node_alone)).run(trial(), watcher)

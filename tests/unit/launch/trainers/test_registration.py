@@ -86,7 +86,7 @@ def test_several_trainers_stand_in_the_files_order(tmp_path: Path) -> None:
         (('format = "arguments"', ""), "format", "is required", None),
         (('"arguments"', '"argument"'), "format", "must be one of arguments, deepspeed", "arguments"),
         (('"arguments"', '"sbatch"'), "format", "must be one of", None),
-        (("command", "comand"), "comand", "is no field", "command"),
+        (("command", "comand"), "comand", "is unknown here", "command"),
         (('command = ["{python}"', 'command = ["{python3}"'), "command.0", "unknown placeholder", "{python}"),
         (("{steps}", "{step}"), "command.2", "unknown placeholder", "{steps}"),
         (("{steps}", "{}"), "command.2", "unknown placeholder", None),

@@ -10,11 +10,11 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from autotuner.core.codec import from_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.core.wire import from_dict
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 from tests.unit.search.tables import JOB, LAYOUTS, predictions, sampler
@@ -28,7 +28,7 @@ def study_of(proposer: LayoutSampler) -> optuna.Study:
 
 
 def layout_of(trial: optuna.Trial) -> Layout:
-    return from_dict(Layout, {name: trial.params[name] for name in OPTIONS})
+    return from_plain(Layout, {name: trial.params[name] for name in OPTIONS})
 
 
 def run(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from kubernetes.client import models
 
+from autotuner.core.codec import loads
 from autotuner.core.trial_spec import NodeTask
-from autotuner.core.wire import loads
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
 from autotuner.launch.engines.kubernetes.objects import job, job_set, service
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core import wire
+from autotuner.core import codec
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
@@ -30,7 +30,7 @@ def test_a_job_is_a_driver_that_is_told_of_nodes_and_task(ray: ScriptedRay) -> N
     assert ray.job.wish["entrypoint"] == "exec /opt/trials/bin/python -m trials.process.ray_driver"
     assert ray.job.order["num_nodes"] == 2
     assert ray.job.order["bundle"] == {"CPU": 1.0}
-    assert wire.loads(NodeTask, ray.job.order["task"]) == wanted.task
+    assert codec.loads(NodeTask, ray.job.order["task"]) == wanted.task
 
 
 def test_nothing_of_a_request_is_in_the_line_that_ray_hands_to_a_shell(ray: ScriptedRay) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.core.codec import loads
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
-from autotuner.core.wire import loads
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
 from autotuner.launch.engines.slurm.commands import CommandFailed
 from tests.unit.launch.engines.slurm.scripted import NAME, ScriptedSlurm, engine, order

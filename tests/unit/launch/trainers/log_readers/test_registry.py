@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autotuner.core.wire import from_dict, to_dict
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.launch.trainers.log_readers.registry import READERS
 from autotuner.launch.trainers.reported import ReportedMemory, ReportedStep
 from tests.unit.launch.trainers.log_readers.specs import spec
@@ -49,7 +49,7 @@ def test_whatever_is_printed_no_reader_raises_and_what_it_reads_makes_sense(name
                 assert step.num_steps >= 1
                 assert step.step_time_s is None or step.step_time_s > 0
                 assert step.peak_bytes is None or step.peak_bytes >= 0
-                assert from_dict(ReportedStep, to_dict(step)).step == step.step
+                assert from_plain(ReportedStep, to_plain(step)).step == step.step
             case ReportedMemory() as memory:
                 assert memory.peak_bytes >= 0
             case None:

@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field, fields, is_dataclass
+from math import isnan
 from typing import Annotated, Any, get_type_hints
 
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from api.documents import Document, GivenFields, NameOrObject
 from api.schemas import ExplanationRequest, PredictionRequest, SweepCreate
+from autotuner.core import documents
 from autotuner.core.choices import Recompute
 from autotuner.core.cluster import Cluster
+from autotuner.core.codec import to_plain
+from autotuner.core.documents import Document, GivenFields, NameOrObject
+from autotuner.core.errors import InvalidDocument
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.wire import to_dict
+from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, measurement, sweep_request, tiny_model
 
 
@@ -64,7 +69,7 @@ def test_a_text_is_bounded_by_its_field_and_else_by_the_usual_length() -> None:
 
 def test_a_name_may_stand_in_the_place_of_an_object() -> None:
     assert read(model="llama").model == "llama"
-    assert read(model=to_dict(tiny_model())).model == tiny_model()
+    assert read(model=to_plain(tiny_model())).model == tiny_model()
     assert {"$ref": "#/$defs/TransformerSpec"} in SAMPLE.json_schema()["properties"]["model"]["oneOf"]
 
 
@@ -113,8 +118,8 @@ def test_text_is_what_a_database_can_store(text: object) -> None:
 @pytest.mark.parametrize(("cls", "value"), [(SweepRequest, sweep_request()), (Cluster, cpu_cluster())])
 def test_a_document_is_what_the_codec_reads_and_writes(cls: Any, value: Any) -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(Document[cls])
-    assert adapter.dump_python(value, mode="json") == to_dict(value)
-    assert adapter.validate_python(to_dict(value)) == value
+    assert adapter.dump_python(value, mode="json") == to_plain(value)
+    assert adapter.validate_python(to_plain(value)) == value
 
 
 def test_a_loss_that_is_no_number_is_null() -> None:
@@ -169,3 +174,39 @@ def test_no_field_of_a_request_is_hidden() -> None:
     schema = TypeAdapter(Document[SweepCreate]).json_schema()
     assert schema["properties"].keys() == {spec.name for spec in fields(SweepCreate)}
     assert schema["additionalProperties"] is False
+
+
+def test_a_document_is_refused_with_every_field_that_does_not_fit() -> None:
+    with pytest.raises(InvalidDocument) as refused:
+        documents.read(Workload, {"seq_len": "1", "seqlen": 2, "global_batch_size": 8}, "workload")
+    assert [(each.field, each.nearest) for each in refused.value.complaints] == [
+        ("workload.seqlen", "seq_len"),
+        ("workload.seq_len", None),
+    ]
+    assert "is unknown here" in str(refused.value)
+    assert "must be a whole number" in str(refused.value)
+
+
+def test_the_rules_of_constructors_are_read_with_the_path_and_the_nearest_value() -> None:
+    with pytest.raises(InvalidDocument) as refused:
+        documents.read(Workload, {"seq_len": 0, "global_batch_size": 8}, "workload")
+    assert (refused.value.field, refused.value.rule, refused.value.nearest) == (
+        "workload.seq_len",
+        "must be above 0",
+        1,
+    )
+
+
+def test_a_refused_document_pickles_with_all_its_complaints() -> None:
+    with pytest.raises(InvalidDocument) as refused:
+        documents.read(Workload, {})
+    again = pickle.loads(pickle.dumps(refused.value))
+    assert str(again) == str(refused.value)
+    assert [each.field for each in again.under("job").complaints] == ["job.seq_len", "job.global_batch_size"]
+
+
+def test_what_this_project_wrote_is_read_without_the_fields_that_a_newer_release_has() -> None:
+    diverged = measurement(losses=(1.0, float("nan")))
+    again = documents.restore(Measurement, {**to_plain(diverged), "colour": "red"})
+    assert isnan(again.losses[1])
+    assert documents.restore(Workload, {"seq_len": 2**40, "global_batch_size": 1}).seq_len == 2**40

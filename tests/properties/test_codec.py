@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotuner.core.codec import dumps, from_plain, loads, to_plain
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import StepTime
 from autotuner.core.trial import TrialFailure
-from autotuner.core.wire import dumps, from_dict, loads, to_dict
 from tests.properties.strategies import jobs, layouts, models
 
 seconds = st.floats(min_value=0, allow_infinity=False)
@@ -29,7 +29,7 @@ def test_a_model_survives_the_journey(model: TransformerSpec) -> None:
 @given(jobs)
 def test_a_job_survives_the_journey_as_objects_too(job: Job) -> None:
     assert loads(Job, dumps(job)) == job
-    assert from_dict(Job, to_dict(job)) == job
+    assert from_plain(Job, to_plain(job)) == job
 
 
 @given(st.builds(StepTime, **dict.fromkeys(StepTime.__slots__, seconds)))

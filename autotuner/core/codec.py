@@ -1,0 +1,193 @@
+"""Plain JSON of values, with the standard library alone: trial files, SQL columns, content keys.
+
+A dataclass becomes an object of its fields, a ``Choice`` its label, an enum its value, a tuple a list. Ranks of a trial
+read with this module, because they may not import pydantic; everybody reads with ``documents`` what people or other
+programs wrote. ``from_plain`` reads what ``to_plain`` wrote, so its complaints are short.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from functools import cache, partial
+from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from autotuner.core.choices import Choice
+from autotuner.core.errors import InvalidInput
+
+__all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_plain", "loads", "to_plain", "without_defaults"]
+
+SCHEMA_VERSION = 1
+"""Grows when an old reader would misread a new document."""
+
+T = TypeVar("T")
+
+
+def to_plain(value: Any) -> Any:
+    """Return the value as objects, lists, words and numbers; a float that is not a number becomes None."""
+    if isinstance(value, Choice):
+        return value.label
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def without_defaults(value: Any) -> Any:
+    """Return ``to_plain`` without fields at their defaults, so that a later field changes no older content key."""
+    if is_dataclass(value) and not isinstance(value, type):
+        stated = ((f, getattr(value, f.name)) for f in fields(value))
+        return {f.name: without_defaults(own) for f, own in stated if own != _default(f)}
+    return [without_defaults(item) for item in value] if isinstance(value, (list, tuple)) else to_plain(value)
+
+
+def _default(spec: Field[Any]) -> Any:
+    return spec.default if spec.default_factory is MISSING else spec.default_factory()
+
+
+def content_key(*values: Any) -> str:
+    """Return the SHA-256 of the values in hexadecimal: equal values have equal keys in every process."""
+    text = json.dumps([to_plain(value) for value in values], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def dumps(value: Any) -> str:
+    """Return one line of JSON with the schema version beside the fields."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **to_plain(value)}, allow_nan=False, separators=(",", ":"))
+
+
+def loads(cls: type[T], text: str) -> T:
+    """Return the value that ``dumps`` wrote.
+
+    Raises:
+        InvalidInput: The text is not a JSON object, has another schema version, or does not describe a ``cls``.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(cls.__name__, text[:80], f"must be JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise InvalidInput(cls.__name__, document, "must be a JSON object")
+    version = document.pop("schema_version", None)
+    if version != SCHEMA_VERSION:
+        raise InvalidInput("schema_version", version, "was written by another version", SCHEMA_VERSION)
+    return from_plain(cls, document)
+
+
+def from_plain(cls: type[T], document: Any, path: str = "") -> T:
+    """Return the value that ``to_plain`` made this of; fields with a default may be missing.
+
+    Raises:
+        InvalidInput: A field is unknown, missing or of another type, or a constructor refuses it; with its path.
+    """
+    value: T = _read_value(cls, document, path)
+    return value
+
+
+def _read_value(cls: type[Any], document: Any, path: str) -> Any:
+    if not isinstance(document, Mapping):
+        raise InvalidInput(path or cls.__name__, document, f"must be an object describing a {cls.__name__}")
+    readers, required = _readers(cls)  # type: ignore[arg-type]  # a class is hashable
+    for name in (*document, *required):
+        if name not in readers:
+            near = get_close_matches(name, readers, 1)
+            raise InvalidInput(_join(path, name), document[name], f"is no field of {cls.__name__}", *near)
+        if name not in document:
+            raise InvalidInput(_join(path, name), None, "is required")
+    values = {name: readers[name](value, _join(path, name)) for name, value in document.items()}
+    try:
+        return cls(**values)
+    except InvalidInput as error:
+        raise (error.under(path) if path else error) from error
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+# ---------------------------------------------------------------- a reader per type, made once: rows come by thousands
+_Read: TypeAlias = Callable[[Any, str], Any]
+"""Makes the value of what JSON says, at that path."""
+
+
+@cache
+def _readers(cls: type[Any]) -> tuple[Mapping[str, _Read], tuple[str, ...]]:
+    """Return how each field is read, and the fields that must be there."""
+    hints, specs = get_type_hints(cls), fields(cls)
+    required = tuple(f.name for f in specs if f.default is MISSING and f.default_factory is MISSING)
+    return {f.name: _reader(hints[f.name]) for f in specs}, required
+
+
+@cache
+def _reader(hint: Any) -> _Read:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        inner = [each for each in args if each is not types.NoneType]
+        read = _reader(inner[0]) if len(inner) == 1 else partial(_read_scalar, tuple(inner))
+        return lambda value, path: None if value is None else read(value, path)
+    if origin is Literal:
+        return partial(_read_word, args)
+    if origin is tuple:
+        return partial(_read_list, _reader(args[0]), None if args[-1] is Ellipsis else len(args))
+    if origin in (dict, Mapping):
+        return partial(_read_object, _reader(args[1]))
+    if not isinstance(hint, type) or hint in (object, Any):
+        return lambda value, _: value
+    if is_dataclass(hint):
+        return partial(_read_value, hint)
+    if issubclass(hint, Choice):
+        return hint.from_label
+    if issubclass(hint, Enum):
+        return partial(_read_enum, hint)
+    return _read_float if hint is float else partial(_read_scalar, (hint,))
+
+
+def _read_word(words: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value not in words:
+        raise InvalidInput(path, value, f"must be one of {', '.join(map(str, words))}")
+    return value
+
+
+def _read_enum(cls: type[Enum], value: Any, path: str) -> Any:
+    return cls(_read_word(tuple(member.value for member in cls), value, path))
+
+
+def _read_list(read: _Read, length: int | None, value: Any, path: str) -> Any:
+    if not isinstance(value, list) or length not in (None, len(value)):
+        raise InvalidInput(path, value, "must be a list" if length is None else f"must be a list of {length}")
+    return tuple(read(item, f"{path}.{index}") for index, item in enumerate(value))
+
+
+def _read_object(read: _Read, value: Any, path: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(path, value, "must be an object")
+    return {key: read(item, _join(path, key)) for key, item in value.items()}
+
+
+_SCALARS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def _read_scalar(kinds: tuple[type[Any], ...], value: Any, path: str) -> Any:
+    if type(value) not in kinds:
+        raise InvalidInput(path, value, f"must be {' or '.join(_SCALARS[each] for each in kinds)}")
+    return value
+
+
+def _read_float(value: Any, path: str) -> float:
+    if value is None:
+        return math.nan  # to_plain makes None of a float that is not a number
+    try:
+        return float(value) if type(value) is int else _read_scalar((float,), value, path)
+    except OverflowError as error:
+        raise InvalidInput(path, value, "exceeds the range of float64") from error

@@ -1,0 +1,462 @@
+"""Reads and writes values as JSON with pydantic, strictly, and reports every field that does not fit.
+
+REST, the command line, the catalog's tables and files read with this module what people and other programs wrote:
+``read`` refuses unknown fields, values of another type, numbers without bounds and text with a NUL. ``Document[X]`` is
+``X`` to Python and the same strict reading to FastAPI. Ranks of a trial may not import pydantic; they use ``codec``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from pydantic import Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag, TypeAdapter, ValidationError
+from pydantic_core import SchemaValidator, core_schema
+from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
+
+from autotuner.core.choices import Choice
+from autotuner.core.codec import to_plain
+from autotuner.core.errors import InvalidDocument, InvalidInput, Violation, quoted
+from autotuner.core.value import OrNull, bounds_in, broken
+
+MAX_INTEGER = 2**31 - 1
+_MAX_BYTES = 2**63 - 1
+"""Whole numbers beyond these fit neither a SQL column nor an array; only byte counts need the larger one."""
+
+_MAX_FLOAT = 1e30
+"""No rate, time or price is larger; products of a few such numbers stay finite."""
+
+MAX_NAME = 200
+"""Characters; each list shows names, for as long as what they name is stored."""
+
+MAX_TEXT = 10_000
+"""Characters that a request may send in a text whose field states no bound of its own."""
+
+MAX_WORDS = 1000
+"""Characters of a value that is written in words; a layout that sets every option has half as many."""
+
+ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
+"""Neither line breaks nor what a terminal obeys, nor what turns the order of letters around: others will read it."""
+
+_STORABLE_TEXT = "^[^\\x00]*$"
+"""PostgreSQL stores no NUL."""
+
+_NOT_SCHEMAS = frozenset({"cls", "config", "default", "expected", "function", "metadata", "serialization"})
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------- reading
+def read(cls: type[T], document: Any, path: str = "") -> T:
+    """Return the value that a document describes; fields with a default may be missing.
+
+    Raises:
+        InvalidDocument: With every field that does not fit: its path, its value, the rule and the nearest legal value.
+    """
+    return _read(cls, strict_schema, document, path)
+
+
+def restore(cls: type[T], document: Any, path: str = "") -> T:
+    """Return the value that this project wrote: types are checked, and fields that a newer release has are left out.
+
+    Raises:
+        InvalidDocument: As ``read`` does.
+    """
+    return _read(cls, _own_schema, document, path)
+
+
+def _read(cls: type[T], schema_of: Callable[[Any], CoreSchema], document: Any, path: str) -> T:
+    try:
+        return cast("T", _validator(cast("Any", cls), cast("Any", schema_of)).validate_python(document))
+    except ValidationError as error:
+        raise InvalidDocument(complaints(error.errors(), cls, path), error.error_count()) from None
+
+
+@cache
+def _validator(cls: Any, schema_of: Any) -> SchemaValidator:
+    return SchemaValidator(schema_of(cls))
+
+
+@cache
+def strict_schema(cls: Any) -> CoreSchema:
+    """Return pydantic's schema of a type, made strict. It is made once: each new service would make it again."""
+    return _walked(cls, is_own=False)
+
+
+@cache
+def _own_schema(cls: Any) -> CoreSchema:
+    return _walked(cls, is_own=True)
+
+
+def _walked(cls: Any, *, is_own: bool) -> CoreSchema:
+    schema: Any = TypeAdapter(cls).core_schema
+    definitions = {definition["ref"]: definition for definition in schema.get("definitions", ())}
+    made = _Strictness(definitions, is_own).of(schema["schema"] if definitions else schema, "")
+    return cast("CoreSchema", made)
+
+
+class _Strict:
+    """Metadata of ``Document``: the schema that pydantic makes of a type, made strict."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        schema: Any = strict_schema(source)
+        return cast("CoreSchema", {**schema, "metadata": dict(schema.get("metadata", {}))})
+
+
+Document: TypeAlias = Annotated[T, _Strict()]
+"""A value that travels as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFields:
+    """Metadata of a field that holds some fields of a dataclass: a mapping with those that were given, read."""
+
+    cls: type[Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        return core_schema.no_info_wrap_validator_function(_given_fields, handler.generate_schema(self.cls))
+
+
+def _given_fields(document: Any, read: ValidatorFunctionWrapHandler) -> dict[str, object]:
+    value = read(document)
+    return {name: getattr(value, name) for name in document}
+
+
+_NAME_SCHEMA = {"type": "string", "pattern": _STORABLE_TEXT}
+_BASE_SCHEMA = _NAME_SCHEMA | {"description": "Name of the catalog; fields that are left out are as there."}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Described:
+    """Metadata of a dataclass that people may also write in short.
+
+    Attributes:
+        whole: Makes the whole document of what was sent; fields that fit nowhere are left to be refused.
+        base: The field that names what the document starts from.
+        parts: Fields that a name may stand for.
+        other: Schema of another form that is read.
+    """
+
+    whole: Callable[[object], Any]
+    base: str
+    parts: Collection[str] = ()
+    other: Mapping[str, Any] = field(default_factory=dict)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        return core_schema.no_info_before_validator_function(self.whole, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Pydantic's hook: every field may be left out, for the names say the others."""
+        in_short = self._in_short(handler(schema), handler, is_named=True)
+        return {"anyOf": [in_short, dict(self.other)]} if self.other else in_short
+
+    def _in_short(self, shape: dict[str, Any], handler: GetJsonSchemaHandler, *, is_named: bool) -> dict[str, Any]:
+        if "anyOf" in shape:
+            return shape | {"anyOf": [self._in_short(one, handler, is_named=is_named) for one in shape["anyOf"]]}
+        whole = handler.resolve_ref_schema(shape)
+        if "properties" not in whole:
+            return shape
+        fields = {name: self._field(name, field, handler) for name, field in whole["properties"].items()}
+        in_short = {key: value for key, value in whole.items() if key not in ("required", "description")}
+        in_short["title"] = f"{whole['title']} in short"
+        return in_short | {"properties": ({self.base: _BASE_SCHEMA} if is_named else {}) | fields}
+
+    def _field(self, name: str, shape: dict[str, Any], handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        is_named = name in self.parts
+        in_short = self._in_short(shape, handler, is_named=is_named)
+        return {"anyOf": [_NAME_SCHEMA, in_short]} if is_named else in_short
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InWords:
+    """Metadata of a value that people may also write as a text.
+
+    Attributes:
+        read: Makes the document of a text.
+        about: What the text says, for the schema.
+    """
+
+    read: Callable[[str], Any]
+    about: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Pydantic's hook."""
+        return core_schema.no_info_before_validator_function(self._document, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Pydantic's hook."""
+        text = {"type": "string", "pattern": _STORABLE_TEXT, "maxLength": MAX_WORDS, "description": self.about}
+        return {"anyOf": [text, handler(schema)]}
+
+    def _document(self, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        if len(given) > MAX_WORDS:
+            raise InvalidInput("", given, f"must have at most {MAX_WORDS} characters")
+        try:
+            return self.read(given)
+        except InvalidInput as error:  # whose path pydantic knows
+            raise InvalidInput("", error.value, error.rule, error.nearest) from error
+
+
+def extended(cls: type[T], value: Any, /, **more: object) -> T:
+    """A ``cls`` with every field of ``value``, a dataclass that it extends, and with those that it has more."""
+    return cls(**{each.name: getattr(value, each.name) for each in fields(value)}, **more)
+
+
+# ---------------------------------------------------------------- a name, or what has that name
+NAME, OBJECT, CONFIG = TAGS = ("(name)", "(object)", "(config)")
+"""What a value of a union was read as; pydantic puts it into the path of an error."""
+
+
+def _name_or_object(value: object) -> str:
+    return NAME if isinstance(value, str) else OBJECT
+
+
+NameOrObject: TypeAlias = Annotated[
+    Annotated[str, Tag(NAME)] | Annotated[T, Tag(OBJECT)],
+    Discriminator(_name_or_object),
+]
+"""A thing, or the name it is stored under."""
+
+
+# ---------------------------------------------------------------- strictness
+@dataclass(frozen=True, slots=True)
+class _Strictness:
+    """Makes a schema in which every number and text has bounds, and no object takes more than its fields.
+
+    Attributes:
+        definitions: What the schema refers to, by reference; no type of ours contains itself.
+        is_own: For what this project wrote: sizes have the bounds of their fields alone, and objects may have more
+            fields.
+    """
+
+    definitions: Mapping[str, Any]
+    is_own: bool
+
+    def of(self, node: Any, name: str) -> Any:
+        """Return a schema or a part of one, which describes the field of that name, made strict."""
+        match node:
+            case {"type": "int"}:
+                return {**self._integers(node, name), **node, "strict": True}
+            case {"type": "float"}:
+                return {**self._limits(node, _MAX_FLOAT), **node, "strict": True, "allow_inf_nan": False}
+            case {"type": "str"} if name == "name" and not self.is_own:
+                return {"pattern": ONE_LINE, "max_length": MAX_NAME, **node, "strict": True}
+            case {"type": "str"}:
+                bounds = {} if "max_length" in node else {"max_length": MAX_TEXT, "metadata": _without_bound(node)}
+                return {"pattern": _STORABLE_TEXT, **node, **bounds, "strict": True} if not self.is_own else node
+            case {"type": "bool"}:
+                return {**node, "strict": True}
+            case {"type": "enum"} | {"type": "literal"}:
+                return _words(node)
+            case {"type": "definition-ref"}:
+                return self.of(self.definitions[node["schema_ref"]], name)
+            case {"type": "dataclass"}:
+                return self._object(node)
+            case Mapping():
+                return {key: value if key in _NOT_SCHEMAS else self.of(value, name) for key, value in node.items()}
+            case list():
+                return [self.of(item, name) for item in node]
+        return node
+
+    def _integers(self, node: Mapping[str, Any], name: str) -> dict[str, Any]:
+        if name.endswith("_parameters"):  # counted by us, of whatever sizes somebody sent
+            return {"ge": 0}
+        return self._limits(node, _MAX_BYTES if name.endswith("_bytes") else MAX_INTEGER)
+
+    def _limits(self, node: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        if self.is_own:
+            return {}
+        return ({} if "gt" in node else {"ge": -limit}) | ({} if "lt" in node else {"le": limit})
+
+    def _object(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        arguments, hints = node["schema"], get_type_hints(node["cls"], include_extras=True)
+        described = [
+            {**each, "schema": _or_null(self.of(each["schema"], each["name"]), hints[each["name"]])}
+            for each in arguments["fields"]
+        ]
+        config = {**node.get("config", {}), "extra_fields_behavior": "ignore" if self.is_own else "forbid"}
+        return {**node, "schema": {**arguments, "fields": described}, "config": config}
+
+
+def _without_bound(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata that leave ``MAX_TEXT`` out of the JSON schema, which describes answers, too."""
+
+    def described(schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {key: value for key, value in handler(schema).items() if key != "maxLength"}
+
+    metadata = dict(node.get("metadata", {}))
+    return {**metadata, "pydantic_js_functions": [*metadata.get("pydantic_js_functions", ()), described]}
+
+
+def _or_null(schema: Any, hint: Any) -> Any:
+    """Return the schema of a field in which null stands for each number that may not be one."""
+    if schema["type"] == "default":
+        return {**schema, "schema": _or_null(schema["schema"], hint)}
+    if any(isinstance(mark, OrNull) for mark in getattr(hint, "__metadata__", ())):
+        return core_schema.no_info_after_validator_function(_number, core_schema.nullable_schema(schema))
+    if schema["type"] == "tuple":
+        items = zip(schema["items_schema"], get_args(hint), strict=False)
+        return {**schema, "items_schema": [_or_null(item, inner) for item, inner in items]}
+    return schema
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _words(node: Mapping[str, Any]) -> Any:
+    """A choice among words: by its label where it is a ``Choice``, by its value where it is another enum."""
+    cls: Any = node.get("cls")
+    if is_choice := isinstance(cls, type) and issubclass(cls, Choice):
+        words = list(cls.labels())
+        inner: Any = core_schema.literal_schema(words)
+    else:
+        words = [str(getattr(member, "value", member)) for member in node.get("members", node.get("expected"))]
+        inner = {key: value for key, value in node.items() if key != "ref"}
+    schema: Any = core_schema.custom_error_schema(
+        inner, "one_of", custom_error_message="must be one of {words}", custom_error_context={"words": ", ".join(words)}
+    )
+    if is_choice:
+        by_label = core_schema.to_string_ser_schema(when_used="always")
+        schema = core_schema.no_info_after_validator_function(cls.from_label, schema, serialization=by_label)
+    return {**schema, **({"ref": node["ref"]} if "ref" in node else {})}
+
+
+# ---------------------------------------------------------------- what does not fit
+_MAX_SHOWN = 50
+"""A list of a million wrong numbers is answered with the first of them."""
+
+_RULES = {
+    "missing": "is required",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "string_unicode": "must be Unicode text without NUL",
+    "dataclass_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+    "tuple_type": "must be a list",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "string_too_long": "must have {max_length} characters or fewer",
+    "one_of": "must be one of {words}",
+}
+"""By pydantic's name of the error; any other is told in pydantic's words."""
+
+_UNKNOWN = frozenset({"unexpected_keyword_argument", "extra_forbidden"})
+_BROKEN_BOUNDS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
+
+
+def complaints(
+    found: Iterable[Mapping[str, Any]], cls: Any, path: str = "", whole: str = ""
+) -> tuple[InvalidInput, ...]:
+    """Return pydantic's errors in one form, misspelt fields before those that are missing, and at most 50.
+
+    Args:
+        found: Their paths start at the value.
+        cls: The type that the value was read as.
+        path: Of the value itself.
+        whole: What the value itself is called if it has no path.
+    """
+    by_kind = sorted(found, key=lambda item: item["type"] not in _UNKNOWN)
+    return tuple(_complaint(item, cls, path, whole) for item in by_kind[:_MAX_SHOWN])
+
+
+def violation(error: InvalidInput) -> Violation:
+    """Return a complaint as a value that quotes no more than a line of its field and of its value."""
+    text, path = quoted(error.value), error.field.replace("\0", "\N{REPLACEMENT CHARACTER}")  # answers hold no NUL
+    shown = text if "..." in text else to_plain(error.value)
+    field = path if len(path) <= 100 else f"{path[:97]}..."
+    return Violation(field=field, value=shown, rule=error.rule, nearest=error.nearest)
+
+
+def _complaint(item: Mapping[str, Any], cls: Any, root: str, whole: str) -> InvalidInput:
+    kind, given, context = item["type"], item["input"], item.get("ctx", {})
+    parts = [part for part in item["loc"] if part not in TAGS]
+    path = ".".join(filter(None, (root, *map(str, parts))))
+    if isinstance(error := context.get("error"), InvalidInput):
+        inner = ".".join(filter(None, (path, error.field)))
+        return InvalidInput(inner, error.value, error.rule, error.nearest)
+    path = path or whole or getattr(cls, "__name__", "document")
+    if kind in _UNKNOWN:
+        known = tuple(dict.fromkeys(name for one in _hints_at(cls, parts[:-1]) for name in _fields_of(one)))
+        return InvalidInput(path, given, f"is unknown here; known are {', '.join(known)}", _near(parts[-1], known))
+    if kind in _BROKEN_BOUNDS:
+        bounds = (bounds_in(hint) for hint in _hints_at(cls, parts))
+        if problem := next(filter(None, (broken(given, each) for each in bounds)), None):
+            return InvalidInput(path, given, *problem)
+    rule = _RULES[kind].format(**context) if kind in _RULES else item["msg"]
+    if kind == "dataclass_type" and item["loc"] and item["loc"][-1] == OBJECT:
+        rule = "must be a name or an object"
+    if kind == "string_pattern_mismatch" and "\0" in given:
+        rule = _RULES["string_unicode"]
+    elif kind == "string_pattern_mismatch" and context["pattern"] == ONE_LINE:
+        return InvalidInput(path, given, "must be one line without control characters", _one_line(given))
+    if isinstance(given, bytes):
+        return InvalidInput(path, "bytes", "must be sent with the header Content-Type: application/json")
+    return InvalidInput(path, None if kind == "missing" else given, rule, _nearest(kind, context, given))
+
+
+def _nearest(kind: str, context: Mapping[str, Any], given: object) -> object:
+    if kind == "one_of":
+        return _near(given, context["words"].split(", "))
+    return next((context[name] for name in ("ge", "le") if name in context), None)
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if re.fullmatch(ONE_LINE, letter) else " " for letter in text[:MAX_NAME]).split())
+
+
+def _near(word: object, known: Sequence[str]) -> str | None:
+    near = get_close_matches(str(word)[:100], known, 1)
+    return near[0] if near else None
+
+
+# ---------------------------------------------------------------- types inside a type
+def _hints_at(hint: Any, path: Sequence[str | int]) -> Iterator[Any]:
+    """Yield each type that may stand at a path of a type."""
+    if not path:
+        yield hint
+        return
+    first, *rest = path
+    if isinstance(first, int):
+        yield from (each for item in _items(hint) for each in _hints_at(item, rest))
+        return
+    for cls in dataclasses_in(hint):
+        if first in (hints := get_type_hints(cls, include_extras=True)):
+            yield from _hints_at(hints[first], rest)
+
+
+def _items(hint: Any) -> Iterator[Any]:
+    """Yield the types of the items of the lists that a type is or holds."""
+    for inner in get_args(hint):
+        yield from get_args(hint)[:1] if get_origin(hint) is tuple else _items(inner)
+
+
+def _fields_of(hint: Any) -> Iterator[str]:
+    for cls in dataclasses_in(hint):
+        yield from get_type_hints(cls)
+
+
+def dataclasses_in(annotation: Any) -> Iterator[type[Any]]:
+    """The dataclasses that a value of that type is or directly holds."""
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        yield annotation
+    for inner in (*get_args(annotation), *getattr(annotation, "__metadata__", ())):
+        yield from dataclasses_in(inner.cls if isinstance(inner, GivenFields) else inner)

@@ -1,0 +1,167 @@
+"""The decorator of every value of the core, and the kinds of numbers that its fields hold.
+
+A field states its bounds and its unit in its type and its meaning in the docstring below it or under ``Attributes``::
+
+    @value
+    class Workload:
+        seq_len: Annotated[Count, Unit("tokens")]
+        \"\"\"Tokens per sequence.\"\"\"
+
+The constructor checks the bounds. ``documents`` and the OpenAPI document read the same marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from math import gcd, isqrt
+from typing import Annotated, Any, TypeAlias, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Interval, Le
+
+from autotuner.core.errors import InvalidInput
+
+__all__ = [
+    "Bytes",
+    "Count",
+    "CountFromZero",
+    "NonNegative",
+    "OrNull",
+    "Positive",
+    "PositiveShare",
+    "Reported",
+    "Seconds",
+    "Share",
+    "Unit",
+    "bounds_in",
+    "broken",
+    "divisors",
+    "nearest_divisor",
+    "value",
+]
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------- marks of fields
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of a number: ``s``, ``bytes``, ``tokens``."""
+
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrNull:
+    """Mark of a float that may not be a number, such as a loss that diverged. JSON has null for it."""
+
+
+Count: TypeAlias = Annotated[int, Gt(0)]
+CountFromZero: TypeAlias = Annotated[int, Ge(0)]
+Positive: TypeAlias = Annotated[float, Gt(0)]
+NonNegative: TypeAlias = Annotated[float, Ge(0)]
+Share: TypeAlias = Annotated[float, Interval(ge=0.0, le=1.0)]
+PositiveShare: TypeAlias = Annotated[float, Gt(0), Interval(ge=0.0, le=1.0)]
+Seconds: TypeAlias = Annotated[float, Ge(0), Unit("s")]
+Bytes: TypeAlias = Annotated[int, Ge(0), Unit("bytes")]
+Reported: TypeAlias = Annotated[float, OrNull()]
+"""A number that a trial reports, which may not be a number."""
+
+
+# ---------------------------------------------------------------- the decorator
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def value(cls: type[T]) -> type[T]:
+    """Make a class a frozen, slotted, keyword-only dataclass whose constructor checks the bounds of its fields.
+
+    The class's own ``__post_init__``, or the one that it inherits, runs after the bounds of all fields were checked.
+
+    Raises (the constructor):
+        InvalidInput: A number is out of its bounds, or ``__post_init__`` refuses the value.
+    """
+    own: Callable[[Any], None] | None = getattr(cls, "__post_init__", None)
+    own = getattr(own, "__wrapped__", own)  # the bounds of an inherited field are among those of this class
+
+    def require(self: Any) -> None:
+        for name, check in _checks(made):  # type: ignore[arg-type]  # a class is hashable
+            check(name, getattr(self, name))
+        if own is not None:
+            own(self)
+
+    require.__wrapped__ = own  # type: ignore[attr-defined]
+    cls.__post_init__ = require  # type: ignore[attr-defined]
+    made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    return made
+
+
+_Check: TypeAlias = Callable[[str, Any], None]
+
+
+@cache
+def _checks(cls: type[Any]) -> tuple[tuple[str, _Check], ...]:
+    """Return the check of each field that has bounds, or whose items have."""
+    hints = get_type_hints(cls, include_extras=True)
+    found = ((name, _check_of(hint)) for name, hint in hints.items())
+    return tuple((name, check) for name, check in found if check is not None)
+
+
+def _check_of(hint: Any) -> _Check | None:
+    if bounds := bounds_in(hint):
+
+        def check(name: str, number: Any) -> None:
+            if number is not None and (problem := broken(number, bounds)) is not None:
+                raise InvalidInput(name, number, *problem)
+
+        return check
+    return None
+
+
+# ---------------------------------------------------------------- bounds
+Bound: TypeAlias = Ge | Gt | Le | Interval
+
+
+def bounds_in(hint: Any) -> tuple[Bound, ...]:
+    """Return the bounds of a type, or of the type beside None in an optional one."""
+    if get_origin(hint) is Annotated:
+        inner, *marks = get_args(hint)
+        return (*bounds_in(inner), *(mark for mark in marks if isinstance(mark, Bound)))
+    if type(None) in (arguments := get_args(hint)):
+        return tuple(bound for inner in arguments for bound in bounds_in(inner))
+    return ()
+
+
+def broken(number: Any, bounds: tuple[Bound, ...]) -> tuple[str, object] | None:
+    """Return the rule of the first bound that a number breaks, with the nearest legal value where there is one.
+
+    A number that is not a number breaks every bound.
+    """
+    for bound in bounds:
+        if isinstance(bound, Gt) and not number > bound.gt:
+            return f"must be above {bound.gt}", cast("int", bound.gt) + 1 if isinstance(number, int) else None
+        if isinstance(bound, Ge) and not number >= bound.ge:
+            return f"must be {bound.ge} or more", bound.ge
+        if isinstance(bound, Le) and not number <= bound.le:
+            return f"must be {bound.le} or less", bound.le
+        if isinstance(bound, Interval) and not bound.ge <= number <= bound.le:
+            near: Any = min(max(number, bound.ge), bound.le)
+            return f"must lie in {bound.ge:g}..{bound.le:g}", near
+    return None
+
+
+# ---------------------------------------------------------------- divisors
+_LARGEST_DIVIDED = 10**12
+"""Its divisors take a tenth of a second to find; no size of a model or a cluster comes near it."""
+
+
+def nearest_divisor(number: int, whole: int) -> int:
+    """Return the divisor of ``whole`` closest to a number, the smaller one on a tie; of a huge number a common one."""
+    if whole > _LARGEST_DIVIDED:
+        return gcd(number, whole)
+    return min(divisors(whole), key=lambda d: (abs(d - number), d))
+
+
+@lru_cache(maxsize=1024)
+def divisors(whole: int) -> tuple[int, ...]:
+    """Return every divisor, rising; work grows with the square root of ``whole``."""
+    small = [d for d in range(1, isqrt(whole) + 1) if whole % d == 0]
+    return tuple(sorted({*small, *(whole // d for d in small)}))
