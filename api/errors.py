@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -37,8 +37,6 @@ from autotuner.core.errors import (
     Violation,
     in_one_line,
 )
-from autotuner.core.layout import Layout
-from autotuner.core.rules.rule import Reason
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 
@@ -76,19 +74,6 @@ class CrossSite(AutotunerError):
         super().__init__("this was not sent by a page of this session; load the page again and send it from there")
 
 
-class IllegalLayout(AutotunerError):
-    """A layout that cannot run, with every reason."""
-
-    def __init__(self, layout: Layout, reasons: Sequence[Reason]) -> None:
-        self.violations = tuple(
-            violation(
-                InvalidInput(f"layout.{reason.field}", getattr(layout, reason.field), reason.message, reason.nearest)
-            )
-            for reason in reasons
-        )
-        super().__init__(f"{layout} cannot run")
-
-
 def add_error_handlers(api: FastAPI) -> None:
     """Answer every error of ``api`` with a problem document."""
     api.add_exception_handler(AutotunerError, answer_error)
@@ -110,8 +95,6 @@ def answer_error(request: Request, error: Exception) -> Response:
             raise error
         case InvalidInput():
             return _invalid(request, tuple(map(violation, error.complaints)))
-        case IllegalLayout():
-            return _invalid(request, error.violations)
         case NotFound():
             return answer_problem(request, "not-found", HTTPStatus.NOT_FOUND, detail, nearest=error.nearest)
         case Conflict():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
 
@@ -16,23 +15,18 @@ from autotuner.aside.asides import Asides, Inline
 from autotuner.aside.frames import Limits
 from autotuner.aside.pool import AsidePool
 from autotuner.background import Background
-from autotuner.catalog.hardware import load_cluster
-from autotuner.catalog.models import load_model
 from autotuner.clock import SystemClock
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.cluster_check import CheckRequest, check_engine
 from autotuner.core.errors import InvalidInput, NotFound
-from autotuner.core.job import Job
-from autotuner.core.model import TransformerSpec
-from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.run import Run
 from autotuner.core.study import OptimizerStudyRequest
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
 from autotuner.descriptions import Descriptions
-from autotuner.launch.detect import detect_cluster, has_to_measure, unmeasured_cluster
+from autotuner.door import PROFILE, Autotuner
 from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
@@ -46,10 +40,8 @@ from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
 from autotuner.logs import configure_logs
-from autotuner.machine import is_this_host
 from autotuner.networks import read_networks
 from autotuner.ports import Clock, Launcher, Names, Store
-from autotuner.search.learning.recollection import Recollection
 from autotuner.search.runnable import require_layouts
 from autotuner.search.studies.starts import starts_of
 from autotuner.search.sweeps.kept_trials import KeptTrials
@@ -59,107 +51,30 @@ from autotuner.search.upkeep.gates.measured import gate_sweep
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.settings import Settings
 
-_PROFILE = "profile:"
-"""Before the name of a profile, where a cluster's is expected."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class App:
+class App(Autotuner):
     """The application: what REST, dashboard and CLI call.
 
     Attributes:
-        stored_names: In the place of those that the store holds; None asks the store.
-        open_store: Called once, when the store is first needed: a prediction needs none.
         trainers: What an operator registered to run as a trial, by name.
         engines: What an operator registered to run trials elsewhere, by name.
         engine_launchers: Theirs, by the same names; ``launcher`` is made of these.
         poster: Posts what is announced.
-        asides: What may take long is computed by these.
     """
 
     settings: Settings
-    stored_names: Names | None
-    open_store: Callable[[], Store]
     launcher: Launcher
     clock: Clock
     trainers: Mapping[str, Registration] = field(default_factory=dict)
     engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
     engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
     poster: Poster = field(default_factory=Poster)
-    asides: Asides = field(default_factory=Inline)
     _backgrounds: list[Background] = field(default_factory=list, init=False)
-    _opened: list[Store] = field(default_factory=list, init=False)
-    _recollections: list[Recollection] = field(default_factory=list, init=False)
     _kept_trials: list[KeptTrials] = field(default_factory=list, init=False)
     _sweep_tables: list[SweepTables] = field(default_factory=list, init=False)
-    _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
-
-    def open(self) -> Store:
-        """The one store of the application, opened unless it is."""
-        with self._opening:
-            if not self._opened:
-                self._opened.append(self.open_store())
-            return self._opened[0]
-
-    @property
-    def store(self) -> Store:
-        """Sweeps, trials and whatever else is kept."""
-        return self.open()
-
-    @property
-    def names(self) -> Names:
-        """Models, clusters and profiles that were stored."""
-        return self.stored_names or self.store
 
     # ------------------------------------------------------------------ names
-    def model(self, name: str) -> TransformerSpec:
-        """A stored model, else one of the catalog."""
-        try:
-            return self.names.get_model(name)
-        except NotFound:
-            return load_model(name)
-
-    def cluster(self, name: str, *, is_measured: bool = True) -> Cluster:
-        """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``).
-
-        This machine and stored clusters are described by their profiles, if they have one; ``profile:NAME`` is this
-        machine by a profile of another name.
-
-        Args:
-            name: Of the cluster.
-            is_measured: False: this machine's cores are not measured, which takes seconds the first time.
-
-        Raises:
-            InvalidInput: The profile of that name is a stored cluster's, which is no machine.
-        """
-        detect = detect_cluster if is_measured or not has_to_measure() else unmeasured_cluster
-        if name == LOCAL:
-            return self._as_profiled(detect())
-        if name.startswith(_PROFILE):
-            profile = self.names.get_profile(name.removeprefix(_PROFILE))
-            if profile.cluster:
-                rule = f"is of nodes of the stored cluster {profile.cluster}, not of this machine"
-                raise InvalidInput("cluster", name, rule, profile.cluster)
-            return replace(profiled(detect(), profile), name=name)
-        try:
-            stored = self.names.get_cluster(name)
-        except NotFound:
-            return load_cluster(name)
-        measured = self.cluster_profile(name)
-        return stored if measured is None else profiled(stored, measured)
-
-    def would_measure(self, name: str) -> bool:
-        """Return whether the cluster of that name is this machine, whose cores nobody has measured yet."""
-        return (name == LOCAL or name.startswith(_PROFILE)) and has_to_measure()
-
-    def cluster_profile(self, name: str) -> DeviceProfile | None:
-        """What a check measured of the stored cluster of that name."""
-        try:
-            profile = self.names.get_profile(name)
-        except NotFound:
-            return None
-        return profile if profile.cluster == name else None
-
     @property
     def descriptions(self) -> Descriptions:
         """Models and clusters as callers store and forget them."""
@@ -173,7 +88,7 @@ class App:
                 elsewhere and nothing is registered here, the second is left to who runs them.
             Conflict: As ``Descriptions.add_cluster`` has it.
         """
-        if cluster.name == LOCAL or cluster.name.startswith(_PROFILE):
+        if cluster.name == LOCAL or cluster.name.startswith(PROFILE):
             raise InvalidInput("name", cluster.name, "means this machine; give the cluster a name of its own")
         self._check_engine(cluster)
         self.descriptions.add_cluster(cluster, caller)
@@ -209,14 +124,6 @@ class App:
             raise NotFound("trainer", name, near[0] if near else None)
         return self.trainers[name].trainer
 
-    def _as_profiled(self, cluster: Cluster) -> Cluster:
-        """With the constants of the profile of that name, where it was taken on this host."""
-        try:
-            profile = self.names.get_profile(cluster.name)
-        except NotFound:
-            return cluster
-        return profiled(cluster, profile) if is_this_host(profile.host) else cluster
-
     @property
     def kept_trials(self) -> KeptTrials:
         """The trials of sweeps that somebody looks at."""
@@ -235,19 +142,6 @@ class App:
             return self._sweep_tables[0]
 
     # ------------------------------------------------------------------ predictions
-    @property
-    def recollection(self) -> Recollection:
-        """What the stored trials teach."""
-        store = self.store
-        with self._opening:
-            if not self._recollections:
-                self._recollections.append(Recollection(store.history))
-            return self._recollections[0]
-
-    def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """The job with what the stored trials say of its speed; as it is where nothing is stored."""
-        return job if self.stored_names is not None else self.recollection.calibrated(job, trainer)
-
     def informed(self, sweep: Sweep) -> Sweep:
         """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
         return self.recollection.informed(sweep)
@@ -349,8 +243,7 @@ class App:
         self.background.stop()
         self.asides.close()
         self.launcher.close()
-        for store in self._opened:
-            store.close()
+        Autotuner.close(self)  # a class with slots is made twice, so ``super()`` knows the wrong one
 
     @property
     def background(self) -> Background:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from api.documents import Described, GivenFields, InWords, NameOrObject
 from autotuner.catalog.named import BASE, NAMED_PARTS, whole_cluster, whole_model
 from autotuner.catalog.software import load_stack
 from autotuner.core.cluster import Cluster, Tariff
 from autotuner.core.columns import LayoutColumns
+from autotuner.core.documents import Described, GivenFields, InWords, NameOrObject
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout, parse_words

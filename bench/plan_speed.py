@@ -20,7 +20,7 @@ from autotuner.search.planning.best_layouts import best_outcome
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import PlanRequest
-from autotuner.search.planning.whole_clusters import Offer
+from autotuner.search.planning.whole_clusters import Offer, offers
 
 _DAY_S = 86_400.0
 
@@ -45,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         started = time.process_time()
         found = plan(request, Inline())
         seconds = time.process_time() - started
-        offers = [Offer(cluster=one.outcome.cluster) for one in found.contenders if one.is_thorough][:_MOST_COMPARED]
-        losses = [_loss(request, offer) for offer in offers]
+        named = {offer.cluster.name: offer for offer in offers(request)}
+        thorough = [named[one.cluster] for one in found.contenders if one.is_thorough]
+        losses = [_loss(request, offer) for offer in thorough[:_MOST_COMPARED]]
         said = f"{100 * median(losses):.1f} %, {100 * max(losses):.1f} %"
         sys.stdout.write(f"{model}, {tokens:.3g} tokens, {days} days | {found.num_compared} | {seconds:.1f} | {said}\n")
         sys.stdout.flush()

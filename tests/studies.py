@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from autotuner.core.study import (
-    Candidate,
     LossCurve,
+    OptimizerCandidate,
     OptimizerStudyRequest,
     OptimizerTrial,
     StudyBudget,
@@ -34,10 +34,10 @@ def study_request(**changes: Any) -> OptimizerStudyRequest:
 
 def candidate(
     name: OptimizerName = OptimizerName.ADAMW, batch: int = 16, replicas: int = 2, **numbers: Any
-) -> Candidate:
+) -> OptimizerCandidate:
     """AdamW with its customary numbers, unless told otherwise."""
     settings = OptimizerSettings(**{"name": name, "learning_rate": 1e-3, **numbers})
-    return Candidate(optimizer=settings, global_batch_size=batch, data_parallel_degree=replicas)
+    return OptimizerCandidate(optimizer=settings, global_batch_size=batch, data_parallel_degree=replicas)
 
 
 def curve(*losses: float, step_time_s: float = 1.0, batch: int = 16) -> LossCurve:
@@ -47,7 +47,7 @@ def curve(*losses: float, step_time_s: float = 1.0, batch: int = 16) -> LossCurv
 
 def study_trial(number: int = 0, *losses: float, step_time_s: float = 1.0, **changes: Any) -> OptimizerTrial:
     """A trial that used up its samples, on two ranks."""
-    chosen: Candidate = changes.pop("candidate", candidate())
+    chosen: OptimizerCandidate = changes.pop("candidate", candidate())
     values: dict[str, Any] = {
         "candidate": chosen,
         "state": TrialState.COMPLETE,

@@ -6,7 +6,6 @@ from fastapi import APIRouter
 
 from api.dependencies import AppOf, SweepOf, TrialId
 from api.edge.needs import needs
-from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import (
     BandwidthCurve,
@@ -21,7 +20,7 @@ from api.schemas import (
 )
 from autotuner.core.access import Scope
 from autotuner.core.documents import Document
-from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.legality import reasons, refused_layout
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve, trial_bandwidth_curve
 from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.layers import layer_report
@@ -42,7 +41,7 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
     """
     job = body.resolved(app)
     if broken := reasons(body.layout, job):
-        raise IllegalLayout(body.layout, broken)
+        raise refused_layout(body.layout, broken)
     return LayoutExplanation.of(app.asides.ask(explain, body.layout, job), job.model)
 
 
@@ -66,7 +65,7 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
     """
     job = body.resolved(app)
     if broken := reasons(body.layout, job):
-        raise IllegalLayout(body.layout, broken)
+        raise refused_layout(body.layout, broken)
     return app.asides.ask(bandwidth_curve, body.layout, job)
 
 

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Query
 
 from api.dependencies import AppOf, TrialId
 from api.edge.needs import needs
-from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import ExportRequest, FormatList, FormatView, ImportedLayout, ImportRequest, LayoutExport
 from autotuner.core.access import Scope
 from autotuner.core.documents import Document
-from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.legality import reasons, refused_layout
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
 
@@ -31,7 +30,7 @@ def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[LayoutE
     """Write a layout down as a trainer's arguments or configuration file, with what these cannot say."""
     job = body.resolved(app)
     if broken := reasons(body.layout, job):
-        raise IllegalLayout(body.layout, broken)
+        raise refused_layout(body.layout, broken)
     return LayoutExport.of(body.layout, app.asides.ask(export, job, body.layout, body.format))
 
 

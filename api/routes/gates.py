@@ -7,14 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.dependencies import AppOf, CallerOf, Name, PageOf
-from api.errors import IllegalLayout
 from api.openapi import problems
 from api.owned import GateId, OwnGateOf
 from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
 from autotuner.bootstrap import App
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
-from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.legality import reasons, refused_layout
 from autotuner.ports import Page
 from autotuner.search.expressible import trial_rules
 from autotuner.search.upkeep.gates.reports.badge import badge_svg
@@ -48,7 +47,7 @@ def create_gate(
     if gate.layout is not None and (
         broken := reasons(gate.layout, gate.sweep.trial_job, trial_rules(gate.sweep.trainer))
     ):
-        raise IllegalLayout(gate.layout, broken)
+        raise refused_layout(gate.layout, broken)
     created = app.create_gate(gate, caller)
     response.headers["Location"] = request.url_for("read_gate", gate_id=created.id).path
     return GateView.of(created, app.clock.now())

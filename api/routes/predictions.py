@@ -6,12 +6,10 @@ from fastapi import APIRouter
 
 from api.dependencies import AppOf
 from api.edge.needs import needs
-from api.errors import IllegalLayout
 from api.openapi import problems
 from api.schemas import PredictionRequest, PredictionTable
 from autotuner.core.access import Scope
 from autotuner.core.documents import Document
-from autotuner.search.answers import best_of_space, prediction_of_layout
 
 router = APIRouter(prefix="/predictions", tags=["predictions"])
 
@@ -27,10 +25,4 @@ def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[Predictio
     answer says what the best would give in its place; a `current` that breaks rules has their reasons. With `format`,
     only layouts that this trainer can be told are tried.
     """
-    question = body.resolved(app)
-    if body.layout is None:
-        return PredictionTable.answering(question.job, app.asides.search(best_of_space, question))
-    answer = app.asides.ask(prediction_of_layout, question, body.layout)
-    if isinstance(answer, tuple):
-        raise IllegalLayout(body.layout, answer)
-    return PredictionTable.of_one(question.job, answer)
+    return app.predict(body)

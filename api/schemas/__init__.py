@@ -17,7 +17,6 @@ from api.schemas.descriptions import (
     ClusterList,
     Health,
     ModelList,
-    ModelSize,
     Readiness,
     StackList,
     StackProfileList,
@@ -41,36 +40,8 @@ from api.schemas.optimizer_studies import (
     OptimizerStudyView,
     OptimizerTrialView,
 )
-from api.schemas.plans import (
-    ContenderView,
-    MarginalView,
-    PlanAnswer,
-    PlanCreate,
-    PlanView,
-    PredictedRun,
-    ProofView,
-)
-from api.schemas.predictions import (
-    Current,
-    LargerCluster,
-    NotSearched,
-    Predicted,
-    PredictedLayout,
-    PredictionTable,
-    Remedy,
-    Shortfall,
-)
 from api.schemas.previews import NotStoodFor, SmallTrials, SweepPreview
-from api.schemas.requests import (
-    AS_CLUSTERS_ARE_WRITTEN,
-    ExplanationRequest,
-    LayersRequest,
-    PredictionRequest,
-    SweepCreate,
-    as_described,
-    named_cluster,
-    named_model,
-)
+from api.schemas.requests import SweepCreate
 from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers
 from api.schemas.retunes import (
     Adoption,
@@ -89,6 +60,16 @@ from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
 from api.schemas.webhooks import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
 from api.schemas.workers import WorkerList, WorkerView
+from autotuner.requests import (
+    AS_CLUSTERS_ARE_WRITTEN,
+    ExplanationRequest,
+    LayersRequest,
+    PlanCreate,
+    PredictionRequest,
+    as_described,
+    named_cluster,
+    named_model,
+)
 from autotuner.search.advice.current import Gain
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve
 from autotuner.search.explain.layers import LayerReport
@@ -96,6 +77,20 @@ from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.explain.trial_parts import TrialParts
 from autotuner.search.explain.trial_timelines import TrialTimelines
 from autotuner.search.job_phases.plan import PhasesPlan
+from autotuner.search.planning.plan_view import (
+    PlanView,
+)
+from autotuner.search.predictions import (
+    Current,
+    LargerCluster,
+    ModelSize,
+    NotSearched,
+    Predicted,
+    PredictedLayout,
+    PredictionTable,
+    Remedy,
+    Shortfall,
+)
 from autotuner.search.results.front import SweepFront
 
 __all__ = [
@@ -117,7 +112,6 @@ __all__ = [
     "ClusterList",
     "ComparedLayout",
     "ComparisonRequest",
-    "ContenderView",
     "Current",
     "DeliveryPage",
     "EngineList",
@@ -145,7 +139,6 @@ __all__ = [
     "LinkList",
     "LinkStanding",
     "LinkTimelines",
-    "MarginalView",
     "ModelList",
     "ModelSize",
     "NetworkList",
@@ -158,16 +151,13 @@ __all__ = [
     "OptimizerTrialView",
     "PhasesPlan",
     "PhasesRequest",
-    "PlanAnswer",
     "PlanCreate",
     "PlanView",
     "Predicted",
     "PredictedLayout",
-    "PredictedRun",
     "PredictionRequest",
     "PredictionTable",
     "Progress",
-    "ProofView",
     "RankedTrial",
     "RankingPage",
     "Readiness",

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.schemas.requests import GivenAxes, GivenCluster, GivenModel, named_cluster, named_model
 from autotuner.bootstrap import App
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.documents import GivenFields
@@ -16,6 +15,7 @@ from autotuner.core.objective import Objective
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
+from autotuner.requests import GivenAxes, GivenCluster, GivenModel, named_cluster, named_model
 from autotuner.search.expressible import trial_space
 
 _Limits = Annotated[dict[str, Any], GivenFields(Budget)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Literal
 
 from autotuner.catalog.facts import Fact
 from autotuner.catalog.software import StackProfile
@@ -30,29 +30,6 @@ class AcceleratorDetail:
 
     accelerator: Accelerator
     facts: dict[str, Fact]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSize:
-    """How large a model is: what tells at a glance that its description was read as it was meant.
-
-    Attributes:
-        num_parameters: Every trainable element, once.
-        num_active_parameters: Those of them that one token meets: of the routed experts only those it is sent to.
-    """
-
-    name: str
-    num_parameters: int
-    num_active_parameters: int
-
-    @classmethod
-    def of(cls, model: TransformerSpec) -> Self:
-        """The size of a model."""
-        return cls(
-            name=model.name,
-            num_parameters=model.num_parameters,
-            num_active_parameters=model.num_active_parameters,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

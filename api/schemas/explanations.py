@@ -9,8 +9,6 @@ from typing import Self
 
 import numpy as np
 
-from api.schemas.descriptions import ModelSize
-from api.schemas.predictions import Predicted
 from autotuner.bootstrap import App
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
@@ -24,6 +22,7 @@ from autotuner.search.explain.nccl_ways import NcclWays
 from autotuner.search.explain.pairwise import Insight, insights
 from autotuner.search.explain.routes import Route
 from autotuner.search.explain.step_parts import StepParts
+from autotuner.search.predictions import ModelSize, Predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,6 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.schemas.descriptions import ModelSize
-from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.models import model_called, model_like
 from autotuner.catalog.software import load_stack
@@ -19,6 +17,8 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
+from autotuner.requests import GivenLayout, JobRequest
+from autotuner.search.predictions import ModelSize
 
 MAX_TEXT = 1_000_000
 """Characters of a configuration; the longest that a trainer prints of itself has a twentieth."""

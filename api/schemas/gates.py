@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.schemas.requests import GivenLayout, SweepCreate
+from api.schemas.requests import SweepCreate
 from autotuner.bootstrap import App
 from autotuner.core.comparison import ChallengeFindings, EnvironmentChange, SequentialTest
 from autotuner.core.documents import ONE_LINE
@@ -15,6 +15,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
 from autotuner.ports import Page
+from autotuner.requests import GivenLayout
 from autotuner.search.upkeep.gates.measured import is_passed
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.reports.report import GateReport

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from api.schemas.requests import GivenAxes, GivenLayout, PredictedJobRequest
 from autotuner.bootstrap import App
 from autotuner.catalog.software import load_stack
 from autotuner.core.job import MOST_PHASES, JobPhase, PhasedJob, SwitchCost
+from autotuner.requests import GivenAxes, GivenLayout, PredictedJobRequest
 from autotuner.search.job_phases.plan import PhasesQuestion
 
 

@@ -8,13 +8,12 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.schemas.requests import GivenLayout, JobRequest
 from autotuner.bootstrap import App
 from autotuner.core.documents import extended
 from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.stack import Stack
 from autotuner.core.study import (
-    Candidate,
+    OptimizerCandidate,
     OptimizerSpace,
     OptimizerStudyRequest,
     OptimizerTrial,
@@ -25,6 +24,7 @@ from autotuner.core.study import (
 from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.ports import Page
+from autotuner.requests import GivenLayout, JobRequest
 from autotuner.search.studies.starts import starts_of
 
 
@@ -99,7 +99,7 @@ class OptimizerTrialView:
     number: int
     state: TrialState
     label: str
-    candidate: Candidate
+    candidate: OptimizerCandidate
     world_size: int
     attempts: int
     is_on_front: bool

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from api.schemas.predictions import PredictionTable
 from autotuner.core.errors import Violation
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
 from autotuner.search.outlook import Outlook, StandIns
+from autotuner.search.predictions import PredictionTable
 from autotuner.search.sieve import Fall
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from api.schemas.requests import GivenLayout, SweepCreate
+from api.schemas.requests import SweepCreate
 from autotuner.bootstrap import App
 from autotuner.core.comparison import SequentialTest
 from autotuner.core.documents import extended
@@ -17,6 +17,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
 from autotuner.ports import Page, Store
+from autotuner.requests import GivenLayout
 from autotuner.search.upkeep.retunes.retuning import the_cron
 from autotuner.search.upkeep.retunes.trend import TrendPoint, trend
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-from api.schemas.descriptions import ModelSize
 from api.schemas.trials import TrialView
 from autotuner.bootstrap import App
 from autotuner.core.cluster import SIMULATED
@@ -17,6 +16,7 @@ from autotuner.core.run import StopReason, SweepState
 from autotuner.core.sweep import BestSoFar, Budget, Interventions, Sweep, SweepOverview, SweepRequest
 from autotuner.core.trial import Waiting
 from autotuner.ports import Page, Store, SweepFilter, SweepOrder
+from autotuner.search.predictions import ModelSize
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.caveats import approximations, calibrated_on

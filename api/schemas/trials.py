@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from api.schemas.predictions import Predicted
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
@@ -24,6 +23,7 @@ from autotuner.core.trial import (
     time_to_loss_s,
 )
 from autotuner.ports import Page, Store, TrialFilter
+from autotuner.search.predictions import Predicted
 from autotuner.search.standings import Standing, standings
 from autotuner.search.text.loss_gates import unranked_in_words
 

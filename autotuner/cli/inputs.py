@@ -20,7 +20,6 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
 from autotuner.core.study import OptimizerSpace
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.launch.detect import detect_cluster
 
 MAX_CHARACTERS = 2_000_000
 """Of a file: a service takes no longer body."""
@@ -44,6 +43,8 @@ def _name_of_config(path: Path) -> str:
 def read_cluster(text: str) -> Cluster:
     """This machine (``local``), an accelerator and a count (``h100:64``), or our own JSON."""
     if text == "local":
+        from autotuner.launch.detect import detect_cluster
+
         return detect_cluster()
     if not _is_file(text):
         return load_cluster(text)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from typing import Annotated, Any
 
@@ -103,7 +104,8 @@ app.add_typer(retune, name="retune", rich_help_panel="Once a layout is in use")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     try:
-        _reader()(arguments)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        _reader(given[0] if given else "")(given)
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:
@@ -117,9 +119,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @cache
-def _reader() -> Any:
-    """Return the parser of the arguments. It is kept, since Typer builds it from the signatures of all commands."""
-    return typer.main.get_command(app)
+def _reader(first: str) -> Any:
+    """Return the parser of arguments that begin with this one.
+
+    Typer builds it from the signatures of all commands, in a tenth of a second; where one is named, only from its own.
+    """
+    alone = [command for command in app.registered_commands if command.name == first]
+    if not alone:
+        return typer.main.get_command(app)
+    reader = copy(app)
+    reader.registered_commands, reader.registered_groups = alone, []
+    return typer.main.get_group(reader)
 
 
 def _exit_code(error: AutotunerError) -> int:

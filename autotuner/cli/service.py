@@ -13,11 +13,9 @@ from fastapi import FastAPI
 from api.main import create_app
 from autotuner.bootstrap import App, build
 from autotuner.cli.signals import terminable
-from autotuner.core.cluster import Cluster
-from autotuner.core.errors import NotFound
-from autotuner.core.model import TransformerSpec
-from autotuner.core.profile import DeviceProfile
+from autotuner.door import NoNames
 from autotuner.settings import Settings
+from autotuner.store.schema import migrate_if_embedded
 
 _URL = "http://localhost"
 """What requests say they are sent to; nothing listens there."""
@@ -54,32 +52,11 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
             application.close()
 
 
-def migrate_if_embedded(settings: Settings) -> None:
-    """Bring a SQLite file to the newest schema; a server's database is migrated on purpose (``autotuner migrate``)."""
-    from autotuner.store.schema import migrate
-
-    if settings.database_url.startswith("sqlite"):
-        migrate(settings.database_url)
-
-
 def _application(settings: Settings, *, keep: bool) -> App:
     if keep:
-        migrate_if_embedded(settings)
+        migrate_if_embedded(settings.database_url)
         return build(settings)
-    return build(settings, names=_NoNames())
-
-
-class _NoNames:
-    """Nothing is stored under any name: what is in the catalog is all there is."""
-
-    def get_model(self, name: str) -> TransformerSpec:
-        raise NotFound("model", name)
-
-    def get_cluster(self, name: str) -> Cluster:
-        raise NotFound("cluster", name)
-
-    def get_profile(self, name: str) -> DeviceProfile:
-        raise NotFound("profile", name)
+    return build(settings, names=NoNames())
 
 
 class _InProcess(httpx.BaseTransport):

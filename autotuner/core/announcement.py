@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from autotuner.core.cluster import SIMULATED
-from autotuner.core.sweep import SweepOverview
+
+if TYPE_CHECKING:
+    from autotuner.core.sweep import SweepOverview
 
 
 def announce_end(sweep: SweepOverview) -> Announcement:

@@ -139,7 +139,7 @@ class OptimizerSpace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class OptimizerCandidate:
     """One choice of all that a study searches."""
 
     optimizer: OptimizerSettings
@@ -189,7 +189,7 @@ class OptimizerTrial:
     id: str
     study_id: str
     number: int
-    candidate: Candidate
+    candidate: OptimizerCandidate
     state: TrialState = TrialState.QUEUED
     world_size: int
     attempts: int = 0
@@ -274,7 +274,7 @@ class OptimizerStudyRequest:
         shards = max(1, data_parallel_degree // layout.data_parallel_replicate_degree)
         return replace(layout, data_parallel_shard_degree=shards)
 
-    def job_of(self, candidate: Candidate) -> Job:
+    def job_of(self, candidate: OptimizerCandidate) -> Job:
         """What a trial of the candidate runs, on as much of the cluster as it takes."""
         workload = replace(self.job.workload, global_batch_size=candidate.global_batch_size)
         world_size = self.layout_of(candidate.data_parallel_degree).world_size

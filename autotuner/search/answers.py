@@ -12,8 +12,8 @@ from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Objective
-from autotuner.core.rules.legality import RULES, reasons
-from autotuner.core.rules.rule import Reason, Rule
+from autotuner.core.rules.legality import RULES, reasons, refused_layout
+from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import Workload
@@ -21,11 +21,9 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.current import Current, current_beside
-from autotuner.search.explain.timeline import predicted_timeline
-from autotuner.search.explain.what_if import what_if
 from autotuner.search.expressible import sayable_space
 from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
-from autotuner.search.runnable import empty_space
+from autotuner.search.space import empty_space
 from autotuner.search.text.caveats import caveats
 
 
@@ -101,10 +99,14 @@ def best_of_space(question: Question) -> PredictedBest:
     )
 
 
-def prediction_of_layout(question: Question, layout: Layout) -> PredictedOne | tuple[Reason, ...]:
-    """The prediction of one layout, or every reason why it cannot run."""
+def prediction_of_layout(question: Question, layout: Layout) -> PredictedOne:
+    """The prediction of one layout.
+
+    Raises:
+        InvalidDocument: It cannot run, with every rule that it breaks.
+    """
     if broken := reasons(layout, question.job):
-        return broken
+        raise refused_layout(layout, broken)
     prediction = predict_one(layout, question.job)
     row = PredictedLayout(
         layout=layout, prediction=prediction, footprint=footprint_of(layout, question.job, prediction)
@@ -126,6 +128,9 @@ def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[str, 
 
 def warm() -> None:
     """Have every table read that answers need, so that processes forked after this share them."""
+    from autotuner.search.explain.timeline import predicted_timeline  # noqa: PLC0415  # no answer here needs it
+    from autotuner.search.explain.what_if import what_if  # noqa: PLC0415
+
     workload = Workload(seq_len=2048, global_batch_size=8)
     job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
     best = best_of_space(Question(job=job, axes={"precision": (Precision.BF16,)}, limit=1))

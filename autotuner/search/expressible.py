@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
@@ -14,9 +14,10 @@ from autotuner.core.rules.rule import Reason, Rule, any_of, fields_read
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace, default_space, default_trial_space, exchange_ladder
 from autotuner.core.trial_spec import ExportFormat, Trainer
-from autotuner.export.registry import target_of
-from autotuner.export.target import Target
 from autotuner.search.space import explain_empty, legal_layouts
+
+if TYPE_CHECKING:
+    from autotuner.export.target import Target
 
 _REST = "data_parallel_replicate_degree"
 """The field without an axis: it takes the ranks that the others leave, so that only a rule can hold it."""
@@ -24,11 +25,17 @@ _REST = "data_parallel_replicate_degree"
 Axes = Mapping[str, tuple[int, ...] | None]
 
 
+def _target_of(name: str) -> Target:
+    from autotuner.export.registry import target_of  # noqa: PLC0415  # every trainer's format: most predictions ask none
+
+    return target_of(name)
+
+
 def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
     """What a layout must keep to be tried: by our own decoder, or by a trainer."""
     if trainer is None:
         return (*RULES, *TRIAL_RULES)
-    return (*RULES, *trainer_rules(trainer, target_of(trainer.format)))
+    return (*RULES, *trainer_rules(trainer, _target_of(trainer.format)))
 
 
 def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
@@ -47,7 +54,7 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
     """
     if trainer is None:
         return default_trial_space(job, is_gated=is_gated).with_axes(**exchange_ladder(axes)).with_axes(**axes)
-    return trainer_space(job, trainer, target_of(trainer.format), axes, is_gated=is_gated)
+    return trainer_space(job, trainer, _target_of(trainer.format), axes, is_gated=is_gated)
 
 
 def sayable_space(
@@ -68,7 +75,7 @@ def sayable_space(
     if not wanted.is_of_a_trainer:
         space, rules = trial_space(job, None, axes), trial_rules(None)
     else:
-        target = target_of(wanted)
+        target = _target_of(wanted)
         fixed = {name: OPTIONS[name].to_plain(getattr(current, name)) for name in target.elsewhere} if current else {}
         trainer = Trainer(name=wanted.value, format=wanted, stack=job.stack.name, fixed=fixed)
         space, rules = trainer_space(job, trainer, target, axes), trial_rules(trainer)

@@ -12,10 +12,9 @@ from autotuner.search.advice.shortfall import Shortfall
 from autotuner.search.answers import PredictedBest
 from autotuner.search.expressible import trial_rules
 from autotuner.search.ranking import ComparedBy, PredictedLayout, best_predicted
-from autotuner.search.runnable import empty_space
 from autotuner.search.scaling.table import small_trials
 from autotuner.search.sieve import Sieved, sieved
-from autotuner.search.space import legal_chunks
+from autotuner.search.space import empty_space, legal_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,21 +7,16 @@ from collections.abc import Sequence
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns, concatenate
 from autotuner.core.errors import InvalidInput
-from autotuner.core.job import Job
 from autotuner.core.rules.rule import Rule
-from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
 from autotuner.search.expressible import trial_rules
 from autotuner.search.modest import require_modest
 from autotuner.search.scaling.table import small_trials
-from autotuner.search.space import explain_empty, legal_chunks
+from autotuner.search.space import MOST_REASONS, empty_space, legal_chunks
 from autotuner.search.splits import SpaceTooLarge
 
 MAX_SEARCHED = 2_000_000
 """Legal layouts of a sweep: it holds each with its prediction, half a kilobyte, and looks at all before each trial."""
-
-_NUM_REASONS = 3
-"""Of an empty space; the rules that remove most come first, the others rarely matter."""
 
 
 def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
@@ -51,15 +46,9 @@ def _few_layouts(request: SweepRequest, rules: Sequence[Rule], most: int) -> Lay
     return concatenate(chunks)
 
 
-def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
-    """What to raise of a space without a layout, with the rules that remove most."""
-    broken = explain_empty(job, space, rules)[:_NUM_REASONS]
-    return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
-
-
 def _require_small_trials(request: SweepRequest, layouts: LayoutColumns, cluster: Cluster) -> None:
     is_whole = request.trainer is not None
     trials = small_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
     if not len(trials):
-        whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:_NUM_REASONS])
+        whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:MOST_REASONS])
         raise InvalidInput("trial_cluster", cluster.name, f"holds no trial that stands for a layout of the job: {whys}")

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotuner.core.columns import LayoutColumns, as_column, broken_rows, concatenate
+from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import IDLE_RULES, RULES
@@ -27,6 +28,9 @@ from autotuner.search.splits import SPLIT_FIELDS, SpaceTooLarge, splits_of
 
 _CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
 _DEFAULT = Layout()
+
+MOST_REASONS = 3
+"""Of an empty space; the rules that remove most come first, the others rarely matter."""
 
 _BLOCK = 1 << 16
 """Rows of the crossing judged at once; most of them may be illegal, and all at once would fill the memory."""
@@ -122,6 +126,12 @@ def crossed(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSp
             layouts = _Crossing(some, part)
             _settle(layouts, job, space)
             yield layouts
+
+
+def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
+    """What to raise of a space without a layout, with the rules that remove most."""
+    broken = explain_empty(job, space, rules)[:MOST_REASONS]
+    return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
 
 
 def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:

@@ -50,6 +50,12 @@ def migrate(url: str) -> None:
         engine.dispose()
 
 
+def migrate_if_embedded(url: str) -> None:
+    """Bring a SQLite file to the newest schema; a server's database is migrated on purpose (``autotuner migrate``)."""
+    if url.startswith("sqlite"):
+        migrate(url)
+
+
 def memory_engine() -> Engine:
     """An engine on a new database in memory, made at the newest revision instead of led there."""
     engine = make_memory_engine()

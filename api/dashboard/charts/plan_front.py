@@ -13,8 +13,8 @@ from api.dashboard.charts.frame import Frame
 from api.dashboard.charts.scale import Scale
 from api.dashboard.charts.stairs import staircase
 from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
-from api.schemas import ContenderView
 from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.plan import Candidate
 from autotuner.search.planning.words import days, money, within
 
 _S_PER_DAY = 86_400.0
@@ -30,7 +30,7 @@ _STEPS = (1, 2, 5)
 _CLOSE_STEPS = (1, 1.5, 2, 3, 5, 7)
 
 
-def plan_front(contenders: Sequence[ContenderView], goal: Goal, wide: int) -> Markup:
+def plan_front(contenders: Sequence[Candidate], goal: Goal, wide: int) -> Markup:
     """The picture for a desk and for a phone; nothing where one cluster alone is compared, or none has a price."""
     priced = [one for one in contenders if one.predicted.cost.median > 0]
     if len(priced) < 2:
@@ -48,14 +48,14 @@ class _Drawn:
         y: Logarithms of dollars.
     """
 
-    contenders: Sequence[ContenderView]
+    contenders: Sequence[Candidate]
     goal: Goal
     frame: Frame
     x: Scale
     y: Scale
 
     @classmethod
-    def of(cls, contenders: Sequence[ContenderView], goal: Goal, width: int) -> Self:
+    def of(cls, contenders: Sequence[Candidate], goal: Goal, width: int) -> Self:
         frame = Frame(width=width, height=400, left=58, right=20, top=30, bottom=44)
         times_s = [one.predicted.time_s.median for one in contenders]
         costs = [one.predicted.cost.median for one in contenders]
@@ -86,7 +86,7 @@ class _Drawn:
             yield circle(*self._at(one), 5 if one.is_on_front or one is first else 3, self._class(one), _said(one))
         yield from self._names(named)
 
-    def _names(self, named: Sequence[ContenderView]) -> Iterator[Markup]:
+    def _names(self, named: Sequence[Candidate]) -> Iterator[Markup]:
         """Above their dots, as far as no name covers another."""
         taken: list[tuple[float, float, float]] = []
         for one in named:
@@ -98,13 +98,13 @@ class _Drawn:
             taken.append((x, y, half))
             yield text(x, y - 10, one.cluster, "halo win-text" if one is named[0] else "halo ink-text", "middle")
 
-    def _class(self, one: ContenderView) -> str:
+    def _class(self, one: Candidate) -> str:
         return "p-dot win" if one is self.contenders[0] else "p-dot"
 
-    def _at(self, one: ContenderView) -> tuple[float, float]:
+    def _at(self, one: Candidate) -> tuple[float, float]:
         return self.x(_log_days(one.predicted.time_s.median)), self.y(math.log10(one.predicted.cost.median))
 
-    def _interval(self, one: ContenderView) -> Markup:
+    def _interval(self, one: Candidate) -> Markup:
         """The 80 % interval, as far as the plot reaches: time and cost err together, so that it is a diagonal."""
         x, y = _log_days(one.predicted.time_s.median), math.log10(one.predicted.cost.median)
         reach = math.log10(one.predicted.time_s.high / one.predicted.time_s.median)
@@ -144,6 +144,6 @@ def _log_days(seconds: float) -> float:
     return math.log10(seconds / _S_PER_DAY)
 
 
-def _said(one: ContenderView) -> str:
+def _said(one: Candidate) -> str:
     time_s, cost = one.predicted.time_s, one.predicted.cost
     return f"{one.cluster}: {days(time_s.median)}, {money(cost.median)}, {within(time_s.low, time_s.high)}"

@@ -8,9 +8,12 @@ from typing import Self
 from markupsafe import Markup
 
 from api.dashboard.charts.plan_front import plan_front
-from api.schemas import ContenderView, MarginalView, PlanView, ProofView
+from api.schemas import PlanView
 from autotuner.core.layout import Layout
 from autotuner.search.planning.outcome import Interval
+from autotuner.search.planning.pilot_sweeps import PilotSweep
+from autotuner.search.planning.plan import Candidate
+from autotuner.search.planning.upgrades import Upgrade
 from autotuner.search.planning.words import (
     advice_in_words,
     amount,
@@ -56,7 +59,7 @@ class ClusterRow:
     is_first: bool
 
     @classmethod
-    def of(cls, one: ContenderView, *, is_first: bool) -> Self:
+    def of(cls, one: Candidate, *, is_first: bool) -> Self:
         """The row of a contender."""
         run = one.predicted
         told = (one.is_on_front, "front"), (one.is_hypothetical, "hypothetical"), (not one.is_thorough, "thin space")
@@ -90,7 +93,7 @@ class ChangeRow:
     worth: str
 
     @classmethod
-    def of(cls, one: MarginalView) -> Self:
+    def of(cls, one: Upgrade) -> Self:
         """The row of a marginal value."""
         if one.predicted is None:
             nothing = dict.fromkeys(("cost", "mfu", "per_dollar", "hours_per_thousand", "worth"), "")
@@ -120,7 +123,7 @@ class StageRow:
     left: str
 
     @classmethod
-    def of(cls, one: ProofView) -> Self:
+    def of(cls, one: PilotSweep) -> Self:
         """The row of a stage."""
         nodes = f"{one.num_nodes} node{'s' if one.num_nodes > 1 else ''}"
         return cls(
@@ -148,7 +151,7 @@ class PlanPage:
     """
 
     view: PlanView
-    first: ContenderView
+    first: Candidate
     time: str
     time_spread: str
     cost: str

@@ -27,14 +27,14 @@ def thin(
     from dataclasses import asdict, replace
 
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.service import migrate_if_embedded
     from autotuner.clock import SystemClock
     from autotuner.settings import Settings
+    from autotuner.store.schema import migrate_if_embedded
     from autotuner.store.sql import open_store
     from autotuner.thinning import Thinning
 
     settings = Settings()
-    migrate_if_embedded(settings)
+    migrate_if_embedded(settings.database_url)
     store = open_store(settings.database_url)
     ages = settings.ages if days is None else replace(settings.ages, steps=days)
     done = Thinning(store.retention, ages).run(now=SystemClock().now())

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from autotuner.cli.options import Json, Model, SeqLen, Server, Space, StackName
 from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
 
-if TYPE_CHECKING:
-    from autotuner.cli.client import Client
-
 _CLUSTERS, _MONEY = "Clusters to compare", "Prices"
 
 _WAIT_S = 0.5
+
+_LOOKING = "looking for clusters to compare"
+_COMPARING = "comparing clusters: {} of {} pieces of work are done"
 
 
 def plan(
@@ -102,9 +102,8 @@ def plan(
     Example: autotuner plan --model llama-3-70b --tokens 2T --deadline 60d \
         --seq-len 8k
     """
-    from autotuner.cli.client import connect
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.inputs import for_service, read_space
+    from autotuner.cli.inputs import for_service, may_be_stored, read_space
     from autotuner.cli.money import price_body
     from autotuner.cli.views.plan import plan_view
     from autotuner.search.planning.amounts import (
@@ -134,21 +133,36 @@ def plan(
         "prices": dict(read_prices("--price", price or [])),
         "space": read_space(space),
     } | price_body(None, tariff)
-    with connect(server) as client:
-        found = _computed(client, body)
+    found = _asked(body, knows_stored=any(map(may_be_stored, cluster or []))) if server is None else _sent(server, body)
     if as_json:
         return print_json(found)
     console().print(plan_view(found, limit=limit))
     return None
 
 
-def _computed(client: Client, body: dict[str, Any]) -> dict[str, Any]:
-    """The plan once it is computed; how far it is, on a line of its own."""
+def _asked(body: dict[str, Any], *, knows_stored: bool) -> dict[str, Any]:
+    """The plan of this process; how far it is, on a line of its own."""
+    from autotuner.cli.console import status
+    from autotuner.cli.own_door import own_door
+    from autotuner.core.codec import to_plain
+    from autotuner.core.documents import read
+    from autotuner.requests import PlanCreate
+    from autotuner.search.planning.plan_view import PlanView
+
+    with own_door(knows_stored=knows_stored) as door, status(_LOOKING) as say:
+        run = door.plan(read(PlanCreate, body), lambda done, known: say(_COMPARING.format(done, known)))
+    found: dict[str, Any] = to_plain(PlanView.of(run))
+    return found
+
+
+def _sent(server: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The plan of a service that runs already, once it is computed; how far it is, on a line of its own."""
+    from autotuner.cli.client import connect
     from autotuner.cli.console import status
 
-    with status("looking for clusters to compare") as say:
+    with connect(server) as client, status(_LOOKING) as say:
         found: dict[str, Any] = client.post("/plans", body)
         while found["answer"] is None:
-            say(f"comparing clusters: {found['num_done']} of {found['num_known']} pieces of work are done")
+            say(_COMPARING.format(found["num_done"], found["num_known"]))
             found = client.get(f"/plans/{found['id']}", wait_s=_WAIT_S)
     return found

@@ -70,7 +70,6 @@ def predict(
     Example: autotuner predict --model llama-3-8b --cluster h100:8 \
         --global-batch 64 --seq-len 8k
     """
-    from autotuner.cli.client import connect
     from autotuner.cli.console import print_json
     from autotuner.cli.inputs import cluster_name, job_body, may_be_stored, read_space
     from autotuner.cli.layout_text import read_layout
@@ -84,8 +83,7 @@ def predict(
     body |= {"space": read_space(space), "limit": limit, "stack": stack, "format": wanted, "objective": compared}
     given = {"layout": layout, "current": current}
     body |= {name: read_layout(text) for name, text in given.items() if text is not None}
-    with connect(server, keep=may_be_stored(cluster)) as client:
-        answer = client.post("/predictions", body)
+    answer = _asked(body, knows_stored=may_be_stored(cluster)) if server is None else _sent(server, body)
     if as_json:
         print_json(answer)
     else:
@@ -93,6 +91,27 @@ def predict(
         _print(answer, title, compared)
     if not any(item["predicted"]["fits"] for item in answer["items"]):
         raise typer.Exit(NOTHING_FITS)
+
+
+def _asked(body: dict[str, Any], *, knows_stored: bool) -> dict[str, Any]:
+    """The answer of this process."""
+    from autotuner.cli.own_door import own_door
+    from autotuner.core.codec import to_plain
+    from autotuner.core.documents import read
+    from autotuner.requests import PredictionRequest
+
+    with own_door(knows_stored=knows_stored) as door:
+        answer: dict[str, Any] = to_plain(door.predict(read(PredictionRequest, body)))
+    return answer
+
+
+def _sent(server: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a service that runs already."""
+    from autotuner.cli.client import connect
+
+    with connect(server) as client:
+        answer: dict[str, Any] = client.post("/predictions", body)
+    return answer
 
 
 def _print(answer: dict[str, Any], title: str, compared: dict[str, Any]) -> None:

@@ -38,19 +38,19 @@ def profile(
     """
     from autotuner.bootstrap import build
     from autotuner.cli.console import console, print_json
-    from autotuner.cli.service import migrate_if_embedded
     from autotuner.cli.views.links import links_view
     from autotuner.cli.views.profile import profile_view
     from autotuner.core.codec import to_plain
     from autotuner.core.profile import profiled
     from autotuner.launch.detect import detect_cluster
     from autotuner.settings import Settings
+    from autotuner.store.schema import migrate_if_embedded
 
     if links and keep:
         raise InvalidInput("--keep", keep, "must be left out of --links, which measures links whatever is stored")
 
     settings = Settings(num_workers=0, log_level="warning")
-    migrate_if_embedded(settings)
+    migrate_if_embedded(settings.database_url)
     application = build(settings)
     try:
         profiles = list(application.store.list_profiles())

@@ -26,12 +26,12 @@ def serve(
     from api.main import create_app
     from autotuner.bootstrap import build
     from autotuner.cli.server import run_server
-    from autotuner.cli.service import migrate_if_embedded
     from autotuner.settings import Settings
+    from autotuner.store.schema import migrate_if_embedded
     from autotuner.tracing import exporting
 
     settings = Settings()
-    migrate_if_embedded(settings)
+    migrate_if_embedded(settings.database_url)
     application = build(settings)
     with exporting(settings.telemetry):
         try:
@@ -47,13 +47,13 @@ def worker() -> None:
     Example: autotuner worker
     """
     from autotuner.bootstrap import build
-    from autotuner.cli.service import migrate_if_embedded
     from autotuner.cli.signals import interruptible
     from autotuner.settings import Settings
+    from autotuner.store.schema import migrate_if_embedded
     from autotuner.tracing import exporting
 
     settings = Settings()
-    migrate_if_embedded(settings)
+    migrate_if_embedded(settings.database_url)
     application = build(settings)
     with exporting(settings.telemetry):
         with interruptible(application.background.request_stop):

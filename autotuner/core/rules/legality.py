@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from autotuner.core.codec import to_plain
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import InvalidDocument, InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.choices import CHOICE_RULES
@@ -57,6 +57,18 @@ def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
     """
     for reason in reasons(layout, job, rules):
         raise InvalidInput(reason.path, to_plain(reason.value(layout, job)), reason.message, reason.nearest)
+
+
+def refused_layout(layout: Layout, broken: Sequence[Reason]) -> InvalidDocument:
+    """The error for a request whose field ``layout`` holds a layout that cannot run, with every reason."""
+    return InvalidDocument(
+        [
+            InvalidInput(
+                f"layout.{reason.field}", to_plain(getattr(layout, reason.field)), reason.message, reason.nearest
+            )
+            for reason in broken
+        ]
+    )
 
 
 def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
@@ -114,3 +115,45 @@ def outcome_of(
         deviation=math.hypot(of_steps, of_failures),
         is_hypothetical=is_hypothetical,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """A whole training run on a cluster, as the cost model has it. Intervals hold 80 of 100 cases.
+
+    Attributes:
+        time_s: Interruptions counted.
+        cost: US dollars.
+        accelerator_hours: Interruptions counted.
+        energy_kwh: Null where nobody knows what the accelerator draws.
+        co2_kg: 0 where nobody says what the energy emits.
+        num_steps: Optimizer steps.
+        step_time_s: Of one of them.
+        mfu: Of steps that are not interrupted.
+        goodput: Share of the time in which the run makes progress.
+    """
+
+    time_s: Interval
+    cost: Interval
+    accelerator_hours: Interval
+    energy_kwh: Interval | None
+    co2_kg: Interval
+    num_steps: float
+    step_time_s: float
+    mfu: float
+    goodput: float
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Self:
+        """The run's figures."""
+        return cls(
+            time_s=outcome.time_s,
+            cost=outcome.cost,
+            accelerator_hours=outcome.accelerator_hours,
+            energy_kwh=outcome.energy_kwh,
+            co2_kg=outcome.co2_kg,
+            num_steps=outcome.num_steps,
+            step_time_s=outcome.best.prediction.step_time.total_s,
+            mfu=outcome.mfu,
+            goodput=outcome.goodput,
+        )

@@ -13,15 +13,16 @@ import numpy as np
 from autotuner.aside.asides import Asides
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.planning.belief import Belief, errors_of
 from autotuner.search.planning.best_layouts import SearchedCluster, job_on, searched_clusters
 from autotuner.search.planning.decision import Decision
 from autotuner.search.planning.loss import Loss
-from autotuner.search.planning.marginal import Marginal, Marginals, marginals
-from autotuner.search.planning.outcome import Outcome
-from autotuner.search.planning.proof import Proof, proofs
+from autotuner.search.planning.outcome import Outcome, TrainingRun
+from autotuner.search.planning.pilot_sweeps import PilotSweep, pilot_sweeps
 from autotuner.search.planning.request import PlanRequest
+from autotuner.search.planning.upgrades import Upgrade, Upgrades, upgrades
 from autotuner.search.planning.whole_clusters import Offer, Price, offers, prices_of
 from autotuner.search.text.caveats import caveats
 from autotuner.tracing import carried
@@ -55,22 +56,33 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class Candidate:
     """A cluster beside the others.
 
     Attributes:
-        outcome: What the run takes on it.
+        cluster: Its name: the short form of one of the catalog.
+        price_per_accelerator_hour: In US dollars.
+        is_hypothetical: Nobody sells it: one of the catalog with another network or memory.
         is_on_front: No other is both faster and cheaper.
         is_thorough: Its layouts were all looked through; else a thin space of them.
-        chance_kept: How likely it keeps the goal's limits; 1 where there are none.
-        chance_best: How likely it turns out to have been the right choice.
+        chance_kept: How likely it keeps the goal's limits, 0..1; 1 where there are none.
+        chance_best: How likely it turns out to have been the right choice, 0..1.
+        label: Its best layout in short.
     """
 
-    outcome: Outcome
+    cluster: str
+    accelerator: str
+    num_nodes: int
+    num_accelerators: int
+    price_per_accelerator_hour: float
+    is_hypothetical: bool
     is_on_front: bool
     is_thorough: bool
     chance_kept: float
     chance_best: float
+    label: str
+    layout: Layout
+    predicted: TrainingRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,32 +92,21 @@ class Plan:
     Attributes:
         contenders: Clusters on which a layout fits, the least expected loss first: the first is the one to take.
         num_compared: Clusters that were looked at.
-        prices: What their accelerators cost, and who says so.
+        prices: What their accelerators cost and draw, and who says so.
         regret: Dollars that the choice is worse by, on average, than if all times were known beforehand.
-        marginals: What changes of the chosen cluster would buy.
-        proofs: Small sweeps that make the choice surer by more than they cost, in the order to run them.
+        marginals: What changes of the first would buy.
+        proofs: Small sweeps that are worth more than they cost, in the order to run them.
         caveats: What a reader should know of the predictions, and which layouts were too many to be looked through:
             sentences without full stops.
     """
 
-    contenders: tuple[Contender, ...]
+    contenders: tuple[Candidate, ...]
     num_compared: int
     prices: tuple[Price, ...]
     regret: float
-    marginals: tuple[Marginal, ...]
-    proofs: tuple[Proof, ...]
+    marginals: tuple[Upgrade, ...]
+    proofs: tuple[PilotSweep, ...]
     caveats: tuple[str, ...]
-
-    @property
-    def chosen(self) -> Contender:
-        """The cluster to take."""
-        return self.contenders[0]
-
-    @property
-    def front(self) -> tuple[Contender, ...]:
-        """Clusters that no other beats in both time and cost, the fastest first."""
-        on_front = (one for one in self.contenders if one.is_on_front)
-        return tuple(sorted(on_front, key=lambda one: one.outcome.time_s.median))
 
 
 def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
@@ -185,11 +186,11 @@ class _Work:
         chosen = order[0]
         self._known += 2
         with _threads() as pool:
-            more: Future[Marginals] = pool.submit(
-                carried(partial(self._asides.search, marginals, request, chosen, known[chosen]))
+            more: Future[Upgrades] = pool.submit(
+                carried(partial(self._asides.search, upgrades, request, chosen, known[chosen]))
             )
-            first: Future[tuple[Proof, ...]] = pool.submit(
-                carried(partial(self._asides.search, proofs, request, tuple(known[offer] for offer in order)))
+            first: Future[tuple[PilotSweep, ...]] = pool.submit(
+                carried(partial(self._asides.search, pilot_sweeps, request, tuple(known[offer] for offer in order)))
             )
             for future in as_completed((more, first)):
                 future.result()
@@ -255,18 +256,26 @@ def _on_front(found: Sequence[Outcome]) -> list[bool]:
 
 def _contenders(
     order: Sequence[Offer], known: Mapping[Offer, Outcome], thorough: set[Offer], decision: Decision
-) -> tuple[Contender, ...]:
-    on_front = _on_front([known[offer] for offer in order])
-    kept, best = decision.chances_kept, decision.chances_best()
+) -> tuple[Candidate, ...]:
+    outcomes = [known[offer] for offer in order]
+    on_front, kept, best = _on_front(outcomes), decision.chances_kept, decision.chances_best()
     return tuple(
-        Contender(
-            outcome=known[offer],
+        Candidate(
+            cluster=outcome.cluster.name,
+            accelerator=outcome.cluster.accelerator.name,
+            num_nodes=outcome.cluster.num_nodes,
+            num_accelerators=outcome.cluster.world_size,
+            price_per_accelerator_hour=outcome.cluster.price_per_accelerator_hour,
+            is_hypothetical=outcome.is_hypothetical,
             is_on_front=on_front[row],
             is_thorough=offer in thorough,
             chance_kept=float(kept[row]),
             chance_best=float(best[row]),
+            label=str(outcome.best.layout),
+            layout=outcome.best.layout,
+            predicted=TrainingRun.of(outcome),
         )
-        for row, offer in enumerate(order)
+        for row, (offer, outcome) in enumerate(zip(order, outcomes, strict=True))
     )
 
 

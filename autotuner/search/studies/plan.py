@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotuner.core.run import Finish, RunState
-from autotuner.core.study import Candidate, LossCurve, OptimizerStudyRequest, OptimizerTrial, TargetReached, front
+from autotuner.core.study import (
+    LossCurve,
+    OptimizerCandidate,
+    OptimizerStudyRequest,
+    OptimizerTrial,
+    TargetReached,
+    front,
+)
 from autotuner.core.trial import TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.search.studies.proposing import propose
@@ -106,10 +113,10 @@ class StudyPlan:
         self._trials[ended.number] = ended
         return ended
 
-    def _most_steps(self, candidate: Candidate) -> int:
+    def _most_steps(self, candidate: OptimizerCandidate) -> int:
         return math.ceil(self._request.budget.max_samples / candidate.global_batch_size)
 
-    def _new(self, candidate: Candidate) -> OptimizerTrial:
+    def _new(self, candidate: OptimizerCandidate) -> OptimizerTrial:
 
         number = len(self._trials)
         return OptimizerTrial(

@@ -13,7 +13,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial
 
-from autotuner.core.study import Candidate, OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range
+from autotuner.core.study import OptimizerCandidate, OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range
 from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.search.studies.starts import Starts
@@ -30,7 +30,7 @@ _FACTOR_OF_MISSES = 2.0
 Params = dict[str, float | int | str]
 
 
-def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[OptimizerTrial]) -> Candidate:
+def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[OptimizerTrial]) -> OptimizerCandidate:
     """What to try next after these trials: first each optimizer in the middle of its ranges, then as TPE says."""
     number = len(trials)
     names = list(starts.scales)
@@ -47,11 +47,11 @@ def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[Opt
     return _candidate(params, name, starts)
 
 
-def _middle(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> Candidate:
+def _middle(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> OptimizerCandidate:
     """Its library's way to be used: no warm-up, and numbers in the middle of what may be tried."""
     rate, decay = space.learning_rates(name), space.weight_decay
     scale = starts.scales[name][-1]
-    return Candidate(
+    return OptimizerCandidate(
         optimizer=OptimizerSettings(
             name=name,
             learning_rate=math.sqrt(rate.low * rate.high),
@@ -82,9 +82,9 @@ def _left(beta: Range) -> FloatDistribution:
     return FloatDistribution(1 - beta.high, 1 - beta.low, log=True)
 
 
-def _candidate(params: Params, name: OptimizerName, starts: Starts) -> Candidate:
+def _candidate(params: Params, name: OptimizerName, starts: Starts) -> OptimizerCandidate:
     scale = next(one for one in starts.scales[name] if str(one) == params[f"scale.{name}"])
-    return Candidate(
+    return OptimizerCandidate(
         optimizer=OptimizerSettings(
             name=name,
             learning_rate=float(params[f"learning_rate.{name}"]),
@@ -109,7 +109,7 @@ def _frozen(request: OptimizerStudyRequest, starts: Starts, trial: OptimizerTria
     return optuna.trial.create_trial(values=list(values), params=_params(trial.candidate), distributions=chosen)
 
 
-def _params(candidate: Candidate) -> Params:
+def _params(candidate: OptimizerCandidate) -> Params:
     chosen = candidate.optimizer
     return {
         "optimizer": chosen.name.value,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotuner.core.errors import InvalidInput
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
-from autotuner.core.study import Candidate, OptimizerStudyRequest
+from autotuner.core.study import OptimizerCandidate, OptimizerStudyRequest
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 
 
@@ -75,7 +75,7 @@ def _refusal(request: OptimizerStudyRequest, name: OptimizerName, scale: Scale) 
         return f"{scale.data_parallel_degree} data-parallel ranks are no multiple of the layout's replicas"
     if refusal := optimizer.refuses(layout):
         return f"{name}: {refusal}"
-    tried = Candidate(
+    tried = OptimizerCandidate(
         optimizer=optimizer,
         global_batch_size=scale.global_batch_size,
         data_parallel_degree=scale.data_parallel_degree,

@@ -72,7 +72,7 @@ def test_names_of_the_catalog_are_read_in_any_case_and_printed_in_lower_case(cli
 
 
 def test_a_prediction_imports_no_server_no_sampler_and_no_database() -> None:
-    assert imported_by("predict", *JOB) & {"alembic", "optuna", "sqlalchemy", "uvicorn"} == set()
+    assert imported_by("predict", *JOB) & {"alembic", "fastapi", "httpx", "optuna", "sqlalchemy", "uvicorn"} == set()
 
 
 def test_an_address_without_a_scheme_is_refused_with_one_that_has_it(cli: CommandLine) -> None:

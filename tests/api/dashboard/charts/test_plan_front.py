@@ -6,15 +6,16 @@ from pydantic import TypeAdapter
 
 from api.dashboard.charts.plan_front import plan_front
 from api.openapi import examples
-from api.schemas import ContenderView, PlanView
+from api.schemas import PlanView
 from autotuner.core.documents import Document
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.outcome import Interval
+from autotuner.search.planning.plan import Candidate
 
 DAY_S = 86_400.0
 
 
-def cluster(name: str, days: float, dollars: float, *, is_on_front: bool) -> ContenderView:
+def cluster(name: str, days: float, dollars: float, *, is_on_front: bool) -> Candidate:
     answer = TypeAdapter(Document[PlanView]).validate_python(examples()["read_plan"]["answer"]).answer
     assert answer is not None
     one = answer.contenders[0]

@@ -1,4 +1,4 @@
-"""Proof: a small sweep on few accelerators that makes the choice of a large cluster surer, and what it is worth."""
+"""Pilots: a small sweep on few accelerators that makes the choice of a large cluster surer, and what it is worth."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
+from autotuner.core.layout import Layout
 from autotuner.core.stages import layers_per_stage
 from autotuner.core.trial import ScaledTrial, part_of
 from autotuner.costmodel.predict import predict_one
@@ -45,40 +46,39 @@ _S_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """A small sweep, and what it tells of the decision.
+class PilotSweep:
+    """A small sweep that makes the choice surer, given those before it.
 
     Attributes:
         accelerator: What it runs on.
         num_nodes: Nodes that it takes.
-        num_accelerators: Accelerators that its trials take.
+        num_accelerators: Accelerators that a trial takes.
         target: The cluster that its trials stand for.
-        trial: The first of them, which stands for the target's best layout.
-        parts: Parts of a step that they measure as the target runs them.
+        label: The layout of its first trial in short; that stands for the target's best layout.
+        num_layers: Layers of the model that it runs.
+        global_batch_size: Sequences of its step.
+        parts: Parts of a step that it measures as the target runs them.
         num_trials: Of the sweep.
         hours: That it takes.
         cost: US dollars of it.
-        saved: Dollars that the choice is better by, on average, once it and the stages before it are known; those of
-            the stages before are not counted.
-        deviation: Of the logarithm of the target's time, once it is known.
+        saved: Dollars by which the choice gets better on average; those of the sweeps before are not counted.
+        error_after: Half-width e of the 80 % interval of the target's time that is left: t / (1 + e) .. t (1 + e).
     """
 
     accelerator: str
     num_nodes: int
     num_accelerators: int
     target: str
-    trial: ScaledTrial
+    label: str
+    layout: Layout
+    num_layers: int
+    global_batch_size: int
     parts: tuple[str, ...]
     num_trials: int
     hours: float
     cost: float
     saved: float
-    deviation: float
-
-    @property
-    def relative_error(self) -> float:
-        """Half-width e of the 80 % interval of the target's time that is left: t / (1 + e) .. t (1 + e)."""
-        return math.expm1(Z80 * self.deviation)
+    error_after: float
 
     @property
     def worth(self) -> float:
@@ -104,7 +104,7 @@ class _Sweep:
     cost: float
 
 
-def proofs(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[Proof, ...]:
+def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
     """Small sweeps that are worth more than they cost, one after the other; each given that the earlier were run.
 
     Args:
@@ -115,7 +115,7 @@ def proofs(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[Proof, 
     errors = [errors_of(one.best.layout, job_on(request, one.cluster), one.best.prediction) for one in found]
     decision = Decision(belief=Belief.of(found, errors), loss=Loss.of(found, request.goal))
     sweeps = list(_sweeps(request, found))
-    stages: list[Proof] = []
+    stages: list[PilotSweep] = []
     belief, saved = decision.belief, 0.0
     while len(stages) < _MOST_STAGES and sweeps:
         values = [decision.regret_saved(belief.after(one.told)) - saved for one in sweeps]
@@ -124,23 +124,26 @@ def proofs(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[Proof, 
             break
         chosen = sweeps.pop(best)
         belief, saved = belief.after(chosen.told), saved + values[best]
-        stages.append(_proof(chosen, found[chosen.row], values[best], float(belief.deviations[chosen.row])))
+        stages.append(_pilot_sweep(chosen, found[chosen.row], values[best], float(belief.deviations[chosen.row])))
     return tuple(stages)
 
 
-def _proof(sweep: _Sweep, target: Outcome, saved: float, deviation: float) -> Proof:
-    return Proof(
+def _pilot_sweep(sweep: _Sweep, target: Outcome, saved: float, deviation: float) -> PilotSweep:
+    return PilotSweep(
         accelerator=target.cluster.accelerator.name,
         num_nodes=sweep.num_nodes,
         num_accelerators=sweep.trial.num_ranks,
         target=target.cluster.name,
-        trial=sweep.trial,
+        label=str(sweep.trial.layout),
+        layout=sweep.trial.layout,
+        num_layers=sweep.trial.num_layers,
+        global_batch_size=sweep.trial.global_batch_size,
         parts=sweep.parts,
         num_trials=NUM_TRIALS,
         hours=sweep.seconds / _S_PER_HOUR,
         cost=sweep.cost,
         saved=saved,
-        deviation=deviation,
+        error_after=math.expm1(Z80 * deviation),
     )
 
 
