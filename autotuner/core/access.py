@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput, NotYours, QuotaExceeded
+from autotuner.core.value import Count, Positive, value
 
 MAX_NAME = 128
 """Characters of a caller's name."""
@@ -37,7 +37,7 @@ class Scope(StrEnum):
         return ranks.index(self) >= ranks.index(needed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Quota:
     """How much one caller may take; None: as much as there is.
 
@@ -48,14 +48,9 @@ class Quota:
         requests_per_minute: To one process of the service.
     """
 
-    unfinished_sweeps: int | None = None
-    accelerator_hours_per_day: float | None = None
-    requests_per_minute: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("unfinished_sweeps", "accelerator_hours_per_day", "requests_per_minute"):
-            if getattr(self, name) is not None:
-                check.positive(self, name)
+    unfinished_sweeps: Count | None = None
+    accelerator_hours_per_day: Positive | None = None
+    requests_per_minute: Count | None = None
 
     @property
     def is_limiting_sweeps(self) -> bool:

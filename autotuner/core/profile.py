@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from autotuner.core import check
 from autotuner.core.accelerator import Accelerator, CoreTimes, MeasuredAttention, MeasuredGemm
 from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.core.cluster import Cluster
@@ -19,6 +18,7 @@ from autotuner.core.link import (
     link_health_of,
     num_ends,
 )
+from autotuner.core.value import Count, value
 
 PassKind = Literal["plain", "recompute_selective", "recompute_full", "sharded", "tensor", "sequence"]
 """How layers are kept or split: as they are, recomputed, parameters sharded, split over tensor ranks, and that with
@@ -28,7 +28,7 @@ Wanted = Literal["devices", "devices_and_links", "links"]
 """What a profile measures: devices with their collectives, every pair of link ends as well, or these pairs alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProfileRequest:
     """What is to be measured, on how many devices at once: of this machine, or of all nodes of an engine's job.
 
@@ -37,13 +37,9 @@ class ProfileRequest:
     """
 
     device: Literal["cpu", "cuda"]
-    num_ranks: int
+    num_ranks: Count
     quick: bool = False
     wanted: Wanted = "devices"
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_ranks")
-        check.one_of("wanted", self.wanted, ("devices", "devices_and_links", "links"))
 
     @property
     def wants_devices(self) -> bool:
