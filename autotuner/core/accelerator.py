@@ -6,7 +6,6 @@ may take longer than what it computes, above all where layers are distributed te
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision
@@ -14,7 +13,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Seconds, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PassTimes:
     """Seconds of one micro-batch, either way."""
 
@@ -22,7 +21,7 @@ class PassTimes:
     backward_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SplitTimes:
     """What splitting a layer over tensor ranks adds: dispatch of distributed tensors, and waiting for each other.
 
@@ -40,7 +39,7 @@ class SplitTimes:
     dispatch_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ShardTimes:
     """What sharding a layer's parameters adds to each use of them, with the start of collectives, without their bytes.
 
@@ -55,7 +54,7 @@ class ShardTimes:
     reduce_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CoreTimes:
     """Seconds of a core's own for a micro-batch, as a profile measured them; all but the first two are further ones.
 

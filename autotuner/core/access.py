@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from autotuner.core.errors import InvalidInput, NotYours, QuotaExceeded
@@ -58,7 +58,7 @@ class Quota:
         return self.unfinished_sweeps is not None or self.accelerator_hours_per_day is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Usage:
     """What a caller takes now.
 
@@ -150,7 +150,7 @@ def _too_little(most: float, usage: Usage, asked: float | None, left: float, wai
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Caller:
     """Who a request comes from, as far as it was asked.
 
@@ -189,7 +189,7 @@ NOBODY_ASKED = Caller(name="", scope=Scope.ADMIN)
 """Every caller of a service that has no login."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Token:
     """A token as it is stored and shown: all but its secret.
 
@@ -217,7 +217,7 @@ class Token:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Session:
     """A browser that was let in by a token; it lasts no longer than the token does.
 
@@ -231,7 +231,7 @@ class Session:
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AuditEntry:
     """One request that changed something, or was refused for who asked.
 

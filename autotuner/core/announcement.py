@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.sweep import SweepOverview
+from autotuner.core.value import value
 
 
 def announce_end(sweep: SweepOverview) -> Announcement:
@@ -55,7 +55,7 @@ class TroubleKind(StrEnum):
     DELIVERIES_DEAD = "deliveries_dead"  # to a webhook
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Trouble:
     """One thing that needs somebody.
 
@@ -92,7 +92,7 @@ class AnnouncementKind(StrEnum):
     WEBHOOK_TEST = "webhook.test"  # posted to one webhook by hand, and never stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Announcement:
     """An outcome, as the feed and the webhooks tell it.
 
@@ -122,7 +122,7 @@ class PayloadFormat(StrEnum):
     SLACK = "slack"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Webhook:
     """Where announcements go.
 
@@ -141,7 +141,7 @@ class Webhook:
     created_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeliveryProgress:
     """What was tried of a delivery by now."""
 
@@ -156,7 +156,7 @@ class DeliveryState(StrEnum):
     DEAD = "dead"  # given up; it may be sent again by hand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Delivery:
     """One announcement on its way to one webhook.
 

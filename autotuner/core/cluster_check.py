@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
@@ -30,7 +30,7 @@ class CheckRequest:
     links: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CheckLine:
     """Something that happened, as a sentence without a full stop.
 
@@ -42,7 +42,7 @@ class CheckLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CheckFindings:
     """What a check has found by now.
 
@@ -75,7 +75,7 @@ class CheckFindings:
         return replace(self, jobs=tuple(job if known.name == job.name else known for known in self.jobs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClusterCheck:
     """A check of a cluster as it was asked for."""
 

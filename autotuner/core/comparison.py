@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from autotuner.core.errors import InvalidInput
@@ -12,7 +12,7 @@ from autotuner.core.measuring import FOREIGN_CPU_SHARE, LINKS
 from autotuner.core.value import Count, NonNegative, PositiveShare, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RunGroup:
     """Equal runs of one layout in one sitting.
 
@@ -73,7 +73,7 @@ class Decision(StrEnum):
     UNDECIDED = "undecided"  # the runs scatter too much for so few of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Comparison:
     """A candidate beside its reference.
 
@@ -97,7 +97,7 @@ class Comparison:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Challenge:
     """What a sweep measures again and again beside its search.
 
@@ -121,7 +121,7 @@ class Challenge:
             raise InvalidInput("searches", False, "must be true where no incumbent is named", True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ChallengeFindings:
     """What the trials of a challenge say, all phases together.
 
@@ -180,7 +180,7 @@ _NEIGHBOURS_WITHIN = 0.05
 """Of the machine's CPU time; what others use less than this apart is the noise of any machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EnvironmentChange:
     """One fact that is not what it was.
 

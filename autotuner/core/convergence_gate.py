@@ -13,7 +13,7 @@ import math
 import operator
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import reduce
 from typing import Any
@@ -125,7 +125,7 @@ class GateOutcome(StrEnum):
     NOT_GATED = "not_gated"  # the reference could not be trained, so there is nothing to compare with
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Training:
     """The losses and the speed of one run of a gate.
 
@@ -152,7 +152,7 @@ class Training:
         return statistics.fmean(self.losses[len(self.losses) // 2 :])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GateResult:
     """A finished convergence gate, with both curves.
 

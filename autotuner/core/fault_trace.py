@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from autotuner.core.cluster import Cluster
@@ -42,7 +42,7 @@ class Fault:
         return f"{self.step};{self.health};{_state(self.health)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Stretch:
     """Steps in a row in which no link changes; ``links`` are those that are not healthy."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster
@@ -86,7 +86,7 @@ class Calibration:
         return next((one.factor for one in self.parts if one.part == part), 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Job:
     """What is given while layouts are chosen: model, cluster, workload, and the software that will run them.
 

@@ -7,7 +7,7 @@ of the stated memory bandwidth, so a law moves to a device that nobody has measu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from autotuner.core.choices import AttentionKernel, Precision
@@ -91,7 +91,7 @@ class UnfusedAttention:
     backward_bytes: NonNegative
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AttentionLaw:
     """The attention core of one device in one precision.
 
@@ -106,7 +106,7 @@ class AttentionLaw:
     unfused: Mapping[AttentionKernel, UnfusedAttention] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KernelLaws:
     """Everything about one accelerator's kernels.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median_low
 from typing import Literal, Self, get_args
 
@@ -167,7 +167,7 @@ _MAD = 1.4826
 """Median absolute deviations in a standard deviation of normal noise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LinkNorm:
     """What healthy links reach, and from where on a link is not healthy.
 

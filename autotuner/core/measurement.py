@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 
 from autotuner.core.errors import InvalidInput
@@ -69,7 +69,7 @@ class LinkEventKind(StrEnum):
     REPLANNED = "replanned"  # all ranks follow another plan from the next step on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LinkEvent:
     """One finding or re-plan, at one step.
 
@@ -91,7 +91,7 @@ class LinkEvent:
     cost_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StepReport:
     """One training step, as long as the slowest rank took; ``step`` counts from 0 and includes the warm-up.
 
@@ -115,7 +115,7 @@ class StepReport:
         return not (self.is_warmup or self.is_under_trace)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PhaseTimes:
     """Mean seconds per measured step by phase, on the slowest rank of each.
 
@@ -132,7 +132,7 @@ class PhaseTimes:
     optimizer_s: Reported
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Breakdown:
     """Where one rank's step went, from the profiler on steps that are not timed: the parts sum to ``step_s``.
 
@@ -164,7 +164,7 @@ class Breakdown:
         return float(sum(getattr(self, f.name) for f in fields(self) if f.name != "rank"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Measurement:
     """What a trial measured, after its warm-up.
 
@@ -259,7 +259,7 @@ class Measurement:
         return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FinishedRun:
     """One of the runs that a trial consists of, kept so that a trial that is taken over does not repeat it.
 
@@ -276,7 +276,7 @@ class FinishedRun:
 _Z95 = 1.96
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MeasuredStretch:
     """Steps in a row in which no link changed.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import reduce
@@ -196,7 +195,7 @@ class Weight:
     weight: Positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Objective:
     """What a sweep maximises: how values come from step times, which trials count, and what people read.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from autotuner.core.measurement import Footprint
 from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, value
@@ -47,7 +47,7 @@ class TrialEstimate:
         return f"estimated from a {trial} on {self.num_trial_ranks} of {self.num_ranks} ranks"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StepTime:
     """Seconds of one optimizer step on the critical path; only what is not hidden counts.
 
@@ -87,7 +87,7 @@ class StepTime:
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Memory:
     """Peak bytes of one rank on the worst pipeline stage.
 
@@ -114,7 +114,7 @@ class Memory:
         return float(sum(getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Prediction:
     """The cost model's answer for one layout. Never a measurement.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -52,7 +52,7 @@ class ProfileRequest:
         return self.wanted != "devices"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GemmPoint:
     """A product of an (m, k) and a (k, n) matrix."""
 
@@ -68,7 +68,7 @@ class GemmPoint:
         return 2 * self.m * self.n * self.k / self.seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AttentionPoint:
     """Causal attention by one kernel, forward and backward."""
 
@@ -87,7 +87,7 @@ class AttentionPoint:
         return 2.0 * self.batch * self.num_heads * self.head_dim * self.seq_len**2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrafficPoint:
     """Memory read and written by one operation."""
 
@@ -101,7 +101,7 @@ class TrafficPoint:
         return self.num_bytes / self.seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CollectivePoint:
     """A collective among ranks, while all others of their nodes do the same; ``num_bytes`` are of the whole tensor.
 
@@ -139,7 +139,7 @@ class CollectivePoint:
                 return self.num_ranks - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PassPoint:
     """A micro-batch forward through a decoder of equal layers, loss included, and backward, on all ranks at once.
 
@@ -164,7 +164,7 @@ class PassPoint:
         return self.num_sequences * self.seq_len
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Measurements:
     """All points of one machine, as they were measured on all of its ranks at once.
 
@@ -184,7 +184,7 @@ class Measurements:
     links: tuple[LinkPoint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeviceProfile:
     """What was measured, and the constants fitted to it (``profile_fit``).
 

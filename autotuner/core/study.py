@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED, Cluster
@@ -21,7 +21,7 @@ from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSet
 from autotuner.core.value import Count, CountFromZero, Positive, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LossCurve:
     """Losses by step.
 
@@ -69,7 +69,7 @@ class LossCurve:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Range:
     """Numbers from ``low`` to ``high``, both of them included; equal ones leave nothing to search."""
 
@@ -96,7 +96,7 @@ its inner decades.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OptimizerSpace:
     """What a study may try.
 
@@ -138,7 +138,7 @@ class OptimizerSpace:
         return self.learning_rate or LEARNING_RATES[name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Candidate:
     """One choice of all that a study searches."""
 
@@ -152,7 +152,7 @@ class Candidate:
         return f"{chosen.name}, learning rate {chosen.learning_rate:.3g}, {scale}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TargetReached:
     """What it took a candidate to come to the target loss.
 
@@ -171,7 +171,7 @@ class TargetReached:
     cost: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OptimizerTrial:
     """A trial of a study as it is stored.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from autotuner.core.choices import GradientClip
@@ -36,7 +36,7 @@ class Rerun:
     num_runs: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Interventions:
     """What people changed of a sweep since they asked for it.
 
@@ -289,7 +289,7 @@ def _require_no_challenge(few: Cluster, challenge: Challenge | None) -> None:
         raise InvalidInput("trial_cluster", few.name, rule)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Demand:
     """What is asked of a sweep that people may change while it runs.
 
@@ -303,7 +303,7 @@ class Demand:
     ended: SweepEnd | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Sweep:
     """A sweep as it is stored.
 
@@ -346,7 +346,7 @@ class Sweep:
         return Demand(budget=self.request.budget, reruns=changed.reruns, ended=changed.ended)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BestSoFar:
     """A trial that was better than all of lower numbers: from its number on, the best that a sweep knew.
 
@@ -358,7 +358,7 @@ class BestSoFar:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SweepOverview:
     """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials.
 
@@ -435,7 +435,7 @@ class SweepOverview:
         return self.interventions.worked_s(self.started_at, self.finished_at or now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Event:
     """Something that happened to a sweep, in the order it happened.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -30,7 +30,7 @@ class FailureKind(StrEnum):
     INFRASTRUCTURE = "infrastructure"  # its nodes were lost or its machine had no room, as often as it may be tried
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrialFailure:
     """A trial that died.
 
@@ -60,7 +60,7 @@ class EngineJobPhase(StrEnum):
         return self in (EngineJobPhase.ENDED, EngineJobPhase.LOST)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EngineJob:
     """A job of an engine that runs a trial, or one run of it, as it was last seen.
 
@@ -224,7 +224,7 @@ _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Stopped:
     """A trial that was ended from outside, on purpose.
 
@@ -243,7 +243,7 @@ Outcome = Measurement | TrialFailure | Stopped
 """How a trial ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Waiting:
     """A started trial that has no devices yet.
 
@@ -256,7 +256,7 @@ class Waiting:
     since: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Trial:
     """A trial as it is stored.
 

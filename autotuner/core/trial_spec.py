@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Literal
@@ -108,7 +108,7 @@ class ExportFormat(StrEnum):
         return self not in (ExportFormat.TORCHRUN, ExportFormat.SBATCH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Trainer:
     """What a sweep knows of a trainer; how it is started stays with the operator.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Literal, Self
 
@@ -14,7 +14,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.value import Count, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LengthDistribution:
     """How often sequences of each length occur.
 
