@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from autotuner.catalog.facts import find_name, read_tables
-from autotuner.core import check
 from autotuner.core.codec import from_plain
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
+from autotuner.core.value import NonNegative, value
 
 _STACKS = "stacks.toml"
 _COMPARED = "compared.toml"
@@ -47,7 +47,7 @@ class Compared:
     options: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StackProfile:
     """A stack's origin.
 
@@ -65,12 +65,8 @@ class StackProfile:
     framework: str
     versions: str = ""
     date: str = ""
-    left_out_error: float | None = None
+    left_out_error: NonNegative | None = None
     compared: tuple[Compared, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.left_out_error is not None:
-            check.non_negative(self, "left_out_error")
 
 
 def stacks() -> tuple[str, ...]:

@@ -10,13 +10,14 @@ from dataclasses import fields, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
-from autotuner.core import check, documents
+from autotuner.core import documents
 from autotuner.core.choices import Precision
 from autotuner.core.codec import without_defaults
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import JobPhase
 from autotuner.core.link import LinkHealth
+from autotuner.core.value import require_one_of
 from autotuner.core.workload import LengthDistribution
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ def _read_change(change: str, line: str) -> tuple[str, Any]:
     if not found:
         raise InvalidInput(change[:30], line[:60], "must be a word and a value", "batch 64")
     word = found[1].lower()
-    check.one_of("a change", word, _CHANGES)
+    require_one_of("a change", word, _CHANGES)
     field, read = _CHANGES[word]
     return field, read(found[2])
 
@@ -91,7 +92,7 @@ def _read_rate(text: str) -> float:
 
 def _read_precision(text: str) -> Precision:
     labels = {precision.label: precision for precision in Precision}
-    check.one_of("precision", text, labels)
+    require_one_of("precision", text, labels)
     return labels[text]
 
 

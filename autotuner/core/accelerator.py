@@ -6,15 +6,14 @@ may take longer than what it computes, above all where layers are distributed te
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from autotuner.core import check
 from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Seconds, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PassTimes:
     """Seconds of one micro-batch, either way."""
 
@@ -22,7 +21,7 @@ class PassTimes:
     backward_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SplitTimes:
     """What splitting a layer over tensor ranks adds: dispatch of distributed tensors, and waiting for each other.
 
@@ -40,7 +39,7 @@ class SplitTimes:
     dispatch_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ShardTimes:
     """What sharding a layer's parameters adds to each use of them, with the start of collectives, without their bytes.
 
@@ -55,7 +54,7 @@ class ShardTimes:
     reduce_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CoreTimes:
     """Seconds of a core's own for a micro-batch, as a profile measured them; all but the first two are further ones.
 
@@ -78,7 +77,7 @@ class CoreTimes:
     pointwise_bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MeasuredGemm:
     """What this very device reached in matrix products of one precision (``profile``).
 
@@ -87,14 +86,10 @@ class MeasuredGemm:
     """
 
     precision: Precision
-    peak_share: float
-
-    def __post_init__(self) -> None:
-        check.positive(self, "peak_share")
-        check.fraction(self, "peak_share")
+    peak_share: PositiveShare
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MeasuredAttention:
     """What this very device reached in one attention kernel and precision.
 
@@ -105,14 +100,11 @@ class MeasuredAttention:
 
     kernel: AttentionKernel
     precision: Precision
-    forward_share: float
-    backward_share: float
-
-    def __post_init__(self) -> None:
-        check.positive(self, "forward_share", "backward_share")
+    forward_share: Positive
+    backward_share: Positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Accelerator:
     """One device that a rank runs on; for ``cpu`` it is one core.
 
@@ -144,36 +136,28 @@ class Accelerator:
 
     name: str
     kind: Literal["cuda", "rocm", "cpu"]
-    memory_bytes: int
-    memory_bandwidth_bytes_per_s: float
-    fp32_flop_per_s: float
-    bf16_flop_per_s: float
-    fp8_flop_per_s: float
+    memory_bytes: Count
+    memory_bandwidth_bytes_per_s: Positive
+    fp32_flop_per_s: Positive
+    bf16_flop_per_s: NonNegative
+    fp8_flop_per_s: NonNegative
     peak_source: str
-    power_w: float
-    sustained_share: float = 0.9
-    kernel_launch_s: float = 5e-6
+    power_w: NonNegative
+    sustained_share: PositiveShare = 0.9
+    kernel_launch_s: Seconds = 5e-6
     attention_kernels: tuple[AttentionKernel, ...] = (AttentionKernel.MATH,)
     peak_is_measured: bool = False
-    host_bandwidth_bytes_per_s: float = 31.5e9
+    host_bandwidth_bytes_per_s: Positive = 31.5e9
     measured_gemm: tuple[MeasuredGemm, ...] = ()
     measured_attention: tuple[MeasuredAttention, ...] = ()
-    fp4_flop_per_s: float = 0.0
-    fp8_sustained_share: float | None = None
-    fp4_sustained_share: float | None = None
+    fp4_flop_per_s: NonNegative = 0.0
+    fp8_sustained_share: PositiveShare | None = None
+    fp4_sustained_share: PositiveShare | None = None
     fp8_recipes: tuple[Fp8Recipe, ...] = (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE, Fp8Recipe.DELAYED)
     core: CoreTimes | None = None
     idle_power_w: float | None = None
 
     def __post_init__(self) -> None:
-        check.one_of("kind", self.kind, ("cuda", "rocm", "cpu"))
-        check.positive(self, "memory_bytes", "memory_bandwidth_bytes_per_s", "fp32_flop_per_s")
-        check.positive(self, "host_bandwidth_bytes_per_s")
-        check.non_negative(self, "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "power_w", "kernel_launch_s")
-        for name in ("sustained_share", "fp8_sustained_share", "fp4_sustained_share"):
-            if getattr(self, name) is not None:
-                check.positive(self, name)
-                check.fraction(self, name)
         if self.idle_power_w is not None and not 0 <= self.idle_power_w <= (self.power_w or self.idle_power_w):
             rule = f"must lie in 0..{self.power_w:g}, what the device draws at most"
             raise InvalidInput("idle_power_w", self.idle_power_w, rule, self.power_w)

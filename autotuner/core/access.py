@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput, NotYours, QuotaExceeded
+from autotuner.core.value import Count, Positive, value
 
 MAX_NAME = 128
 """Characters of a caller's name."""
@@ -37,7 +37,7 @@ class Scope(StrEnum):
         return ranks.index(self) >= ranks.index(needed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Quota:
     """How much one caller may take; None: as much as there is.
 
@@ -48,14 +48,9 @@ class Quota:
         requests_per_minute: To one process of the service.
     """
 
-    unfinished_sweeps: int | None = None
-    accelerator_hours_per_day: float | None = None
-    requests_per_minute: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("unfinished_sweeps", "accelerator_hours_per_day", "requests_per_minute"):
-            if getattr(self, name) is not None:
-                check.positive(self, name)
+    unfinished_sweeps: Count | None = None
+    accelerator_hours_per_day: Positive | None = None
+    requests_per_minute: Count | None = None
 
     @property
     def is_limiting_sweeps(self) -> bool:
@@ -63,7 +58,7 @@ class Quota:
         return self.unfinished_sweeps is not None or self.accelerator_hours_per_day is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Usage:
     """What a caller takes now.
 
@@ -155,7 +150,7 @@ def _too_little(most: float, usage: Usage, asked: float | None, left: float, wai
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Caller:
     """Who a request comes from, as far as it was asked.
 
@@ -194,7 +189,7 @@ NOBODY_ASKED = Caller(name="", scope=Scope.ADMIN)
 """Every caller of a service that has no login."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Token:
     """A token as it is stored and shown: all but its secret.
 
@@ -222,7 +217,7 @@ class Token:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Session:
     """A browser that was let in by a token; it lasts no longer than the token does.
 
@@ -236,7 +231,7 @@ class Session:
     expires_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AuditEntry:
     """One request that changed something, or was refused for who asked.
 

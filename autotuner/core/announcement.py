@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from autotuner.core.cluster import SIMULATED
+from autotuner.core.value import value
 
 if TYPE_CHECKING:
     from autotuner.core.sweep import SweepOverview
@@ -58,7 +58,7 @@ class TroubleKind(StrEnum):
     DELIVERIES_DEAD = "deliveries_dead"  # to a webhook
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Trouble:
     """One thing that needs somebody.
 
@@ -95,7 +95,7 @@ class AnnouncementKind(StrEnum):
     WEBHOOK_TEST = "webhook.test"  # posted to one webhook by hand, and never stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Announcement:
     """An outcome, as the feed and the webhooks tell it.
 
@@ -125,7 +125,7 @@ class PayloadFormat(StrEnum):
     SLACK = "slack"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Webhook:
     """Where announcements go.
 
@@ -144,7 +144,7 @@ class Webhook:
     created_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeliveryProgress:
     """What was tried of a delivery by now."""
 
@@ -159,7 +159,7 @@ class DeliveryState(StrEnum):
     DEAD = "dead"  # given up; it may be sent again by hand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Delivery:
     """One announcement on its way to one webhook.
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Count, CountFromZero, Positive, value
 
 _CHUNK = 64
 """Tokens of a chunk of linear attention: as flash-linear-attention and transformers 5.23 take them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MixtureOfExperts:
     """The expert part of a sparse model's feed-forward blocks.
 
@@ -32,25 +30,21 @@ class MixtureOfExperts:
         pads_to_capacity: Experts with fewer tokens are filled up, so that all compute the same shapes.
     """
 
-    num_experts: int
-    experts_per_token: int
-    expert_ffn_size: int
-    num_shared_experts: int = 0
-    shared_expert_ffn_size: int = 0
+    num_experts: Count
+    experts_per_token: Count
+    expert_ffn_size: Count
+    num_shared_experts: CountFromZero = 0
+    shared_expert_ffn_size: CountFromZero = 0
     shared_expert_gate: bool = False
-    num_dense_layers: int = 0
-    sparse_layer_interval: int = 1
+    num_dense_layers: CountFromZero = 0
+    sparse_layer_interval: Count = 1
     router_bias: bool = False
     expert_bias: bool = False
-    capacity_factor: float | None = None
+    capacity_factor: Positive | None = None
     pads_to_capacity: bool = False
 
     def __post_init__(self) -> None:
-        check.positive(self, "num_experts", "experts_per_token", "expert_ffn_size", "sparse_layer_interval")
-        check.non_negative(self, "num_shared_experts", "shared_expert_ffn_size", "num_dense_layers")
-        if self.capacity_factor is not None:
-            check.positive(self, "capacity_factor")
-        elif self.pads_to_capacity:
+        if self.capacity_factor is None and self.pads_to_capacity:
             raise InvalidInput("pads_to_capacity", True, "needs a capacity_factor", False)
         if self.experts_per_token > self.num_experts:
             rule = f"must not exceed num_experts ({self.num_experts})"
@@ -71,7 +65,7 @@ class MixtureOfExperts:
         return num_layers // self.sparse_layer_interval - dense // self.sparse_layer_interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LatentAttention:
     """Ranks of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
@@ -85,19 +79,15 @@ class LatentAttention:
         indexer_head_dim: Width of one of these heads, and of the one key that they share.
     """
 
-    query_rank: int | None = None
-    key_value_rank: int
-    rope_head_dim: int
-    value_head_dim: int
-    indexer_heads: int = 0
-    indexer_head_dim: int = 0
+    query_rank: Count | None = None
+    key_value_rank: Count
+    rope_head_dim: Count
+    value_head_dim: Count
+    indexer_heads: CountFromZero = 0
+    indexer_head_dim: CountFromZero = 0
 
     def __post_init__(self) -> None:
-        check.positive(self, "key_value_rank", "rope_head_dim", "value_head_dim")
-        check.non_negative(self, "indexer_heads", "indexer_head_dim")
-        if self.query_rank is not None:
-            check.positive(self, "query_rank")
-        elif self.indexer_heads:
+        if self.query_rank is None and self.indexer_heads:
             raise InvalidInput("indexer_heads", self.indexer_heads, "needs a query_rank, of which they are made", 0)
 
     @property
@@ -111,7 +101,7 @@ class LatentAttention:
         return self.indexer_head_dim + self.indexer_heads if self.indexer_heads else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LinearAttention:
     """A layer that keeps one matrix per head in the place of keys and values: the gated delta rule.
 
@@ -128,16 +118,12 @@ class LinearAttention:
             Linear, arXiv 2510.26692); 0: a gate from the token itself, and a rate per head.
     """
 
-    num_key_heads: int
-    num_value_heads: int
-    key_head_dim: int
-    value_head_dim: int
-    convolution_width: int = 4
-    gate_rank: int = 0
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "convolution_width")
-        check.non_negative(self, "gate_rank")
+    num_key_heads: Count
+    num_value_heads: Count
+    key_head_dim: Count
+    value_head_dim: Count
+    convolution_width: Count = 4
+    gate_rank: CountFromZero = 0
 
     @property
     def convolved_size(self) -> int:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Self
 
-from autotuner.core import check
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import Link, LinkClass, LinkHealth, latest
 from autotuner.core.network import Network, PathKind, Wiring
+from autotuner.core.value import Count, FromOne, NonNegative, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Tariff:
     """Prices, power around accelerators, and what energy emits.
 
@@ -28,22 +28,18 @@ class Tariff:
         power_usage_effectiveness: Energy of the building over that of its machines.
     """
 
-    spot_price_per_accelerator_hour: float = 0.0
+    spot_price_per_accelerator_hour: NonNegative = 0.0
     is_spot: bool = False
     interrupted_share: float = 0.05
-    energy_price_per_kwh: float = 0.0
-    co2_kg_per_kwh: float = 0.0
-    host_power_w: float = 0.0
-    network_j_per_byte: float = 0.0
-    power_usage_effectiveness: float = 1.0
+    energy_price_per_kwh: NonNegative = 0.0
+    co2_kg_per_kwh: NonNegative = 0.0
+    host_power_w: NonNegative = 0.0
+    network_j_per_byte: NonNegative = 0.0
+    power_usage_effectiveness: FromOne = 1.0
 
     def __post_init__(self) -> None:
-        check.non_negative(self, "spot_price_per_accelerator_hour", "energy_price_per_kwh", "co2_kg_per_kwh")
-        check.non_negative(self, "host_power_w", "network_j_per_byte")
         if not 0.0 <= self.interrupted_share < 1.0:
             raise InvalidInput("interrupted_share", self.interrupted_share, "must be 0 or more and below 1", 0.0)
-        if not self.power_usage_effectiveness >= 1.0:
-            raise InvalidInput("power_usage_effectiveness", self.power_usage_effectiveness, "must be 1.0 or more", 1.0)
 
 
 LOCAL = "local"
@@ -54,7 +50,7 @@ SIMULATED = "simulated"
 """The engine of that name needs none either: nothing runs on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Cluster:
     """Equal nodes of equal accelerators.
 
@@ -80,12 +76,12 @@ class Cluster:
 
     name: str
     accelerator: Accelerator
-    num_nodes: int
-    accelerators_per_node: int
+    num_nodes: Count
+    accelerators_per_node: Count
     intra_node_link: Link
     inter_node_link: Link
-    oversubscription: float = 1.0
-    price_per_accelerator_hour: float = 0.0
+    oversubscription: FromOne = 1.0
+    price_per_accelerator_hour: NonNegative = 0.0
     nvlink_domain: int | None = None
     engine: str = LOCAL
     queue: str = ""
@@ -95,18 +91,14 @@ class Cluster:
     wiring: Wiring | None = None
 
     def __post_init__(self) -> None:
-        check.positive(self, "num_nodes", "accelerators_per_node")
         for health in self.link_health:
             _require_link(health, self.num_link_ends)
         if self.nvlink_domain is not None and self.nvlink_domain < self.accelerators_per_node:
             rule = f"an NVLink domain joins at least the {self.accelerators_per_node} accelerators of a node"
             raise InvalidInput("nvlink_domain", self.nvlink_domain, rule, self.accelerators_per_node)
-        check.non_negative(self, "price_per_accelerator_hour")
         if self.tariff.is_spot and not self.tariff.spot_price_per_accelerator_hour:
             rule = "needs a spot_price_per_accelerator_hour above 0 beside it"
             raise InvalidInput("tariff.is_spot", True, rule, False)
-        if not self.oversubscription >= 1.0:  # also refuses what is no number
-            raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
         if self.network is not None:
             self.network.require_nodes(self.num_nodes)
             if self.oversubscription != 1.0:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from autotuner.core import check
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import LinkPoint
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob
+from autotuner.core.value import Count, Positive, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CheckRequest:
     """How a cluster is to be checked.
 
@@ -24,16 +24,13 @@ class CheckRequest:
             devices and collectives only where the cluster has no profile yet.
     """
 
-    num_nodes: int = 2
-    max_queued_s: float = 600.0
+    num_nodes: Count = 2
+    max_queued_s: Positive = 600.0
     quick: bool = False
     links: bool = False
 
-    def __post_init__(self) -> None:
-        check.positive(self, "num_nodes", "max_queued_s")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CheckLine:
     """Something that happened, as a sentence without a full stop.
 
@@ -45,7 +42,7 @@ class CheckLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CheckFindings:
     """What a check has found by now.
 
@@ -78,7 +75,7 @@ class CheckFindings:
         return replace(self, jobs=tuple(job if known.name == job.name else known for known in self.jobs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClusterCheck:
     """A check of a cluster as it was asked for."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.measuring import FOREIGN_CPU_SHARE, LINKS
+from autotuner.core.value import Count, NonNegative, PositiveShare, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RunGroup:
     """Equal runs of one layout in one sitting.
 
@@ -34,7 +34,7 @@ class RunGroup:
             raise InvalidInput("rates", list(self.rates), "must be one or more rates above 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SequentialTest:
     """How strictly runs are compared: they are measured again until the test decides, or they are too many.
 
@@ -47,17 +47,14 @@ class SequentialTest:
         max_runs: Most runs of the candidate; what is not decided by then stays undecided.
     """
 
-    tolerance: float = 0.02
-    loss: float = 0.05
-    false_alarms: float = 0.01
-    power: float = 0.95
-    min_runs: int = 3
+    tolerance: NonNegative = 0.02
+    loss: PositiveShare = 0.05
+    false_alarms: PositiveShare = 0.01
+    power: PositiveShare = 0.95
+    min_runs: Count = 3
     max_runs: int = 40
 
     def __post_init__(self) -> None:
-        check.non_negative(self, "tolerance")
-        check.fraction(self, "loss", "false_alarms", "power")
-        check.positive(self, "loss", "false_alarms", "power", "min_runs")
         for name, nearest in (("loss", 0.99), ("power", 0.999), ("false_alarms", 0.5)):
             if getattr(self, name) >= 1:
                 raise InvalidInput(name, getattr(self, name), "must be less than 1: nothing is that sure", nearest)
@@ -76,7 +73,7 @@ class Decision(StrEnum):
     UNDECIDED = "undecided"  # the runs scatter too much for so few of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Comparison:
     """A candidate beside its reference.
 
@@ -100,7 +97,7 @@ class Comparison:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Challenge:
     """What a sweep measures again and again beside its search.
 
@@ -124,7 +121,7 @@ class Challenge:
             raise InvalidInput("searches", False, "must be true where no incumbent is named", True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ChallengeFindings:
     """What the trials of a challenge say, all phases together.
 
@@ -183,7 +180,7 @@ _NEIGHBOURS_WITHIN = 0.05
 """Of the machine's CPU time; what others use less than this apart is the noise of any machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EnvironmentChange:
     """One fact that is not what it was.
 

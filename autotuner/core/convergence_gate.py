@@ -13,17 +13,16 @@ import math
 import operator
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import reduce
 from typing import Any
 
-from autotuner.core import check
 from autotuner.core.choices import NARROW_PRECISIONS, GradientClip, GradientSync
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.stages import steps_per_exchange
-from autotuner.core.value import Reported
+from autotuner.core.value import Count, PositiveShare, Reported, value
 
 _NOT_EQUIVALENT = {spec.name for spec in OPTIONS.values() if spec.not_equivalent}
 
@@ -80,7 +79,7 @@ _HOPELESS = 5.0
 (docs/decisions/0062-lossy-layouts-pass-their-gate.md has what was measured)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LossGate:
     """The convergence gate of a sweep for layouts that are not numerically equivalent, before one is ranked first.
 
@@ -97,14 +96,12 @@ class LossGate:
     """
 
     enabled: bool = True
-    num_steps: int = 20
-    num_lossy_steps: int = 192
+    num_steps: Count = 20
+    num_lossy_steps: Count = 192
     num_seeds: int = 3
-    tolerance: float = 0.02
+    tolerance: PositiveShare = 0.02
 
     def __post_init__(self) -> None:
-        check.positive(self, "num_steps", "num_lossy_steps", "tolerance")
-        check.fraction(self, "tolerance")
         most = len(_ONE_SIDED_95) + 1
         if not 2 <= self.num_seeds <= most:
             rule = f"must be 2 to {most}: one pair of runs says nothing of the noise"
@@ -128,7 +125,7 @@ class GateOutcome(StrEnum):
     NOT_GATED = "not_gated"  # the reference could not be trained, so there is nothing to compare with
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Training:
     """The losses and the speed of one run of a gate.
 
@@ -155,7 +152,7 @@ class Training:
         return statistics.fmean(self.losses[len(self.losses) // 2 :])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GateResult:
     """A finished convergence gate, with both curves.
 

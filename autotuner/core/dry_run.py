@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from autotuner.core.layout import Layout
 from autotuner.core.stages import V_SCHEDULES
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DryRunRequest:
     """What is to be counted.
 
@@ -24,7 +25,7 @@ class DryRunRequest:
     exact: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HeldBytes:
     """Bytes of a rank's tensors at the moment when they are most; the parts sum to ``peak_bytes``.
 
@@ -48,7 +49,7 @@ class HeldBytes:
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CollectiveCount:
     """Collectives of one kind in one step.
 
@@ -62,7 +63,7 @@ class CollectiveCount:
     num_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OperationCounts:
     """What one step of one rank executes.
 
@@ -78,7 +79,7 @@ class OperationCounts:
     collectives: tuple[CollectiveCount, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RankDryRun:
     """The answer for one rank."""
 
@@ -87,7 +88,7 @@ class RankDryRun:
     counts: OperationCounts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DryRun:
     """The answer for all ranks that were asked for.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
-from autotuner.core import check
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.link import LinkEnds, LinkHealth, latest
+from autotuner.core.value import Count, CountFromZero, value
 
 _LINE = re.compile(r"(?P<step>\d{1,9});(?P<links>\d{1,6}_\d{1,6}(?:,\d{1,6}_\d{1,6})*);(?P<what>[\w.+-]{1,24})")
 
@@ -21,7 +21,7 @@ _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 """Per letter of a rate, as ``tc`` writes them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Fault:
     """From a step on, a link is in this state, until the next fault of that link.
 
@@ -30,11 +30,10 @@ class Fault:
         health: State of one link; a healthy one heals it.
     """
 
-    step: int
+    step: CountFromZero
     health: LinkHealth
 
     def __post_init__(self) -> None:
-        check.non_negative(self, "step")
         if self.health.ends is None:
             raise InvalidInput("health", str(self.health), "a fault must name both ends of its link", "0_1")
 
@@ -43,7 +42,7 @@ class Fault:
         return f"{self.step};{self.health};{_state(self.health)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Stretch:
     """Steps in a row in which no link changes; ``links`` are those that are not healthy."""
 
@@ -52,7 +51,7 @@ class Stretch:
     links: tuple[LinkHealth, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FaultTrace:
     """Faults in order of their steps, over so many steps.
 
@@ -62,10 +61,9 @@ class FaultTrace:
     """
 
     faults: tuple[Fault, ...]
-    num_steps: int
+    num_steps: Count
 
     def __post_init__(self) -> None:
-        check.positive(self, "num_steps")
         steps = [fault.step for fault in self.faults]
         if steps != sorted(steps):
             raise InvalidInput("faults", steps, "must be in the order of their steps", str(sorted(steps)))

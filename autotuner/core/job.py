@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-from autotuner.core import check
 from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
+from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, PositiveShare, Seconds, value
 from autotuner.core.workload import Workload
 
 BF16_ON_CORES = "bf16_on_cores"
@@ -21,7 +21,7 @@ BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
 """Fields of ``StepTime`` that take longer where products do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PartFactor:
     """How much longer one part of a step takes here than predicted.
 
@@ -32,15 +32,11 @@ class PartFactor:
     """
 
     part: str
-    factor: float
-    deviation: float
-
-    def __post_init__(self) -> None:
-        check.positive(self, "factor")
-        check.non_negative(self, "deviation")
+    factor: Positive
+    deviation: NonNegative
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Calibration:
     """What measured runs say of all step times on a cluster.
 
@@ -61,18 +57,16 @@ class Calibration:
             claim, each predicted from the runs of other jobs alone.
     """
 
-    factor: float
-    deviation: float
-    num_runs: int
-    num_trials: int = 0
-    num_sweeps: int = 0
+    factor: Positive
+    deviation: NonNegative
+    num_runs: Count
+    num_trials: CountFromZero = 0
+    num_sweeps: CountFromZero = 0
     parts: tuple[PartFactor, ...] = ()
     correlations: tuple[tuple[float, ...], ...] = ()
-    interval_scale: float = 1.0
+    interval_scale: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check.positive(self, "factor", "num_runs", "interval_scale")
-        check.non_negative(self, "deviation", "num_trials", "num_sweeps")
         size = len(self.parts) + 1 if self.parts else 0
         if [len(row) for row in self.correlations] != [size] * size:
             shape = [len(row) for row in self.correlations]
@@ -92,7 +86,7 @@ class Calibration:
         return next((one.factor for one in self.parts if one.part == part), 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Job:
     """What is given while layouts are chosen: model, cluster, workload, and the software that will run them.
 
@@ -135,7 +129,7 @@ _CORES_RESTART_S = 1.0
 """Of a core: what ``python -m bench.two_phases`` saved and loaded per rank, and how long new ranks took to stand."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class JobPhase:
     """A stretch of training; what is None is as the job has it.
 
@@ -150,19 +144,12 @@ class JobPhase:
     """
 
     name: str
-    token_share: float
-    seq_len: int | None = None
-    global_batch_size: int | None = None
-    bandwidth_bytes_per_s: float | None = None
+    token_share: PositiveShare
+    seq_len: Count | None = None
+    global_batch_size: Count | None = None
+    bandwidth_bytes_per_s: Positive | None = None
     link_health: tuple[LinkHealth, ...] = ()
     precision: Precision | None = None
-
-    def __post_init__(self) -> None:
-        check.positive(self, "token_share")
-        check.fraction(self, "token_share")
-        for name in ("seq_len", "global_batch_size", "bandwidth_bytes_per_s"):
-            if getattr(self, name) is not None:
-                check.positive(self, name)
 
     def job(self, whole: Job) -> Job:
         """The job during this phase.
@@ -182,7 +169,7 @@ class JobPhase:
         return replace(whole, cluster=cluster.with_link_health(self.link_health), workload=workload)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SwitchCost:
     """What it costs to go on in another layout: the checkpoint is written, ranks start anew, and it is read.
 
@@ -192,14 +179,8 @@ class SwitchCost:
         storage_bytes_per_s: What the whole job writes or reads of a checkpoint; None: as published or measured.
     """
 
-    restart_s: float | None = None
-    storage_bytes_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.restart_s is not None:
-            check.non_negative(self, "restart_s")
-        if self.storage_bytes_per_s is not None:
-            check.positive(self, "storage_bytes_per_s")
+    restart_s: Seconds | None = None
+    storage_bytes_per_s: Positive | None = None
 
     def known_for(self, job: Job) -> SwitchCost:
         """With what is left out filled in for the job's accelerators."""
@@ -225,7 +206,7 @@ def checkpoint_bytes(job: Job) -> float:
     return float(job.model.num_parameters) * (4 + 2 * moment_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PhasedJob:
     """A job, the phases that it goes through one after the other, and what a switch between layouts costs.
 
@@ -238,12 +219,11 @@ class PhasedJob:
     """
 
     job: Job
-    num_tokens: float
+    num_tokens: Positive
     phases: tuple[JobPhase, ...]
     switch: SwitchCost = field(default_factory=SwitchCost)
 
     def __post_init__(self) -> None:
-        check.positive(self, "num_tokens")
         if not 0 < len(self.phases) <= MOST_PHASES:
             raise InvalidInput(
                 "phases", len(self.phases), f"must be 1 to {MOST_PHASES} phases", MOST_PHASES if self.phases else 1

@@ -7,14 +7,14 @@ of the stated memory bandwidth, so a law moves to a device that nobody has measu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
-from autotuner.core import check
 from autotuner.core.choices import AttentionKernel, Precision
+from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Seconds, Share, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GemmLaw:
     """Matrix products of one device in one precision.
 
@@ -38,39 +38,31 @@ class GemmLaw:
         mxfp8_share: What is left where tensor cores apply the scales.
     """
 
-    peak_flop_per_s: float
-    peak_share: float
-    memory_bandwidth_bytes_per_s: float
-    num_multiprocessors: int
+    peak_flop_per_s: Positive
+    peak_share: PositiveShare
+    memory_bandwidth_bytes_per_s: Positive
+    num_multiprocessors: Count
     operand_bytes: float
     product_bytes: float
-    prologue: float
-    wave_loss: float
-    latency_s: float
+    prologue: NonNegative
+    wave_loss: Share
+    latency_s: Seconds
     tiles: tuple[tuple[int, int], ...]
-    small_tile_share: float = 1.0
+    small_tile_share: Share = 1.0
     splits: tuple[int, ...] = (1,)
     unaligned_shares: tuple[float, float] = (1.0, 1.0)
-    sustained_share: float = 1.0
-    promoted_share: float = 1.0
-    rowwise_share: float = 1.0
-    blockwise_share: float = 1.0
-    mxfp8_share: float = 1.0
-
-    def __post_init__(self) -> None:
-        check.positive(self, "peak_flop_per_s", "peak_share", "memory_bandwidth_bytes_per_s", "num_multiprocessors")
-        check.positive(self, "sustained_share")
-        check.fraction(self, "peak_share", "wave_loss", "small_tile_share")
-        check.positive(self, "promoted_share", "rowwise_share", "blockwise_share", "mxfp8_share")
-        check.fraction(self, "promoted_share", "rowwise_share", "blockwise_share", "mxfp8_share")
-        check.non_negative(self, "prologue", "latency_s")
+    sustained_share: Positive = 1.0
+    promoted_share: PositiveShare = 1.0
+    rowwise_share: PositiveShare = 1.0
+    blockwise_share: PositiveShare = 1.0
+    mxfp8_share: PositiveShare = 1.0
 
     def rate_share(self, tile: tuple[int, int]) -> float:
         """Rate with that tile over the rate with the largest."""
         return 1.0 if prod(tile) == max(map(prod, self.tiles)) else self.small_tile_share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FusedPass:
     """One direction of an attention kernel that keeps the scores on chip.
 
@@ -81,18 +73,13 @@ class FusedPass:
         skips_masked: Whether the masked half of the scores is left out.
     """
 
-    product_share: float
-    softmax_flop_per_score: float = 0.0
-    overhead_keys: float = 0.0
+    product_share: PositiveShare
+    softmax_flop_per_score: NonNegative = 0.0
+    overhead_keys: NonNegative = 0.0
     skips_masked: bool = True
 
-    def __post_init__(self) -> None:
-        check.positive(self, "product_share")
-        check.fraction(self, "product_share")
-        check.non_negative(self, "softmax_flop_per_score", "overhead_keys")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class UnfusedAttention:
     """Two batched products with the scores in memory, masked ones too.
 
@@ -100,14 +87,11 @@ class UnfusedAttention:
         forward_bytes: Read and written per score between the two products; ``backward_bytes`` the same backward.
     """
 
-    forward_bytes: float
-    backward_bytes: float
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "forward_bytes", "backward_bytes")
+    forward_bytes: NonNegative
+    backward_bytes: NonNegative
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AttentionLaw:
     """The attention core of one device in one precision.
 
@@ -122,7 +106,7 @@ class AttentionLaw:
     unfused: Mapping[AttentionKernel, UnfusedAttention] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KernelLaws:
     """Everything about one accelerator's kernels.
 

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median_low
 from typing import Literal, Self, get_args
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 from autotuner.core.units import format_bytes, format_rate, format_seconds
+from autotuner.core.value import (
+    CountFromZero,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    Seconds,
+    Share,
+    require_one_of,
+    value,
+)
 
 MOST_ENDS_OF_ALL_PAIRS = 16
 """Up to so many ends every pair is measured; of more, neighbours and as many others as keep the rounds as few."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LinkPoint:
     """A link as both of its ends measured it while neither talked to anybody else.
 
@@ -29,14 +38,10 @@ class LinkPoint:
     """
 
     ends: LinkEnds
-    delay_s: float
-    jitter_s: float
-    forth_bytes_per_s: float
-    back_bytes_per_s: float
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "delay_s", "jitter_s")
-        check.positive(self, "forth_bytes_per_s", "back_bytes_per_s")
+    delay_s: Seconds
+    jitter_s: Seconds
+    forth_bytes_per_s: Positive
+    back_bytes_per_s: Positive
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
@@ -92,7 +97,7 @@ def _ends(one: int, other: int) -> LinkEnds:
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MeasuredCollective:
     """What one kind of collective among so many ranks of this very machine takes: a start, and a time per byte.
 
@@ -102,14 +107,11 @@ class MeasuredCollective:
 
     kind: CollectiveKind
     num_ranks: int
-    start_s: float
-    s_per_byte: float
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "start_s", "s_per_byte")
+    start_s: Seconds
+    s_per_byte: NonNegative
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Link:
     """What one accelerator can send, one direction, while all others send too.
 
@@ -129,21 +131,16 @@ class Link:
     """
 
     name: str
-    bandwidth_bytes_per_s: float
-    latency_s: float
-    start_s: float = 0.0
-    ramp_s: float = 0.0
-    efficiency: float = 0.8
-    multicast_efficiency: float = 0.0
-    congestion: float = 0.0
-    mesh_peers: int = 0
+    bandwidth_bytes_per_s: Positive
+    latency_s: Seconds
+    start_s: Seconds = 0.0
+    ramp_s: Seconds = 0.0
+    efficiency: PositiveShare = 0.8
+    multicast_efficiency: Share = 0.0
+    congestion: NonNegative = 0.0
+    mesh_peers: CountFromZero = 0
     measured: tuple[MeasuredCollective, ...] = ()
     source: str = ""
-
-    def __post_init__(self) -> None:
-        check.positive(self, "bandwidth_bytes_per_s", "efficiency")
-        check.fraction(self, "efficiency", "multicast_efficiency")
-        check.non_negative(self, "latency_s", "start_s", "ramp_s", "congestion", "mesh_peers")
 
     def with_bandwidth(self, bandwidth_bytes_per_s: float) -> Self:
         """The link with another bandwidth; what was timed on it takes as much longer per byte, and starts as fast."""
@@ -170,7 +167,7 @@ _MAD = 1.4826
 """Median absolute deviations in a standard deviation of normal noise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LinkNorm:
     """What healthy links reach, and from where on a link is not healthy.
 
@@ -255,7 +252,7 @@ LinkEnds = tuple[int, int]
 LinkClass = Literal["intra_node", "inter_node"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LinkHealth:
     """How one link, or every link of a class, differs from what the cluster says.
 
@@ -272,9 +269,9 @@ class LinkHealth:
 
     ends: LinkEnds | None = None
     link_class: LinkClass | None = None
-    delay_s: float = 0.0
-    jitter_s: float = 0.0
-    bandwidth_bytes_per_s: float | None = None
+    delay_s: Seconds = 0.0
+    jitter_s: Seconds = 0.0
+    bandwidth_bytes_per_s: Positive | None = None
     is_dead: bool = False
     source: str = ""
 
@@ -284,10 +281,7 @@ class LinkHealth:
         if self.ends is not None:
             _require_ends(self.ends)
         else:
-            check.one_of("link_class", str(self.link_class), get_args(LinkClass))
-        check.non_negative(self, "delay_s", "jitter_s")
-        if self.bandwidth_bytes_per_s is not None:
-            check.positive(self, "bandwidth_bytes_per_s")
+            require_one_of("link_class", str(self.link_class), get_args(LinkClass))
         for name in ("delay_s", "jitter_s", "bandwidth_bytes_per_s"):
             if math.isinf(getattr(self, name) or 0.0):
                 raise InvalidInput(name, "inf", "must be finite; a link that passes nothing is dead", "is_dead")

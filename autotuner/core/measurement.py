@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth
 from autotuner.core.timeline import StepTimeline
-from autotuner.core.value import Reported
+from autotuner.core.value import Count, NonNegative, Positive, Reported, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Power:
     """Mean draw of a whole job while it trains, by what draws it.
 
@@ -28,14 +27,11 @@ class Power:
         is_measured: The accelerators' part was measured; nothing else ever is.
     """
 
-    accelerators_w: float
-    hosts_w: float
-    network_w: float
-    building_w: float
+    accelerators_w: NonNegative
+    hosts_w: NonNegative
+    network_w: NonNegative
+    building_w: NonNegative
     is_measured: bool = False
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "accelerators_w", "hosts_w", "network_w", "building_w")
 
     @property
     def total_w(self) -> float:
@@ -43,7 +39,7 @@ class Power:
         return self.accelerators_w + self.hosts_w + self.network_w + self.building_w
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Footprint:
     """What runs beside the clock; figures per hour are of the whole job.
 
@@ -56,13 +52,10 @@ class Footprint:
     """
 
     power: Power | None
-    price_per_hour: float
-    co2_kg_per_hour: float
-    complexity: float
+    price_per_hour: NonNegative
+    co2_kg_per_hour: NonNegative
+    complexity: NonNegative
     robustness: float | None = None
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "price_per_hour", "co2_kg_per_hour", "complexity")
 
 
 class LinkEventKind(StrEnum):
@@ -76,7 +69,7 @@ class LinkEventKind(StrEnum):
     REPLANNED = "replanned"  # all ranks follow another plan from the next step on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LinkEvent:
     """One finding or re-plan, at one step.
 
@@ -98,7 +91,7 @@ class LinkEvent:
     cost_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StepReport:
     """One training step, as long as the slowest rank took; ``step`` counts from 0 and includes the warm-up.
 
@@ -122,7 +115,7 @@ class StepReport:
         return not (self.is_warmup or self.is_under_trace)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PhaseTimes:
     """Mean seconds per measured step by phase, on the slowest rank of each.
 
@@ -139,7 +132,7 @@ class PhaseTimes:
     optimizer_s: Reported
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Breakdown:
     """Where one rank's step went, from the profiler on steps that are not timed: the parts sum to ``step_s``.
 
@@ -171,7 +164,7 @@ class Breakdown:
         return float(sum(getattr(self, f.name) for f in fields(self) if f.name != "rank"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Measurement:
     """What a trial measured, after its warm-up.
 
@@ -266,7 +259,7 @@ class Measurement:
         return self.model_flop_per_s / self.precision_flop_per_s if self.precision_flop_per_s else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FinishedRun:
     """One of the runs that a trial consists of, kept so that a trial that is taken over does not repeat it.
 
@@ -283,7 +276,7 @@ class FinishedRun:
 _Z95 = 1.96
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MeasuredStretch:
     """Steps in a row in which no link changed.
 
@@ -298,7 +291,7 @@ class MeasuredStretch:
     step_times_s: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RobustMeasurement:
     """Steps under a fault trace, re-plans and what they cost included.
 
@@ -311,14 +304,11 @@ class RobustMeasurement:
         stretches: The trace, cut where a link changes.
     """
 
-    step_time_s: float
+    step_time_s: Positive
     mfu: float
     tokens_per_s: float
-    num_steps: int
+    num_steps: Count
     stretches: tuple[MeasuredStretch, ...]
-
-    def __post_init__(self) -> None:
-        check.positive(self, "step_time_s", "num_steps")
 
     @classmethod
     def of(

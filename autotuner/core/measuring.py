@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from autotuner.core.choices import AttentionKernel, Recompute
 from autotuner.core.cluster import Cluster
@@ -19,6 +18,7 @@ from autotuner.core.measurement import Measurement, PhaseTimes, RobustMeasuremen
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stages import stage_layers, steps_per_exchange
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.value import value
 
 
 def model_flop(spec: TrialSpec) -> int:
@@ -106,8 +106,8 @@ def _parted(steps: Sequence[int], values: Sequence[float], period: int) -> tuple
     """The values of steps without and with an average."""
     plain: list[float] = []
     averaging: list[float] = []
-    for step, value in zip(steps, values, strict=True):
-        (averaging if averages_in(step, period) else plain).append(value)
+    for step, own in zip(steps, values, strict=True):
+        (averaging if averages_in(step, period) else plain).append(own)
     return plain, averaging
 
 
@@ -220,7 +220,7 @@ FOREIGN_CPU_SHARE = "foreign_cpu_share"
 """Fact of a measurement's environment: neighbours are part of what a trial ran on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Peak:
     """What all ranks together could do: the denominator of MFU, and where it comes from.
 
@@ -233,7 +233,7 @@ class Peak:
     precision_flop_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Seen:
     """What was seen of the ranks beside their steps; fields are those of ``Measurement``.
 

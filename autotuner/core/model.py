@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
-from autotuner.core import check
 from autotuner.core.blocks import LatentAttention, LinearAttention, MixtureOfExperts
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Count, CountFromZero, nearest_divisor, value
 from autotuner.core.workload import Workload
 
 Norm = Literal["rmsnorm", "layernorm", "layernorm_without_bias", "layernorm_without_weights"]
@@ -22,7 +22,7 @@ _NORM_PARAMETERS: dict[Norm, int] = {
 """Elements per width."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TransformerSpec:
     """A decoder-only transformer by its shapes.
 
@@ -62,13 +62,13 @@ class TransformerSpec:
     """
 
     name: str
-    num_layers: int
-    hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    ffn_size: int
-    vocab_size: int
+    num_layers: Count
+    hidden_size: Count
+    num_heads: Count
+    num_kv_heads: Count
+    head_dim: Count
+    ffn_size: Count
+    vocab_size: Count
     gated_mlp: bool = True
     tied_embeddings: bool = False
     norm: Norm = "rmsnorm"
@@ -80,24 +80,18 @@ class TransformerSpec:
     attention_sinks: bool = False
     mlp_bias: bool = False
     output_bias: bool = False
-    num_learned_positions: int = 0
+    num_learned_positions: CountFromZero = 0
     qk_norm: bool = False
     qk_norm_of_all_heads: bool = False
-    attention_window: int = 0
-    num_windowed_layers: int = 0
+    attention_window: CountFromZero = 0
+    num_windowed_layers: CountFromZero = 0
     experts: MixtureOfExperts | None = None
     latent_attention: LatentAttention | None = None
     linear_attention: LinearAttention | None = None
-    num_linear_layers: int = 0
+    num_linear_layers: CountFromZero = 0
     approximations: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check.positive(
-            self,
-            *("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "ffn_size", "vocab_size"),
-        )
-        counts = ("num_learned_positions", "attention_window", "num_windowed_layers", "num_linear_layers")
-        check.non_negative(self, *counts)
         if self.num_linear_layers > (self.num_layers if self.linear_attention else 0):
             rule = f"must not exceed num_layers ({self.num_layers}), and needs a linear_attention"
             raise InvalidInput("num_linear_layers", self.num_linear_layers, rule, 0)
@@ -106,13 +100,13 @@ class TransformerSpec:
             raise InvalidInput("num_windowed_layers", self.num_windowed_layers, rule, 0)
         if self.qk_norm_of_all_heads and not self.qk_norm:
             raise InvalidInput("qk_norm_of_all_heads", True, "needs qk_norm", False)
-        check.one_of("norm", self.norm, tuple(_NORM_PARAMETERS))
         if self.num_norms_per_layer not in (1, 2, 4):
             raise InvalidInput("num_norms_per_layer", self.num_norms_per_layer, "must be 1, 2 or 4", 2)
         if self.num_norms_per_layer == 1 and not self.parallel_blocks:
             raise InvalidInput("num_norms_per_layer", 1, "needs parallel_blocks, which share it", 2)
-        check.one_of("attention_bias", self.attention_bias, ("none", "qkv", "all"))
-        check.divides("num_kv_heads", self.num_kv_heads, self.num_heads, "num_heads")
+        if self.num_heads % self.num_kv_heads:
+            near = nearest_divisor(self.num_kv_heads, self.num_heads)
+            raise InvalidInput("num_kv_heads", self.num_kv_heads, f"must divide num_heads ({self.num_heads})", near)
         if self.experts is not None and self.experts.num_dense_layers > self.num_layers:
             rule = f"must not exceed num_layers ({self.num_layers})"
             raise InvalidInput("experts.num_dense_layers", self.experts.num_dense_layers, rule, self.num_layers)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from typing import Literal, Self
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Count, FromOne, Positive, Seconds, divisors, value
 
 Groups = tuple[tuple[int, ...], ...]
 """Accelerators of a node, numbered from 0, group by group; none is in two groups."""
@@ -39,7 +39,7 @@ class PathKind(Enum):
         }[self]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Port:
     """One port of a node to the network.
 
@@ -53,15 +53,10 @@ class Port:
     name: str
     nearest: tuple[int, ...] = ()
     path: PortPath = "pcie_switch"
-    bandwidth_bytes_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        check.one_of("path", self.path, ("pcie_switch", "host_bridge", "numa_node", "sockets"))
-        if self.bandwidth_bytes_per_s is not None:
-            check.positive(self, "bandwidth_bytes_per_s")
+    bandwidth_bytes_per_s: Positive | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Wiring:
     """What joins the accelerators of a node, all nodes alike.
 
@@ -83,16 +78,13 @@ class Wiring:
     switches: Groups = ()
     sockets: Groups = ()
     ports: tuple[Port, ...] = ()
-    pcie_bandwidth_bytes_per_s: float | None = None
-    socket_bandwidth_bytes_per_s: float = 16e9  # AMD_BW of NCCL 2.22, src/graph/topo.h; Intel's are 10, 22 and 40
+    pcie_bandwidth_bytes_per_s: Positive | None = None
+    socket_bandwidth_bytes_per_s: Positive = 16e9  # AMD_BW of NCCL 2.22, src/graph/topo.h; Intel's are 10, 22 and 40
     source: str = ""
 
     def __post_init__(self) -> None:
         for field in ("nvlink_groups", "switches", "sockets"):
             _require_apart(field, getattr(self, field))
-        if self.pcie_bandwidth_bytes_per_s is not None:
-            check.positive(self, "pcie_bandwidth_bytes_per_s")
-        check.positive(self, "socket_bandwidth_bytes_per_s")
 
     def require_accelerators(self, num_accelerators: int) -> None:
         """Return if it names none but the first so many.
@@ -175,7 +167,7 @@ def _number(groups: Groups, accelerator: int) -> int:
     return next((min(group) for group in groups if accelerator in group), accelerator)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Tier:
     """Switches of one height, all alike.
 
@@ -188,18 +180,12 @@ class Tier:
     """
 
     name: str
-    nodes_per_switch: int
-    oversubscription: float = 1.0
-    latency_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        check.positive(self, "nodes_per_switch")
-        check.non_negative(self, "latency_s")
-        if not self.oversubscription >= 1.0:  # also refuses what is no number
-            raise InvalidInput("oversubscription", self.oversubscription, "must be 1.0 or more", 1.0)
+    nodes_per_switch: Count
+    oversubscription: FromOne = 1.0
+    latency_s: Seconds = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Network:
     """What joins the nodes of a cluster.
 
@@ -220,17 +206,14 @@ class Network:
 
     name: str
     tiers: tuple[Tier, ...] = ()
-    num_rails: int = 1
+    num_rails: Count = 1
     torus: tuple[int, ...] = ()
-    ports_per_node: int | None = None
+    ports_per_node: Count | None = None
     adds: bool = False
     adapts_routes: bool = True
     source: str = ""
 
     def __post_init__(self) -> None:
-        check.positive(self, "num_rails")
-        if self.ports_per_node is not None:
-            check.positive(self, "ports_per_node")
         if self.tiers and self.torus:
             raise InvalidInput("torus", list(self.torus), "must be left out where there are tiers of switches", "[]")
         if any(length < 2 for length in self.torus):
@@ -264,7 +247,7 @@ def torus_lengths(num_nodes: int, num_dimensions: int) -> tuple[int, ...]:
     """The lengths, as equal as there are, of a torus of so many nodes; empty where there is none."""
     if num_dimensions == 1:
         return (num_nodes,) if num_nodes > 1 else ()
-    fitting = (length for length in check.divisors(num_nodes) if 1 < length <= round(num_nodes ** (1 / num_dimensions)))
+    fitting = (length for length in divisors(num_nodes) if 1 < length <= round(num_nodes ** (1 / num_dimensions)))
     splits = ((length, *torus_lengths(num_nodes // length, num_dimensions - 1)) for length in fitting)
     whole = (lengths for lengths in splits if len(lengths) == num_dimensions)
     return min(whole, key=lambda lengths: (max(lengths), sum(lengths)), default=())

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import reduce
 from typing import Protocol
 
-from autotuner.core import check
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
@@ -18,6 +16,7 @@ from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_rate
+from autotuner.core.value import Positive, value
 
 Figures = Measurement | TrialEstimate | RobustMeasurement
 """Step time, MFU and token rate, with how well they are known."""
@@ -188,18 +187,15 @@ WORTHWHILE_GAIN = 0.01
 """A trial beats the best when it is better by 1 %: less than that is noise on most machines."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Weight:
     """How much one metric counts in a profile: its exponent, beside the others'."""
 
     metric: Metric
-    weight: float
-
-    def __post_init__(self) -> None:
-        check.positive(self, "weight")
+    weight: Positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Objective:
     """What a sweep maximises: how values come from step times, which trials count, and what people read.
 

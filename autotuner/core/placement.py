@@ -8,16 +8,15 @@ interval. Enumerating the ranks (``placement``) gives the same; tests compare bo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from autotuner.core import check
 from autotuner.core.choices import RankOrder, RankPlacement
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkEnds, LinkHealth
 from autotuner.core.stages import V_SCHEDULES
+from autotuner.core.value import Count, value
 
 
 class Place(NamedTuple):
@@ -86,16 +85,13 @@ def _link_end(layout: Layout, cluster: Cluster, place: Place) -> int:
     return node_of(layout, cluster, rank) if cluster.num_nodes > 1 else cluster.link_end(rank)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Nodes:
     """Nodes of equally many ranks, to which the numbers of ranks are dealt."""
 
-    num_nodes: int
-    ranks_per_node: int
+    num_nodes: Count
+    ranks_per_node: Count
     placement: RankPlacement = RankPlacement.BLOCK
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_nodes", "ranks_per_node")
 
     def node_of(self, rank: int) -> int:
         """The node that the rank of this number lies on."""

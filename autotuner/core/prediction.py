@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
-from autotuner.core import check
 from autotuner.core.measurement import Footprint
+from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrialEstimate:
     """What a trial's layout would reach at full size, by all that the trials of its sweep have told so far.
 
@@ -23,15 +23,12 @@ class TrialEstimate:
     """
 
     full_size: FullSizeEstimate
-    tokens_per_s: float
-    mfu: float
-    num_trial_ranks: int
-    num_ranks: int
+    tokens_per_s: Positive
+    mfu: Positive
+    num_trial_ranks: Count
+    num_ranks: Count
     is_simulated: bool = False
     footprint: Footprint | None = None
-
-    def __post_init__(self) -> None:
-        check.positive(self, "tokens_per_s", "mfu", "num_trial_ranks", "num_ranks")
 
     @property
     def step_time_s(self) -> float:
@@ -50,7 +47,7 @@ class TrialEstimate:
         return f"estimated from a {trial} on {self.num_trial_ranks} of {self.num_ranks} ranks"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StepTime:
     """Seconds of one optimizer step on the critical path; only what is not hidden counts.
 
@@ -90,7 +87,7 @@ class StepTime:
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Memory:
     """Peak bytes of one rank on the worst pipeline stage.
 
@@ -117,7 +114,7 @@ class Memory:
         return float(sum(getattr(self, f.name) for f in fields(self) if f.name.endswith("_bytes")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Prediction:
     """The cost model's answer for one layout. Never a measurement.
 
@@ -167,7 +164,7 @@ _95_OF_80 = 1.9600 / 1.2816
 """Standard deviations from the median to an end of a 95 % interval of a normal distribution, over those of 80 %."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FullSizeEstimate:
     """Step time and peak of a layout at full size, as small trials correct the model's prediction.
 
@@ -185,20 +182,15 @@ class FullSizeEstimate:
             errors that all share do not change their order. None where it was not told.
     """
 
-    step_time_s: float
-    relative_error: float
-    peak_bytes: float
-    fit_probability: float
-    num_small_trials: int
+    step_time_s: Positive
+    relative_error: NonNegative
+    peak_bytes: Positive
+    fit_probability: Share
+    num_small_trials: CountFromZero
     measured_parts: tuple[str, ...] = ()
     modelled_parts: tuple[str, ...] = ()
-    measured_share: float = 0.0
+    measured_share: Share = 0.0
     own_error: float | None = None
-
-    def __post_init__(self) -> None:
-        check.positive(self, "step_time_s", "peak_bytes")
-        check.non_negative(self, "relative_error", "num_small_trials")
-        check.fraction(self, "fit_probability", "measured_share")
 
     @property
     def order_error_s(self) -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from autotuner.core import check
 from autotuner.core.accelerator import Accelerator, CoreTimes, MeasuredAttention, MeasuredGemm
 from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.core.cluster import Cluster
@@ -19,6 +18,7 @@ from autotuner.core.link import (
     link_health_of,
     num_ends,
 )
+from autotuner.core.value import Count, value
 
 PassKind = Literal["plain", "recompute_selective", "recompute_full", "sharded", "tensor", "sequence"]
 """How layers are kept or split: as they are, recomputed, parameters sharded, split over tensor ranks, and that with
@@ -28,7 +28,7 @@ Wanted = Literal["devices", "devices_and_links", "links"]
 """What a profile measures: devices with their collectives, every pair of link ends as well, or these pairs alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProfileRequest:
     """What is to be measured, on how many devices at once: of this machine, or of all nodes of an engine's job.
 
@@ -37,13 +37,9 @@ class ProfileRequest:
     """
 
     device: Literal["cpu", "cuda"]
-    num_ranks: int
+    num_ranks: Count
     quick: bool = False
     wanted: Wanted = "devices"
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_ranks")
-        check.one_of("wanted", self.wanted, ("devices", "devices_and_links", "links"))
 
     @property
     def wants_devices(self) -> bool:
@@ -56,7 +52,7 @@ class ProfileRequest:
         return self.wanted != "devices"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GemmPoint:
     """A product of an (m, k) and a (k, n) matrix."""
 
@@ -72,7 +68,7 @@ class GemmPoint:
         return 2 * self.m * self.n * self.k / self.seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AttentionPoint:
     """Causal attention by one kernel, forward and backward."""
 
@@ -91,7 +87,7 @@ class AttentionPoint:
         return 2.0 * self.batch * self.num_heads * self.head_dim * self.seq_len**2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrafficPoint:
     """Memory read and written by one operation."""
 
@@ -105,7 +101,7 @@ class TrafficPoint:
         return self.num_bytes / self.seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CollectivePoint:
     """A collective among ranks, while all others of their nodes do the same; ``num_bytes`` are of the whole tensor.
 
@@ -143,7 +139,7 @@ class CollectivePoint:
                 return self.num_ranks - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PassPoint:
     """A micro-batch forward through a decoder of equal layers, loss included, and backward, on all ranks at once.
 
@@ -168,7 +164,7 @@ class PassPoint:
         return self.num_sequences * self.seq_len
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Measurements:
     """All points of one machine, as they were measured on all of its ranks at once.
 
@@ -188,7 +184,7 @@ class Measurements:
     links: tuple[LinkPoint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeviceProfile:
     """What was measured, and the constants fitted to it (``profile_fit``).
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache, reduce
+
+from autotuner.core.value import value
 
 
 class LayerPart(Enum):
@@ -43,7 +44,7 @@ class LayerPart(Enum):
 _P = LayerPart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Recomputed:
     """What the backward pass of a layer computes again, and what is held for it meanwhile.
 

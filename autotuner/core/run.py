@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import AutotunerError
+from autotuner.core.value import value
 
 
 class RunState(StrEnum):
@@ -38,7 +39,7 @@ class Stop(StrEnum):
     LEASE_LOST = "lease_lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Lease:
     """The right of one worker to write to one run.
 
@@ -56,7 +57,7 @@ class Lease:
     """Seconds that the holder may be silent before another worker takes over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Problem:
     """An error that ended a run, kept so that whoever reads the run meets the same error."""
 
@@ -90,7 +91,7 @@ def _errors(cls: type[AutotunerError]) -> list[type[AutotunerError]]:
     return [cls, *(each for inner in cls.__subclasses__() for each in _errors(inner))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Finish:
     """How a run ends."""
 
@@ -101,7 +102,7 @@ class Finish:
     problem: Problem | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NewRun:
     """A run that is to be queued."""
 
@@ -119,7 +120,7 @@ class NewRun:
     """Epoch seconds. None: now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Run:
     """A plan, a cluster check, an optimizer study or a webhook delivery as it is stored."""
 
@@ -151,7 +152,7 @@ RENEWALS_PER_LEASE = 4
 """A lease survives three renewals that fail or come late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HeldLease:
     """A worker's hold on a sweep; two equal ones have had no sign of life between them.
 
@@ -177,7 +178,7 @@ SIGN_S = 10.0
 _SILENT_S = 6 * SIGN_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KnownWorker:
     """A process that runs sweeps, for people to look at: what it may be given is decided by leases, not by this.
 
@@ -230,7 +231,7 @@ class StopReason(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SweepEnd:
     """How a sweep ended: in which state, and why, as a word and as a sentence with its numbers."""
 

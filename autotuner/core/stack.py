@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-from autotuner.core import check
 from autotuner.core.choices import AttentionKernel, PipelineSchedule
 from autotuner.core.errors import InvalidInput
 from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.value import Bytes, NonNegative, Positive, Seconds, Share, value
 
 Dispatch: TypeAlias = Literal["all_to_all", "deduplicated", "all_gather"]
 
@@ -22,7 +21,7 @@ TORCH_KERNELS = (
 """Backends of ``scaled_dot_product_attention``, and FlexAttention beside it (PyTorch 2.13's documentation)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Stack:
     """What a training framework keeps, fuses, overlaps and waits for; layouts of one stack share it.
 
@@ -102,8 +101,8 @@ class Stack:
     balances_stages: bool = False
     keeps_receive_buffers: bool = True
     blocks_sends: bool = False
-    overlaps_tensor_forward: float = 0.0
-    overlaps_tensor_backward: float = 0.0
+    overlaps_tensor_forward: Share = 0.0
+    overlaps_tensor_backward: Share = 0.0
     gathers_logits: bool = False
     selective_recompute: tuple[RecomputePolicy, ...] = (RecomputePolicy.ALL_BUT_PRODUCTS,)
     gathers_again: bool = False
@@ -120,53 +119,32 @@ class Stack:
     shards_whole_experts: bool = True
     dispatch: Dispatch = "all_to_all"
     dispatch_waits: bool = True
-    hides_dispatch: float = 0.0
+    hides_dispatch: Share = 0.0
     expert_imbalance: float = 1.1
     weighs_answers: bool = True
-    routing_traffic: float = 1.5
+    routing_traffic: Positive = 1.5
     fuses_loss: bool = False
     keeps_logits: bool = False
-    overlaps_data_parallel: float = 0.2
-    matrix_slowdown: float = 1.16
-    pointwise_traffic: float = 1.9
-    cast_traffic: float = 1.0
-    unfused_norm_traffic: float = 13.0
-    kernel_launch_s: float = 40e-6
-    tensor_wait_s: float = 0.0
-    send_wait_s: float = 0.5e-3
-    step_overhead_s: float = 5e-3
-    unfused_norm_bytes: float = 5.0
+    overlaps_data_parallel: Share = 0.2
+    matrix_slowdown: Positive = 1.16
+    pointwise_traffic: Positive = 1.9
+    cast_traffic: Positive = 1.0
+    unfused_norm_traffic: NonNegative = 13.0
+    kernel_launch_s: Seconds = 40e-6
+    tensor_wait_s: Seconds = 0.0
+    send_wait_s: Seconds = 0.5e-3
+    step_overhead_s: Seconds = 5e-3
+    unfused_norm_bytes: NonNegative = 5.0
     math_in_fp32: bool = True
-    scores_alive: float = 0.0
-    logits_copies: float = 2.0
-    split_logits_copies: float = 1.0
-    scatter: float | None = None
-    activation_overhead: float = 0.15
-    allowance_bytes: int = 2_000_000_000
+    scores_alive: NonNegative = 0.0
+    logits_copies: NonNegative = 2.0
+    split_logits_copies: NonNegative = 1.0
+    scatter: NonNegative | None = None
+    activation_overhead: NonNegative = 0.15
+    allowance_bytes: Bytes = 2_000_000_000
 
     def __post_init__(self) -> None:
         if not self.attention_kernels:
             raise InvalidInput("attention_kernels", (), "must name at least one kernel", "math")
-        check.fraction(self, "overlaps_tensor_forward", "overlaps_tensor_backward")
-        check.fraction(self, "overlaps_data_parallel", "hides_dispatch")
-        check.one_of("dispatch", self.dispatch, get_args(Dispatch))
         if self.expert_imbalance < 1:
             raise InvalidInput("expert_imbalance", self.expert_imbalance, "must be 1 or more", 1.0)
-        if self.scatter is not None:
-            check.non_negative(self, "scatter")
-        check.one_of("fp8_implementation", self.fp8_implementation, ("torchao", "transformer_engine"))
-        check.positive(self, "matrix_slowdown", "pointwise_traffic", "routing_traffic", "cast_traffic")
-        check.non_negative(
-            self,
-            "unfused_norm_traffic",
-            "kernel_launch_s",
-            "tensor_wait_s",
-            "send_wait_s",
-            "step_overhead_s",
-            "unfused_norm_bytes",
-            "scores_alive",
-            "logits_copies",
-            "split_logits_copies",
-            "activation_overhead",
-            "allowance_bytes",
-        )

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-from autotuner.core import check
 from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
@@ -19,9 +18,10 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.trial import EngineJob, TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSettings
+from autotuner.core.value import Count, CountFromZero, Positive, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LossCurve:
     """Losses by step.
 
@@ -69,7 +69,7 @@ class LossCurve:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Range:
     """Numbers from ``low`` to ``high``, both of them included; equal ones leave nothing to search."""
 
@@ -96,7 +96,7 @@ its inner decades.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OptimizerSpace:
     """What a study may try.
 
@@ -124,21 +124,21 @@ class OptimizerSpace:
             if not getattr(self, name):
                 raise InvalidInput(name, [], "must name at least one")
         for name in ("global_batch_sizes", "data_parallel_degrees"):
-            for value in getattr(self, name):
-                if value < 1:
-                    raise InvalidInput(name, value, "must be 1 or more", 1)
+            for number in getattr(self, name):
+                if number < 1:
+                    raise InvalidInput(name, number, "must be 1 or more", 1)
         for name in ("beta1", "beta2"):
             if getattr(self, name).high >= 1:
                 raise InvalidInput(f"{name}.high", getattr(self, name).high, "must be below 1", 0.999)
-        if self.learning_rate is not None:
-            check.positive(self.learning_rate, "low")
+        if self.learning_rate is not None and not self.learning_rate.low > 0:
+            raise InvalidInput("low", self.learning_rate.low, "must be above 0")
 
     def learning_rates(self, name: OptimizerName) -> Range:
         """Where to look for that optimizer's."""
         return self.learning_rate or LEARNING_RATES[name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OptimizerCandidate:
     """One choice of all that a study searches."""
 
@@ -152,7 +152,7 @@ class OptimizerCandidate:
         return f"{chosen.name}, learning rate {chosen.learning_rate:.3g}, {scale}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TargetReached:
     """What it took a candidate to come to the target loss.
 
@@ -171,7 +171,7 @@ class TargetReached:
     cost: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OptimizerTrial:
     """A trial of a study as it is stored.
 
@@ -206,7 +206,7 @@ class OptimizerTrial:
         return sum(self.curve.step_times_s) * self.world_size / 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StudyBudget:
     """When a study ends.
 
@@ -216,17 +216,12 @@ class StudyBudget:
         accelerator_hours: Most that all of their steps take together; None: no limit.
     """
 
-    num_trials: int = 30
-    max_samples: int = 20_000
-    accelerator_hours: float | None = None
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_trials", "max_samples")
-        if self.accelerator_hours is not None:
-            check.positive(self, "accelerator_hours")
+    num_trials: Count = 30
+    max_samples: Count = 20_000
+    accelerator_hours: Positive | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OptimizerStudyRequest:
     """What a caller asks for, with every name resolved.
 
@@ -240,18 +235,16 @@ class OptimizerStudyRequest:
 
     job: Job
     layout: Layout
-    target_loss: float
-    window_sequences: int = 64
+    target_loss: Positive
+    window_sequences: Count = 64
     space: OptimizerSpace = field(default_factory=OptimizerSpace)
     budget: StudyBudget = field(default_factory=StudyBudget)
     prunes: bool = True
     trial: TrialSettings = field(default_factory=TrialSettings)
-    seed: int = 0
+    seed: CountFromZero = 0
     name: str = ""
 
     def __post_init__(self) -> None:
-        check.positive(self, "target_loss", "window_sequences")
-        check.non_negative(self, "seed")
         if self.job.cluster.engine == SIMULATED:
             rule = "must run trials: the cost model has no losses"
             raise InvalidInput("cluster", self.job.cluster.name, rule, "local")

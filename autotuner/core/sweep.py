@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
-from autotuner.core import check
 from autotuner.core.choices import GradientClip
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import content_key, without_defaults
@@ -21,9 +20,10 @@ from autotuner.core.run import StopReason, SweepEnd, SweepState
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import ScaledTrial, TrialState, Waiting
 from autotuner.core.trial_spec import Trainer, TrialSettings
+from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Rerun:
     """A trial that is to be run again.
 
@@ -32,15 +32,11 @@ class Rerun:
         num_runs: How many trials of its layout there will then be that have ended, this one and all others of it.
     """
 
-    number: int
-    num_runs: int
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "number")
-        check.positive(self, "num_runs")
+    number: CountFromZero
+    num_runs: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Interventions:
     """What people changed of a sweep since they asked for it.
 
@@ -80,7 +76,7 @@ class Interventions:
         return max(0.0, end - started_at - self.idle_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Prospects:
     """What is left to search, as of the last trial that was chosen or of the end.
 
@@ -91,14 +87,9 @@ class Prospects:
             front; 0 where none is worth its while; None before anything was measured.
     """
 
-    num_candidates: int
-    num_fitting: int
-    expected_gain: float | None
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "num_candidates", "num_fitting")
-        if self.expected_gain is not None:
-            check.non_negative(self, "expected_gain")
+    num_candidates: CountFromZero
+    num_fitting: CountFromZero
+    expected_gain: NonNegative | None
 
 
 def job_key(request: SweepRequest) -> str:
@@ -129,7 +120,7 @@ def _hardware(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Budget:
     """When to stop; the first limit reached ends the sweep, time and accelerator-hours also in the middle of a trial.
 
@@ -142,22 +133,15 @@ class Budget:
         min_gain: Stop when no untried layout is expected to improve the best value by this fraction; 0: never.
     """
 
-    num_trials: int = 20
-    wall_clock_s: float | None = None
-    accelerator_hours: float | None = None
-    patience: int | None = None
-    prune_below: float = 0.5
-    min_gain: float = 0.01
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_trials")
-        check.fraction(self, "prune_below", "min_gain")
-        for name in ("wall_clock_s", "accelerator_hours", "patience"):
-            if getattr(self, name) is not None:
-                check.positive(self, name)
+    num_trials: Count = 20
+    wall_clock_s: Positive | None = None
+    accelerator_hours: Positive | None = None
+    patience: Count | None = None
+    prune_below: Share = 0.5
+    min_gain: Share = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SweepRequest:
     """What a caller asks for, with every name resolved.
 
@@ -179,10 +163,10 @@ class SweepRequest:
     space: SearchSpace = field(default_factory=SearchSpace)
     budget: Budget = field(default_factory=Budget)
     trial: TrialSettings = field(default_factory=TrialSettings)
-    seed: int = 0
+    seed: CountFromZero = 0
     name: str = ""
     objective: Objective = field(default_factory=Objective)
-    max_parallel_trials: int = 1
+    max_parallel_trials: Count = 1
     loss_gate: LossGate = field(default_factory=LossGate)
     trainer: Trainer | None = None
     trial_cluster: Cluster | None = None
@@ -191,8 +175,6 @@ class SweepRequest:
     fault_trace: FaultTrace | None = None
 
     def __post_init__(self) -> None:
-        check.non_negative(self, "seed")
-        check.positive(self, "max_parallel_trials")
         if self.trial_cluster is not None:
             _require_part(self.trial_cluster, self.job.cluster)
             _require_no_challenge(self.trial_cluster, self.challenge)
@@ -307,7 +289,7 @@ def _require_no_challenge(few: Cluster, challenge: Challenge | None) -> None:
         raise InvalidInput("trial_cluster", few.name, rule)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Demand:
     """What is asked of a sweep that people may change while it runs.
 
@@ -321,7 +303,7 @@ class Demand:
     ended: SweepEnd | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Sweep:
     """A sweep as it is stored.
 
@@ -364,7 +346,7 @@ class Sweep:
         return Demand(budget=self.request.budget, reruns=changed.reruns, ended=changed.ended)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BestSoFar:
     """A trial that was better than all of lower numbers: from its number on, the best that a sweep knew.
 
@@ -376,7 +358,7 @@ class BestSoFar:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SweepOverview:
     """A sweep as a list of sweeps shows it: counted and summed where it is stored, without reading its trials.
 
@@ -453,7 +435,7 @@ class SweepOverview:
         return self.interventions.worked_s(self.started_at, self.finished_at or now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Event:
     """Something that happened to a sweep, in the order it happened.
 

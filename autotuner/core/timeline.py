@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import NamedTuple, Self
 
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import value
 
 
 class BlockKind(StrEnum):
@@ -60,7 +61,7 @@ class Block(NamedTuple):
         return cls(start_s, end_s, BlockKind(word))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RankSeconds:
     """What a rank does in a step, folded parts included: the parts sum to the step.
 
@@ -88,7 +89,7 @@ class RankSeconds:
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RankTimeline:
     """One rank's blocks, in order of time, without those inside folds; what lies between them is idle.
 
@@ -121,7 +122,7 @@ class RankTimeline:
         return map(Block.parse, self.actions, self.start_s, self.end_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Fold:
     """A stretch of the step that is left out, because what happens in it happens again and again.
 
@@ -134,7 +135,7 @@ class Fold:
     num_micro_batches: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StepTimeline:
     """One step of a layout, rank by rank.
 
@@ -190,7 +191,7 @@ def found_folds(ranks: Sequence[Sequence[Block]], num_micro_batches: int) -> tup
     return tuple(fold for fold in folds if fold.num_micro_batches >= _FEWEST_FOLDED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class _Stretch:
     start_s: float
     end_s: float

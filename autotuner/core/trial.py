@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Literal
 
-from autotuner.core import check
 from autotuner.core.cluster import Cluster
 from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
 from autotuner.core.errors import Conflict, InvalidInput
@@ -16,6 +15,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown, FinishedRun, Measurement, PhaseTimes, StepReport
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.value import Count, CountFromZero, Positive, Share, value
 
 
 class FailureKind(StrEnum):
@@ -30,7 +30,7 @@ class FailureKind(StrEnum):
     INFRASTRUCTURE = "infrastructure"  # its nodes were lost or its machine had no room, as often as it may be tried
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrialFailure:
     """A trial that died.
 
@@ -60,7 +60,7 @@ class EngineJobPhase(StrEnum):
         return self in (EngineJobPhase.ENDED, EngineJobPhase.LOST)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EngineJob:
     """A job of an engine that runs a trial, or one run of it, as it was last seen.
 
@@ -99,7 +99,7 @@ class EngineJob:
         return self if self.phase.is_over else replace(self, phase=EngineJobPhase.ENDED, ended_at=now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ScaledTrial:
     """A small run that stands for a layout of a larger job; ``search.scaling`` says how it is chosen.
 
@@ -113,14 +113,10 @@ class ScaledTrial:
     """
 
     layout: Layout
-    num_layers: int
-    num_dense_layers: int = 0
-    global_batch_size: int
+    num_layers: Count
+    num_dense_layers: CountFromZero = 0
+    global_batch_size: Count
     measured_parts: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_layers", "global_batch_size")
-        check.non_negative(self, "num_dense_layers")
 
     @property
     def num_ranks(self) -> int:
@@ -228,7 +224,7 @@ _NEXT: dict[TrialState, tuple[TrialState, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Stopped:
     """A trial that was ended from outside, on purpose.
 
@@ -247,7 +243,7 @@ Outcome = Measurement | TrialFailure | Stopped
 """How a trial ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Waiting:
     """A started trial that has no devices yet.
 
@@ -260,7 +256,7 @@ class Waiting:
     since: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Trial:
     """A trial as it is stored.
 
@@ -367,7 +363,7 @@ class Trial:
         return ended_at - self.started_at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PastTrial:
     """A trial that ran, or ran out of memory, as evidence about the jobs that come after it.
 
@@ -387,21 +383,16 @@ class PastTrial:
 
     job: Job
     layout: Layout
-    step_time_s: float | None
+    step_time_s: Positive | None
     sweep_id: str
     finished_at: float
-    peak_bytes: float | None = None
+    peak_bytes: Positive | None = None
     trainer: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     parts: Breakdown | PhaseTimes | None = None
-    foreign_share: float = 0.0
+    foreign_share: Share = 0.0
 
     def __post_init__(self) -> None:
-        if self.step_time_s is not None:
-            check.positive(self, "step_time_s")
-        check.fraction(self, "foreign_share")
-        if self.peak_bytes is not None:
-            check.positive(self, "peak_bytes")
         if self.layout.world_size != self.job.cluster.world_size:
             rule = "must have as many ranks as the cluster of its job"
             raise InvalidInput("layout", self.layout.world_size, rule, self.job.cluster.world_size)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Literal
 
-from autotuner.core import check
 from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import from_plain
@@ -21,6 +20,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 from autotuner.core.stages import ONE_STAGE_SCHEDULES
 from autotuner.core.trial import EngineJob
+from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, value
 from autotuner.core.workload import Workload
 
 
@@ -32,7 +32,7 @@ class OptimizerName(StrEnum):
     MADGRAD = "madgrad"  # arXiv 2101.11075: dual averaging, with the cube root of the summed squares
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OptimizerSettings:
     """An optimizer with its numbers.
 
@@ -46,15 +46,13 @@ class OptimizerSettings:
     """
 
     name: OptimizerName = OptimizerName.ADAMW
-    learning_rate: float
+    learning_rate: Positive
     beta1: float = 0.9
     beta2: float = 0.999
-    weight_decay: float = 0.01
-    warmup_steps: int = 0
+    weight_decay: NonNegative = 0.01
+    warmup_steps: CountFromZero = 0
 
     def __post_init__(self) -> None:
-        check.positive(self, "learning_rate")
-        check.non_negative(self, "weight_decay", "warmup_steps")
         for name in ("beta1", "beta2"):
             share = getattr(self, name)
             if not 0 <= share < 1:
@@ -110,7 +108,7 @@ class ExportFormat(StrEnum):
         return self not in (ExportFormat.TORCHRUN, ExportFormat.SBATCH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Trainer:
     """What a sweep knows of a trainer; how it is started stays with the operator.
 
@@ -180,7 +178,7 @@ _CUSTOMARY_NORM = 1.0
 """What large language models are clipped to (arXiv 2005.14165, appendix B; arXiv 2302.13971, section 2.3)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrialSettings:
     """How long and how strictly each trial of a sweep runs.
 
@@ -207,34 +205,26 @@ class TrialSettings:
             then extrapolated; empty: the whole model runs.
     """
 
-    warmup_steps: int = 2
-    max_warmup_steps: int = 20
-    measured_steps: int = 5
-    max_measured_steps: int = 40
-    target_interval: float = 0.01
-    measuring_budget_s: float = 5.0
-    profiled_steps: int = 1
-    timeout_s: float = 300.0
-    faulty_step_timeout_s: float = 10.0
-    memory_budget_bytes: int | None = None
-    learning_rate: float = 1e-3
-    max_gradient_norm: float | None = None
-    num_languages: int = 1
-    num_validation_batches: int = 0
-    max_foreign_share: float = 0.1
-    max_repeats: int = 1
-    num_runs: int = 1
+    warmup_steps: CountFromZero = 2
+    max_warmup_steps: CountFromZero = 20
+    measured_steps: Count = 5
+    max_measured_steps: CountFromZero = 40
+    target_interval: NonNegative = 0.01
+    measuring_budget_s: Positive = 5.0
+    profiled_steps: CountFromZero = 1
+    timeout_s: Positive = 300.0
+    faulty_step_timeout_s: Positive = 10.0
+    memory_budget_bytes: Count | None = None
+    learning_rate: Positive = 1e-3
+    max_gradient_norm: Positive | None = None
+    num_languages: Count = 1
+    num_validation_batches: CountFromZero = 0
+    max_foreign_share: Share = 0.1
+    max_repeats: CountFromZero = 1
+    num_runs: Count = 1
     proxy_layers_per_stage: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check.non_negative(self, "warmup_steps", "max_warmup_steps", "max_measured_steps", "profiled_steps")
-        check.non_negative(self, "max_repeats", "target_interval", "num_validation_batches")
-        check.positive(self, "measured_steps", "timeout_s", "learning_rate", "measuring_budget_s", "num_runs")
-        check.positive(self, "faulty_step_timeout_s", "num_languages")
-        check.fraction(self, "max_foreign_share")
-        for name in ("memory_budget_bytes", "max_gradient_norm"):
-            if getattr(self, name) is not None:
-                check.positive(self, name)
         proxy = self.proxy_layers_per_stage
         if proxy and not (len(proxy) == 2 and 0 < proxy[0] < proxy[1]):
             rule = "must be two rising numbers of layers, 1 or more, or be left out"
@@ -271,7 +261,7 @@ class TrialSettings:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TrialSpec:
     """All that a trial job needs to know; travels as JSON.
 
@@ -304,8 +294,8 @@ class TrialSpec:
     memory_bytes: int | None = None
     trainer: Trainer | None = None
     cluster: Cluster | None = None
-    run: int = 0
-    repeat: int = 0
+    run: CountFromZero = 0
+    repeat: CountFromZero = 0
     jobs: tuple[EngineJob, ...] = ()
     runs: tuple[FinishedRun, ...] = ()
     stack: Stack | None = None
@@ -313,8 +303,6 @@ class TrialSpec:
     optimizer: OptimizerSettings | None = None
 
     def __post_init__(self) -> None:
-        check.one_of("device", self.device, ("cpu", "cuda"))
-        check.non_negative(self, "run", "repeat")
         if self.trainer is not None and self.cluster is None:
             raise InvalidInput("cluster", None, "must be given with a trainer")
         if self.settings.num_languages > self.model.vocab_size:
@@ -339,7 +327,7 @@ class TrialSpec:
         return self.fault_trace is not None or any(not (one.source or one.is_healthy) for one in assumed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NodeTask:
     """A trial of ours, a trainer's command, or a module that measures, the same on every node.
 
@@ -361,9 +349,9 @@ class NodeTask:
     """
 
     job_name: str
-    num_nodes: int
-    ranks_per_node: int
-    time_limit_s: float
+    num_nodes: Count
+    ranks_per_node: Count
+    time_limit_s: Positive
     spec: TrialSpec | None = None
     module: str = "trials"
     request: str = ""
@@ -372,6 +360,3 @@ class NodeTask:
     passed: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check.positive(self, "num_nodes", "ranks_per_node", "time_limit_s")

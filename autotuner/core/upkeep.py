@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from autotuner.core.codec import content_key
@@ -11,6 +11,7 @@ from autotuner.core.comparison import Challenge, ChallengeFindings, EnvironmentC
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest, job_key
+from autotuner.core.value import value
 
 
 def gate_key(request: SweepRequest) -> str:
@@ -34,7 +35,7 @@ def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
     return content_key(gate_key(sweep), request.layout, searched, sweep.trial, request.software, dict(software))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Baseline:
     """What a change is held to, under a name such as that of a branch.
 
@@ -54,7 +55,7 @@ class Baseline:
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MfuGateRequest:
     """What a caller asks for, with every name resolved.
 
@@ -89,7 +90,7 @@ class MfuGateOutcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MfuGateResult:
     """What a gate found.
 
@@ -107,7 +108,7 @@ class MfuGateResult:
     reused_from: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class MfuGate:
     """A gate as it is stored.
 
@@ -132,7 +133,7 @@ class MfuGate:
     created_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RetuneRequest:
     """What a caller asks for, with every name resolved.
 
@@ -169,7 +170,7 @@ class RetuneRequest:
             raise error.under("sweep") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Retune:
     """A retune as it is stored.
 
@@ -222,7 +223,7 @@ class Verdict(StrEnum):
     COULD_NOT_RUN = "could_not_run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RetuneOutcome:
     """How a run ended.
 
@@ -254,7 +255,7 @@ class RetuneOutcome:
         return "baseline_set" if self.sets_baseline else self.verdict.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RetuneRun:
     """One run of a retune: of its due times each has one row at most.
 

@@ -12,11 +12,23 @@ The constructor checks the bounds. ``documents`` and the OpenAPI document read t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from difflib import get_close_matches
+from functools import cache, lru_cache, partial
 from math import gcd, isqrt
-from typing import Annotated, Any, TypeAlias, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from annotated_types import Ge, Gt, Interval, Le
 
@@ -26,6 +38,7 @@ __all__ = [
     "Bytes",
     "Count",
     "CountFromZero",
+    "FromOne",
     "NonNegative",
     "OrNull",
     "Positive",
@@ -38,6 +51,7 @@ __all__ = [
     "broken",
     "divisors",
     "nearest_divisor",
+    "require_one_of",
     "value",
 ]
 
@@ -61,6 +75,7 @@ Count: TypeAlias = Annotated[int, Gt(0)]
 CountFromZero: TypeAlias = Annotated[int, Ge(0)]
 Positive: TypeAlias = Annotated[float, Gt(0)]
 NonNegative: TypeAlias = Annotated[float, Ge(0)]
+FromOne: TypeAlias = Annotated[float, Ge(1.0)]
 Share: TypeAlias = Annotated[float, Interval(ge=0.0, le=1.0)]
 PositiveShare: TypeAlias = Annotated[float, Gt(0), Interval(ge=0.0, le=1.0)]
 Seconds: TypeAlias = Annotated[float, Ge(0), Unit("s")]
@@ -83,8 +98,9 @@ def value(cls: type[T]) -> type[T]:
     own = getattr(own, "__wrapped__", own)  # the bounds of an inherited field are among those of this class
 
     def require(self: Any) -> None:
-        for name, check in _checks(made):  # type: ignore[arg-type]  # a class is hashable
-            check(name, getattr(self, name))
+        for name, keeps, refuse in _checks(made):  # type: ignore[arg-type]  # a class is hashable
+            if not keeps(given := getattr(self, name)):
+                refuse(name, given)
         if own is not None:
             own(self)
 
@@ -94,26 +110,46 @@ def value(cls: type[T]) -> type[T]:
     return made
 
 
-_Check: TypeAlias = Callable[[str, Any], None]
+_Test: TypeAlias = Callable[[Any], bool]
+_Refusal: TypeAlias = Callable[[str, Any], None]
 
 
 @cache
-def _checks(cls: type[Any]) -> tuple[tuple[str, _Check], ...]:
-    """Return the check of each field that has bounds, or whose items have."""
-    hints = get_type_hints(cls, include_extras=True)
-    found = ((name, _check_of(hint)) for name, hint in hints.items())
-    return tuple((name, check) for name, check in found if check is not None)
+def _checks(cls: type[Any]) -> tuple[tuple[str, _Test, _Refusal], ...]:
+    """Return each field that has bounds or is one of some words, with a quick test of it and what raises the error."""
+    found: list[tuple[str, _Test, _Refusal]] = []
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        if get_origin(hint) is Literal:
+            found.append((name, get_args(hint).__contains__, partial(require_one_of, legal=get_args(hint))))
+        elif bounds := bounds_in(hint):
+            found.append((name, _test_of(bounds), partial(_refuse, bounds)))
+    return tuple(found)
 
 
-def _check_of(hint: Any) -> _Check | None:
-    if bounds := bounds_in(hint):
+def _test_of(bounds: tuple[Bound, ...]) -> _Test:
+    """Return whether a number keeps its bounds as a function; common ones are quick, as constructors are."""
+    match bounds:
+        case (Gt(gt=limit),):
+            return lambda number: number is None or number > limit
+        case (Ge(ge=limit),):
+            return lambda number: number is None or number >= limit
+    return lambda number: number is None or broken(number, bounds) is None
 
-        def check(name: str, number: Any) -> None:
-            if number is not None and (problem := broken(number, bounds)) is not None:
-                raise InvalidInput(name, number, *problem)
 
-        return check
-    return None
+def _refuse(bounds: tuple[Bound, ...], name: str, number: Any) -> None:
+    if (problem := broken(number, bounds)) is not None:
+        raise InvalidInput(name, number, *problem)
+
+
+def require_one_of(name: str, word: str, legal: Iterable[str]) -> None:
+    """Return if a word is one of the legal ones.
+
+    Raises:
+        InvalidInput: It is not; with the nearest.
+    """
+    words = tuple(legal)
+    if word not in words:
+        raise InvalidInput(name, word, f"must be one of {', '.join(words)}", *get_close_matches(word, words, 1))
 
 
 # ---------------------------------------------------------------- bounds

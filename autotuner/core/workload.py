@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Literal, Self
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.value import Count, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LengthDistribution:
     """How often sequences of each length occur.
 
@@ -82,7 +82,7 @@ MOST_DEALT = 1 << 17
 which take up to half a second for each way to deal them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Workload:
     """What one optimizer step has to process.
 
@@ -96,14 +96,12 @@ class Workload:
         InvalidInput: A number is not positive, or a sequence is longer than ``seq_len``, or too many are to be dealt.
     """
 
-    seq_len: int
-    global_batch_size: int
+    seq_len: Count
+    global_batch_size: Count
     optimizer_state_precision: Literal["fp32", "bf16"] = "fp32"
     lengths: LengthDistribution | None = None
 
     def __post_init__(self) -> None:
-        check.positive(self, "seq_len", "global_batch_size")
-        check.one_of("optimizer_state_precision", self.optimizer_state_precision, ("fp32", "bf16"))
         if self.lengths is not None:
             self._require_dealt(self.lengths)
 

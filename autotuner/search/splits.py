@@ -11,13 +11,13 @@ from itertools import islice, product
 from math import gcd, prod
 from typing import cast
 
-from autotuner.core.check import divisors
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.space import SearchSpace
+from autotuner.core.value import divisors
 
 SPLIT_FIELDS = tuple(name for name, one in OPTIONS.items() if one.is_split)
 

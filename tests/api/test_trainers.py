@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -168,4 +169,4 @@ def test_a_service_whose_file_is_wrong_does_not_start(store: Store, tmp_path: Pa
 
 
 def test_what_a_sweep_stores_of_a_trainer_can_start_nothing() -> None:
-    assert set(Trainer.__slots__) == {"name", "format", "stack", "options", "fixed", "values"}
+    assert {each.name for each in fields(Trainer)} == {"name", "format", "stack", "options", "fixed", "values"}

@@ -19,7 +19,6 @@ from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
 from autotuner.catalog.text import read_lengths
 from autotuner.core.blocks import LinearAttention, MixtureOfExperts
-from autotuner.core.check import divisors
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.fault_trace import FaultTrace
@@ -36,6 +35,7 @@ from autotuner.core.stack import Stack
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.value import divisors
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.scenarios import step_times_under

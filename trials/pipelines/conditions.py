@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Positive, Seconds, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LinkCondition:
     """What befalls messages between two pipeline ranks, in both directions.
 
@@ -22,15 +22,10 @@ class LinkCondition:
         is_dead: Inline sends fail; delegates still get through, over the hosts' own network.
     """
 
-    delay_s: float = 0.0
-    jitter_s: float = 0.0
-    bandwidth_bytes_per_s: float | None = None
+    delay_s: Seconds = 0.0
+    jitter_s: Seconds = 0.0
+    bandwidth_bytes_per_s: Positive | None = None
     is_dead: bool = False
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "delay_s", "jitter_s")
-        if self.bandwidth_bytes_per_s is not None:
-            check.positive(self, "bandwidth_bytes_per_s")
 
     def hold_s(self, num_bytes: int, chance: random.Random) -> float:
         """Seconds that a message of so many bytes is held back."""

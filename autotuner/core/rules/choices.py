@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotuner.core.check import nearest_divisor
 from autotuner.core.choices import (
     FP8_PRECISIONS,
     NARROW_PRECISIONS,
@@ -25,6 +24,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.exchange import num_gradients
 from autotuner.core.rules.rule import Rule, any_of
+from autotuner.core.value import nearest_divisor
 
 _IN_16_BITS = (AttentionKernel.FLASH, AttentionKernel.FLASH_1, AttentionKernel.FLASH_3, AttentionKernel.CUDNN)
 """Kernels that a GPU has in half precision only."""

@@ -5,12 +5,12 @@ A rule whose field is a degree reads degrees and the schedule only: the space ju
 
 from __future__ import annotations
 
-from autotuner.core.check import nearest_divisor
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, any_of, maximum
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES, layers_per_stage
+from autotuner.core.value import nearest_divisor
 
 
 def _num_experts(job: Job) -> int:

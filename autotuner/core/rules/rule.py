@@ -13,11 +13,12 @@ from typing import Any, cast
 
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.value import value
 
 __all__ = ["Reason", "Rule", "any_of", "fields_read", "job_rule", "maximum"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Reason:
     """Why a layout cannot run.
 

@@ -10,16 +10,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from autotuner.core import check, documents
+from autotuner.core import documents
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Count, Positive, value
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.kinds import KINDS, Kind
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EngineSettings:
     """What an operator may set of an engine of any kind.
 
@@ -32,13 +33,10 @@ class EngineSettings:
     """
 
     queues: tuple[str, ...] = ()
-    max_parallel_trials: int = 1
-    poll_s: float = 2.0
-    patience_s: float = 600.0
+    max_parallel_trials: Count = 1
+    poll_s: Positive = 2.0
+    patience_s: Positive = 600.0
     environment: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check.positive(self, "max_parallel_trials", "poll_s", "patience_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

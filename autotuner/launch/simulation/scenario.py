@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from autotuner.core import check
+from autotuner.core.value import NonNegative, Positive, Seconds, Share, value
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, RESIDUAL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Scenario:
     """How simulated trials behave.
 
@@ -27,22 +26,16 @@ class Scenario:
         speed: Simulated seconds per second.
     """
 
-    noise: float = RESIDUAL
-    run_noise: float = 0.003
-    step_noise: float = 0.01
-    memory_noise: float = MEMORY_DEVIATION
-    crashes: float = 0.0
-    hangs: float = 0.0
-    lost_nodes: float = 0.0
-    queue_s: float = 0.0
-    start_s: float = 30.0
-    speed: float = math.inf
-
-    def __post_init__(self) -> None:
-        check.non_negative(self, "noise", "run_noise", "step_noise", "memory_noise", "queue_s", "start_s")
-        for name in ("crashes", "hangs", "lost_nodes"):
-            check.fraction(self, name)
-        check.positive(self, "speed")
+    noise: NonNegative = RESIDUAL
+    run_noise: NonNegative = 0.003
+    step_noise: NonNegative = 0.01
+    memory_noise: NonNegative = MEMORY_DEVIATION
+    crashes: Share = 0.0
+    hangs: Share = 0.0
+    lost_nodes: Share = 0.0
+    queue_s: Seconds = 0.0
+    start_s: Seconds = 30.0
+    speed: Positive = math.inf
 
 
 SCENARIOS: Mapping[str, Scenario] = {

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from autotuner.core.check import divisors
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import IDLE_RULES, reasons
 from autotuner.core.rules.rule import Reason
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
+from autotuner.core.value import divisors
 from autotuner.search.explain.neighbours import neighbours
 
 _MOST_STEPS = 8

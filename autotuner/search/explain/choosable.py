@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autotuner.core.check import divisors
 from autotuner.core.choices import PipelineSchedule, Precision, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.rules.rule import Reason
+from autotuner.core.value import divisors
 from autotuner.search.explain.arranging import arranged, with_choice
 
 _MOST_VALUES = 7

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from autotuner.core.check import divisors
 from autotuner.core.choices import GradientClip, GradientSync, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
+from autotuner.core.value import divisors
 from autotuner.search.explain.arranging import arranged
 
 _LEVELS: Mapping[ShardLevel, str] = {

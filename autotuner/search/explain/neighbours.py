@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
-from autotuner.core.check import divisors
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
 from autotuner.core.option import OptionSpec
 from autotuner.core.rules.legality import HARDWARE_RULES, IDLE_RULES
 from autotuner.core.stages import V_SCHEDULES
+from autotuner.core.value import divisors
 
 _STEPPED = tuple(
     name

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import NonNegative, Positive, Seconds, value
 
 USUAL_SEQ_LEN = 8192
 USUAL_GLOBAL_BATCH = 1024
@@ -15,7 +14,7 @@ USUAL_GLOBAL_BATCH = 1024
 _S_PER_HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Goal:
     """A training run that somebody wants.
 
@@ -30,17 +29,16 @@ class Goal:
     num_tokens: float
     deadline_s: float | None = None
     price_limit: float | None = None
-    broken_weight: float = 3.0
+    broken_weight: NonNegative = 3.0
 
     def __post_init__(self) -> None:
         for name in ("num_tokens", "deadline_s", "price_limit"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise InvalidInput(name, value, "must be above 0, and a number")
-        check.non_negative(self, "broken_weight")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Failures:
     """How often accelerators, hosts and networks interrupt a job, and what each time takes.
 
@@ -54,13 +52,11 @@ class Failures:
         spread: Factor by which the losses may be larger or smaller in 80 of 100 cases.
     """
 
-    hours_between: float = 50_676.0
-    lost_s: float = 1_173.0
+    hours_between: Positive = 50_676.0
+    lost_s: Seconds = 1_173.0
     spread: float = 2.0
 
     def __post_init__(self) -> None:
-        check.positive(self, "hours_between")
-        check.non_negative(self, "lost_s")
         if not self.spread >= 1.0:
             raise InvalidInput("spread", self.spread, "must be 1.0 or more", 1.0)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from autotuner.core import check, documents
+from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
+from autotuner.core.value import Count, NonNegative, Share, value
 from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Failures, Goal
 
@@ -20,7 +21,7 @@ MOST_CLUSTERS = 512
 """Compared by one plan: each takes up to a tenth of a second."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ChangePrices:
     """What changes of a cluster cost that nobody has a price list of.
 
@@ -31,15 +32,11 @@ class ChangePrices:
             than an H100 (0.59 dollars in Modal's price lists of 2025 and 2026) over the 65 GB that it has more.
     """
 
-    network_share: float = 0.10
-    memory_per_gb_hour: float = 0.009
-
-    def __post_init__(self) -> None:
-        check.fraction(self, "network_share")
-        check.non_negative(self, "memory_per_gb_hour")
+    network_share: Share = 0.10
+    memory_per_gb_hour: NonNegative = 0.009
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PlanRequest:
     """A training run, and the clusters that are compared for it.
 
@@ -75,12 +72,11 @@ class PlanRequest:
     change_prices: ChangePrices = field(default_factory=ChangePrices)
     failures: Failures = field(default_factory=Failures)
     axes: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)
-    max_accelerators: int = 16_384
+    max_accelerators: Count = 16_384
 
     def __post_init__(self) -> None:
         space = documents.read(SearchSpace, to_plain(dict(self.axes)), "axes")  # JSON says a choice by its word
         object.__setattr__(self, "axes", {name: getattr(space, name) for name in self.axes})
-        check.positive(self, "max_accelerators")
         _require(all(size > 0 for size in self.sizes), "sizes", self.sizes, "must be above 0")
         factors, sizes = self.network_factors, self.extra_memory_bytes
         _require(bool(factors), "network_factors", (), "must name one factor at least", 1.0)

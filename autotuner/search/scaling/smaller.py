@@ -11,7 +11,6 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from autotuner.core.check import divisors
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
@@ -22,6 +21,7 @@ from autotuner.core.rules.legality import IDLE_RULES, illegal
 from autotuner.core.rules.rule import Reason
 from autotuner.core.stages import layers_per_stage, next_alike
 from autotuner.core.trial import ScaledTrial
+from autotuner.core.value import divisors
 from autotuner.search.scaling.measured_parts import measured_parts
 
 

@@ -10,17 +10,16 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from filelock import FileLock
 
-from autotuner.core import check
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import dumps
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
+from autotuner.core.value import Count, value
 from autotuner.launch.engines.engine import JobOrder, JobStatus
 from autotuner.launch.free_port import free_port
 from autotuner.launch.processes import ATTEMPT_ID, end_all, processes_of
@@ -29,7 +28,7 @@ _GRACE_S = 6.0
 """What a node gets to end its ranks in good order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EmulatedSettings:
     """What an operator may set of emulated nodes.
 
@@ -40,11 +39,10 @@ class EmulatedSettings:
     """
 
     folder: str
-    num_nodes: int = 2
+    num_nodes: Count = 2
     python: str = sys.executable
 
     def __post_init__(self) -> None:
-        check.positive(self, "num_nodes")
         if not self.folder:
             raise InvalidInput("folder", self.folder, "must name a folder", "var/emulated")
 

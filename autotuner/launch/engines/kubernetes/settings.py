@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Count, Positive, value
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -22,7 +22,7 @@ _CONTAINER_IS_OURS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class KubernetesSettings:
     """A Kubernetes cluster, and what a pod on it looks like.
 
@@ -64,13 +64,12 @@ class KubernetesSettings:
     annotations: dict[str, str] = field(default_factory=dict)
     pod: Mapping[str, object] = field(default_factory=dict)
     container: Mapping[str, object] = field(default_factory=dict)
-    start_timeout_s: float = 900.0
-    node_lost_s: int = 60
-    grace_s: int = 30
-    kept_s: int = 86_400
+    start_timeout_s: Positive = 900.0
+    node_lost_s: Count = 60
+    grace_s: Count = 30
+    kept_s: Count = 86_400
 
     def __post_init__(self) -> None:
-        check.positive(self, "start_timeout_s", "node_lost_s", "grace_s", "kept_s")
         if not self.image:
             raise InvalidInput("image", self.image, "must name an image with torch and this project's packages")
         if not _LABEL.fullmatch(self.namespace):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import Positive, value
 
 _OURS = "AUTOTUNER_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RaySettings:
     """How jobs are asked for.
 
@@ -32,25 +32,24 @@ class RaySettings:
     token_variable: str = ""
     python: str = "python3"
     accelerator_resource: str = "GPU"
-    cpus_per_accelerator: float = 1.0
+    cpus_per_accelerator: Positive = 1.0
     resources: dict[str, float] = field(default_factory=dict)
     queue_resources: dict[str, dict[str, float]] = field(default_factory=dict)
     runtime_env: dict[str, object] = field(default_factory=dict)
-    request_timeout_s: float = 10.0
-    cancel_s: float = 40.0
+    request_timeout_s: Positive = 10.0
+    cancel_s: Positive = 40.0
 
     def __post_init__(self) -> None:
-        check.positive(self, "cpus_per_accelerator", "request_timeout_s", "cancel_s")
         if not self.address.startswith(("http://", "https://")):
             nearest = f"http://{self.address.partition('://')[2] or self.address}"
             raise InvalidInput("address", self.address, "must be the dashboard's, which speaks HTTP", nearest)
         _require_amounts("resources", self.resources)
         for queue, amounts in self.queue_resources.items():
             _require_amounts(f"queue_resources.{queue}", amounts)
-        for name, value in self.env_vars.items():
-            if not isinstance(value, str) or name.startswith(_OURS):
+        for name, given in self.env_vars.items():
+            if not isinstance(given, str) or name.startswith(_OURS):
                 rule = f"must be a text, and its name must not begin with {_OURS}, which is the launcher's own"
-                raise InvalidInput(f"runtime_env.env_vars.{name}", value, rule)
+                raise InvalidInput(f"runtime_env.env_vars.{name}", given, rule)
 
     @property
     def env_vars(self) -> Mapping[str, object]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from autotuner.core import check
 from autotuner.core.errors import InvalidInput
+from autotuner.core.value import CountFromZero, Positive, value
 
 _PATTERN_LETTERS = "%\\"
 """Slurm reads them in a path of an output file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SlurmSettings:
     """How jobs are asked for.
 
@@ -43,19 +42,17 @@ class SlurmSettings:
     qos: str = ""
     constraint: str = ""
     gres: str = ""
-    cpus_per_accelerator: int = 0
+    cpus_per_accelerator: CountFromZero = 0
     container_image: str = ""
     container_mounts: tuple[str, ...] = ()
     sbatch_lines: tuple[str, ...] = ()
     srun_arguments: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     slurm_conf: str = ""
-    command_timeout_s: float = 30.0
-    cancel_s: float = 60.0
+    command_timeout_s: Positive = 30.0
+    cancel_s: Positive = 60.0
 
     def __post_init__(self) -> None:
-        check.positive(self, "command_timeout_s", "cancel_s")
-        check.non_negative(self, "cpus_per_accelerator")
         if not Path(self.shared).is_absolute():
             raise InvalidInput("shared", self.shared, "must be an absolute path", Path(self.shared).absolute())
         if any(letter in self.shared for letter in _PATTERN_LETTERS):
