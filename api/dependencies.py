@@ -17,7 +17,7 @@ from api.previews import Previews
 from autotuner.bootstrap import App
 from autotuner.core.access import Caller
 from autotuner.core.documents import MAX_INTEGER
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import TrialState
 from autotuner.ports import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
@@ -103,7 +103,7 @@ async def _sweep_filter(
         str,
         Query(max_length=200, description="Words of the sweep's name, id, model, cluster, engine or owner."),
     ] = "",
-    state: Annotated[SweepState | None, Query(description="Only sweeps in this state.")] = None,
+    state: Annotated[RunState | None, Query(description="Only sweeps in this state.")] = None,
     owner: Annotated[str | None, Query(max_length=200, description="Only sweeps that this caller asked for.")] = None,
 ) -> SweepFilter:
     return SweepFilter(text=q, state=state, owner=owner or None)

@@ -173,7 +173,7 @@ class LiveEvents:
         """Ask for new events; false if there were none."""
         # Asked before the events are read: what a finished sweep had to say is then all among them.
         is_over = tail.may_be_over and (
-            await asyncio.to_thread(lambda: self._open_store().get_sweep(sweep_id).state.finished)
+            await asyncio.to_thread(lambda: self._open_store().get_sweep(sweep_id).state.is_finished)
         )
         events = await self._ask(sweep_id, tail.newest)
         tail.add(events)

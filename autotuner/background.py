@@ -19,7 +19,7 @@ from autotuner.presence import Presence, new_owner
 from autotuner.runs.check import check_kind
 from autotuner.runs.delivery import delivery_kind
 from autotuner.runs.kind import Kind
-from autotuner.runs.worker import Worker as RunWorker
+from autotuner.runs.worker import Worker
 from autotuner.settings import Settings
 from autotuner.thinning import Thinning
 
@@ -55,7 +55,7 @@ class Background:
 
     def work(self) -> None:
         """Run sweeps on this thread, and what goes on beside them on others, until told to stop."""
-        from autotuner.search.sweeps.worker import Worker  # noqa: PLC0415  # Optuna: a service without workers has none
+        from autotuner.runs.sweep_trials import sweep_kind  # noqa: PLC0415  # Optuna: a service without workers has none
 
         silence_optuna()
         self.start_checks()
@@ -65,14 +65,7 @@ class Background:
         self.start_thinning()
         owner = new_owner()
         self.start_presence(owner)
-        worker = Worker(
-            self.open_store(),
-            self.launcher,
-            self.clock,
-            owner=owner,
-            lease_s=self.settings.lease_s,
-            shutdown=self._shutdown,
-        )
+        worker = self._worker(sweep_kind(self.open_store(), self.launcher), owner)
         forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
 
     def start_presence(self, owner: str) -> None:
@@ -104,19 +97,21 @@ class Background:
 
     def _start_lane(self, kind: Kind, name: str) -> None:
         """See runs of a kind through on a thread: no kind waits for another."""
-        worker = RunWorker(
+        self._forever(self._worker(kind, new_owner()).run_once, name)
+
+    def _worker(self, kind: Kind, owner: str) -> Worker:
+        return Worker(
             self.open_store().runs,
             {kind.name: kind},
             self.clock,
-            owner=new_owner(),
+            owner=owner,
             lease_s=self.settings.lease_s,
             shutdown=self._shutdown,
         )
-        self._forever(worker.run_once, name)
 
     def start_upkeep(self) -> None:
         """Start runs of retunes, and conclude these and MFU gates, each on a thread."""
-        from autotuner.search.upkeep.gates.concluding import conclude_gates  # noqa: PLC0415  # as Worker above
+        from autotuner.search.upkeep.gates.concluding import conclude_gates  # noqa: PLC0415  # as in ``work``
         from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler  # noqa: PLC0415
 
         store, starts = self.open_store(), self.settings.starts_retunes

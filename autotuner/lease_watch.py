@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
 
-from autotuner.core.run import RENEWALS_PER_LEASE, HeldLease, Lease
+from autotuner.core.run import RENEWALS_PER_LEASE, Lease
 from autotuner.ports import Clock
 
-Held = TypeVar("Held", HeldLease, Lease)
 
-
-class LeaseWatch(Generic[Held]):
+class LeaseWatch:
     """The leases of others, and for how long each was seen to stand still.
 
     No two clocks are compared: a lease lapses once this worker has watched it for its length without a sign of life.
@@ -20,19 +17,17 @@ class LeaseWatch(Generic[Held]):
     outage of the store, in which nobody could renew.
 
     Args:
-        lease_s: Length of leases whose holders do not say.
         owner: The worker who looks, where it looks only while it works on nothing: a lease of its own has lapsed at
             once, since it lost sight of that work when the store was away.
     """
 
-    def __init__(self, clock: Clock, *, lease_s: float, owner: str | None = None) -> None:
+    def __init__(self, clock: Clock, *, owner: str | None = None) -> None:
         self._clock = clock
         self._owner = owner
-        self._lease_s = lease_s
         self._heard_at = clock.monotonic()
-        self._silent_s: dict[Held, float] = {}
+        self._silent_s: dict[Lease, float] = {}
 
-    def lapsed(self, ask: Callable[[], Sequence[Held]]) -> Sequence[Held]:
+    def lapsed(self, ask: Callable[[], Sequence[Lease]]) -> Sequence[Lease]:
         """Look once more, and tell which leases may be taken over.
 
         Args:
@@ -42,16 +37,13 @@ class LeaseWatch(Generic[Held]):
         held = ask()
         self._heard_at = self._clock.monotonic()
         self._silent_s = {lease: self._silence_s(lease, passed_s) for lease in held}
-        return [lease for lease in held if lease.owner == self._owner or self._silent_s[lease] >= self._length_s(lease)]
+        return [lease for lease in held if lease.owner == self._owner or self._silent_s[lease] >= lease.lease_s]
 
     def refused(self) -> None:
         """Count anew: a store that takes no writes, though it answers, has taken none from any holder either."""
         self._silent_s = {}
 
-    def _silence_s(self, lease: Held, passed_s: float) -> float:
+    def _silence_s(self, lease: Lease, passed_s: float) -> float:
         if lease not in self._silent_s:
             return 0.0
-        return self._silent_s[lease] + min(passed_s, self._length_s(lease) / RENEWALS_PER_LEASE)
-
-    def _length_s(self, lease: Held) -> float:
-        return self._lease_s if lease.lease_s is None else lease.lease_s
+        return self._silent_s[lease] + min(passed_s, lease.lease_s / RENEWALS_PER_LEASE)

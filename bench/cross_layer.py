@@ -50,10 +50,10 @@ from autotuner.core.units import MIB
 from autotuner.core.workload import Workload
 from autotuner.ports import Launcher, Store
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.schema import migrate
 from autotuner.store.sql import memory_store, open_store
 from bench.forked_ranks import on_ranks
+from bench.sweeping import sweep_worker
 from bench.two_node_trials import TwoNodeLauncher
 from bench.two_nodes import TwoNodes
 from trials.collectives.choose import communicator_of
@@ -269,7 +269,7 @@ def _tried(request: SweepRequest, launcher: Launcher, store: Store) -> list[Tria
     """The trials of a sweep, the best first."""
     clock = SystemClock()
     sweep, _ = store.create_sweep(request, now=clock.now())
-    Worker(store, launcher, clock, owner="bench", lease_s=600.0).run_once()
+    sweep_worker(store, launcher, clock, owner="bench", lease_s=600.0).run_once()
     return request.objective.ranked(all_trials(store, sweep.id))
 
 

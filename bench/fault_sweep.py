@@ -37,9 +37,9 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.ports import Launcher
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.worker import Worker
 from autotuner.search.text.faults import trace_in_words
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 
 _NUM_RANKS = 4
 _NUM_MICRO_BATCHES = 12
@@ -113,7 +113,7 @@ def tried(request: SweepRequest, launcher: Launcher) -> tuple[list[Trial], list[
     """The trials of a sweep that have a rank, the best first, and the others."""
     store, clock = memory_store(), SystemClock()
     sweep, _ = store.create_sweep(request, now=clock.now())
-    Worker(store, launcher, clock, owner="bench", lease_s=600.0).run_once()
+    sweep_worker(store, launcher, clock, owner="bench", lease_s=600.0).run_once()
     trials = all_trials(store, sweep.id)
     return request.objective.ranked(trials), [trial for trial in trials if not trial.is_ranked]
 

@@ -19,9 +19,9 @@ from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.prediction import Prediction
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import Finish, RunState, StopReason
 from autotuner.core.space import default_trial_space
-from autotuner.core.sweep import SweepRequest
+from autotuner.core.sweep import SweepRequest, SweepResult
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.fake import FakeLauncher, plain_measurement
@@ -123,16 +123,17 @@ def _write(app: App, num_trials: int, num_steps: int, now: float) -> str:
     request = SweepRequest(job=job, space=default_trial_space(job), name="filled")
     store = app.store
     sweep, _ = store.create_sweep(request, now=now)
-    store.claim_sweep(owner=_OWNER, now=now, lease_s=3600)
+    lease = store.runs.claim(["sweep"], owner=_OWNER, now=now, lease_s=3600).lease
     for number, row in enumerate(best_predicted(job, request.space, limit=num_trials).rows):
-        trial = store.add_trial(sweep.id, owner=_OWNER, number=number, layout=row.layout, prediction=row.prediction)
+        trial = store.add_trial(sweep.id, lease=lease, number=number, layout=row.layout, prediction=row.prediction)
         spec = TrialSpec(trial_id=trial.id, model=job.model, workload=workload, layout=row.layout, device="cuda")
-        store.start_trial(trial.id, owner=_OWNER, now=now)
+        store.start_trial(trial.id, lease=lease, now=now)
         for report in _reports(row.prediction, num_steps):
-            store.add_step(trial.id, report, owner=_OWNER, now=now + report.step)
-        store.finish_trial(trial.id, _measured(spec, row.prediction), owner=_OWNER, now=now + _TRIAL_S)
-    state, reason = SweepState.COMPLETE, StopReason.TRIAL_BUDGET
-    store.finish_sweep(sweep.id, owner=_OWNER, now=now + 60, state=state, reason=reason, detail="all trials ran")
+            store.add_step(trial.id, report, lease=lease, now=now + report.step)
+        store.finish_trial(trial.id, _measured(spec, row.prediction), lease=lease, now=now + _TRIAL_S)
+    result = SweepResult(reason=StopReason.TRIAL_BUDGET)
+    end = Finish(state=RunState.COMPLETE, detail="all trials ran", result=result)
+    store.runs.finish(lease, end, now=now + 60)
     return sweep.id
 
 

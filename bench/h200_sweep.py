@@ -44,9 +44,9 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.torch_jobs import profile_of
 from autotuner.ports import Page
-from autotuner.search.sweeps.worker import Worker
 from autotuner.settings import Settings
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 
 _LARGEST_PAGE = 500
 
@@ -160,7 +160,7 @@ def _swept(request: SweepRequest) -> list[Trial]:
 
 def _run(application: App, request: SweepRequest) -> list[Trial]:
     sweep, _ = application.create_sweep(request, None)
-    worker = Worker(
+    worker = sweep_worker(
         application.store, application.launcher, application.clock, owner="bench", lease_s=application.settings.lease_s
     )
     worker.run_once()

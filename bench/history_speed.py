@@ -26,9 +26,9 @@ from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import Finish, Lease, RunState, StopReason
 from autotuner.core.space import default_trial_space
-from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.sweep import Sweep, SweepRequest, SweepResult
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
@@ -111,7 +111,7 @@ class _Team:
     def begun(self, job: Job, num_trials: int) -> Sweep:
         """A sweep whose trials are known and have not run."""
         sweep, _ = self._store.create_sweep(SweepRequest(job=job, space=default_trial_space(job)), now=self._now())
-        self._store.claim_sweep(owner=_OWNER, now=self._now(), lease_s=1e9)
+        self._store.runs.claim(["sweep"], owner=_OWNER, now=self._now(), lease_s=1e9)
         legal = legal_layouts(job, sweep.request.space)
         rows = np.sort(self._random.choice(len(legal), num_trials, replace=False))
         self._layouts[sweep.id] = [legal.row(int(row)) for row in rows]
@@ -121,16 +121,23 @@ class _Team:
         """One of its trials is measured."""
         job, layout = sweep.request.job, self._layouts[sweep.id][number]
         predicted = predict_one(layout, job)
-        trial = self._store.add_trial(sweep.id, owner=_OWNER, number=number, layout=layout, prediction=predicted)
-        self._store.start_trial(trial.id, owner=_OWNER, now=self._now())
+        lease = self._lease(sweep)
+        trial = self._store.add_trial(sweep.id, lease=lease, number=number, layout=layout, prediction=predicted)
+        self._store.start_trial(trial.id, lease=lease, now=self._now())
         spec = TrialSpec(trial_id=trial.id, model=job.model, workload=job.workload, layout=layout, device="cuda")
         took_s = 1.1 * predicted.step_time.total_s * float(np.exp(self._random.normal(0.0, _SCATTER)))
-        self._store.finish_trial(trial.id, plain_measurement(spec, step_time_s=took_s), owner=_OWNER, now=self._now())
+        self._store.finish_trial(trial.id, plain_measurement(spec, step_time_s=took_s), lease=lease, now=self._now())
 
     def finish(self, sweep: Sweep) -> None:
         """Its budget is spent."""
-        state, reason = SweepState.COMPLETE, StopReason.TRIAL_BUDGET
-        self._store.finish_sweep(sweep.id, owner=_OWNER, now=self._now(), state=state, reason=reason, detail="all ran")
+        result = SweepResult(reason=StopReason.TRIAL_BUDGET)
+        end = Finish(state=RunState.COMPLETE, detail="all ran", result=result)
+        self._store.runs.finish(self._lease(sweep), end, now=self._now())
+
+    def _lease(self, sweep: Sweep) -> Lease:
+        lease = self._store.get_sweep(sweep.id).lease
+        assert lease is not None, "it was claimed"
+        return lease
 
     def _now(self) -> float:
         return float(next(self._seconds))

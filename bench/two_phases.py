@@ -44,14 +44,15 @@ from autotuner.core.upkeep import RetuneRequest, RetuneRun
 from autotuner.core.workload import Workload
 from autotuner.launch.detect import detect_cluster
 from autotuner.ports import Store
+from autotuner.runs.worker import Worker
 from autotuner.search.job_phases.course import cheapest_course
 from autotuner.search.job_phases.plan import PhasesQuestion, plan_phases
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.worker import Worker
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler
 from autotuner.store.sql import memory_store
 from bench.forked_ranks import on_ranks
+from bench.sweeping import sweep_worker
 from bench.trials_between_nodes import NodesLauncher
 from bench.two_nodes import TwoNodes
 from trials.distributed.context.plan import context_part
@@ -106,7 +107,7 @@ def layouts_by_retune(
     store.save_cluster(cluster)
     retuning = Retuning(store, clock)
     scheduler = RetuneScheduler(store, clock, dict)
-    worker = Worker(store, NodesLauncher(nodes), clock, owner="bench", lease_s=600.0)
+    worker = sweep_worker(store, NodesLauncher(nodes), clock, owner="bench", lease_s=600.0)
     request = RetuneRequest(
         name="phases",
         cron="0 0 1 1 *",

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from autotuner.core.errors import StoreUnavailable
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.trial import TrialState
 from autotuner.ports import Clock, Store
 from autotuner.ports.gauges import Gauges
@@ -45,7 +45,7 @@ class StoredMetrics(Collector):
 
 
 def _families(gauges: Gauges, now: float) -> Iterable[GaugeMetricFamily]:
-    yield _by_state("sweeps", "Sweeps by state.", SweepState, gauges.num_sweeps)
+    yield _by_state("sweeps", "Sweeps by state.", RunState, gauges.num_sweeps)
     yield _by_state("open_trials", "Trials of unfinished sweeps by state.", TrialState, gauges.num_open_trials)
     yield _by_state(
         "trials_ended_last_hour",

@@ -12,7 +12,7 @@ from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.documents import extended
 from autotuner.core.objective import Objective
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import BestSoFar, Budget, Interventions, Sweep, SweepOverview, SweepRequest
 from autotuner.core.trial import Waiting
 from autotuner.ports import Page, Store, SweepFilter, SweepOrder
@@ -65,9 +65,9 @@ class Progress:
         """What a sweep has spent."""
         elapsed_s = sweep.worked_s(now)
         spent = min(1.0, max(_spent(sweep.budget, num_trials, elapsed_s, sweep.accelerator_hours)))
-        goes_on = sweep.state is SweepState.RUNNING and spent > 0
+        goes_on = sweep.state is RunState.RUNNING and spent > 0
         return cls(
-            fraction=1.0 if sweep.state.finished else spent,
+            fraction=1.0 if sweep.state.is_finished else spent,
             num_trials=num_trials,
             elapsed_s=elapsed_s,
             accelerator_hours=sweep.accelerator_hours,
@@ -116,7 +116,7 @@ class SweepSummary:
 
     id: str
     name: str
-    state: SweepState
+    state: RunState
     model: str
     cluster: str
     created_at: float

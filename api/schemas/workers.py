@@ -52,6 +52,6 @@ class WorkerList:
     def of(cls, app: App) -> Self:
         """All of them, with what they hold."""
         now = app.clock.now()
-        running = {lease.owner: lease.id for lease in app.store.held_sweeps()}
+        running = {lease.owner: lease.run_id for lease in app.store.runs.leases(["sweep"])}
         workers = app.store.workers.list()
         return cls(items=tuple(WorkerView.of(worker, now, running.get(worker.name)) for worker in workers))

@@ -32,7 +32,7 @@ from autotuner.core.announcement import Delivery, DeliveryState
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.model import TransformerSpec
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.ports import SweepColumn, TrialFilter
 
@@ -77,7 +77,7 @@ def preview_sweep(body: SweepCreate) -> Call[schemas.SweepPreview]:
 def list_sweeps(
     *,
     q: str | None = None,
-    state: SweepState | None = None,
+    state: RunState | None = None,
     owner: str | None = None,
     sort: SweepColumn | None = None,
     order: Literal["ascending", "descending"] | None = None,

@@ -18,8 +18,8 @@ class RunState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     COMPLETE = "complete"
-    FAILED = "failed"
     CANCELLED = "cancelled"
+    FAILED = "failed"
 
     @property
     def is_finished(self) -> bool:
@@ -35,6 +35,7 @@ class Stop(StrEnum):
     """Why a worker must end what it is doing for a run."""
 
     CANCEL = "cancel"
+    PAUSE = "pause"
     SHUTDOWN = "shutdown"
     LEASE_LOST = "lease_lost"
 
@@ -110,6 +111,7 @@ class NewRun:
     kind: str
     request: Any
     progress: Any = None
+    demand: Any = None
     subject: str = ""
     created_by: str = ""
     parent_id: str | None = None
@@ -117,12 +119,12 @@ class NewRun:
     unique_key: str | None = None
     """Key that only one run has."""
     due_at: float | None = None
-    """Epoch seconds. None: now."""
+    """Epoch seconds. None: now. 0: always, whatever clocks say."""
 
 
 @value
 class Run:
-    """A plan, a cluster check, an optimizer study or a webhook delivery as it is stored."""
+    """A sweep, a plan, a cluster check, an optimizer study or a webhook delivery as it is stored."""
 
     id: str
     kind: str
@@ -139,37 +141,36 @@ class Run:
     """What was asked: a value of the kind's request type. It never changes."""
     progress: Any = None
     """What the kind needs to go on after an interruption, and what people see meanwhile. Only the worker writes it."""
+    demand: Any = None
+    """What is asked of the run now, where people may change it while it goes on. Only people write it."""
+    num_changes: int = 0
+    """Version of ``demand``. A worker that ends the run names the version that it knows."""
     result: Any = None
     detail: str = ""
     """How the run ended, or why it waits, as a sentence."""
     problem: Problem | None = None
     wanted: Stop | None = None
-    """CANCEL, once a person asked for it."""
+    """CANCEL or PAUSE, once a person asked for it."""
+    idle_since: float | None = None
+    """Since when the run is paused, or waits after a pause or an end, though it had begun. None: it is not."""
+    idle_s: float = 0.0
+    """Seconds that it lay idle so before. No budget of time counts them."""
+    num_reopened: int = 0
+    """Number of times that it went on after an end."""
     lease: Lease | None = None
+
+
+@value
+class Wish:
+    """What people want of a run now, as a sign of life of its worker brings it back."""
+
+    wanted: Stop | None
+    num_changes: int
+    """Version of the run's ``demand``."""
 
 
 RENEWALS_PER_LEASE = 4
 """A lease survives three renewals that fail or come late."""
-
-
-@value
-class HeldLease:
-    """A worker's hold on a sweep; two equal ones have had no sign of life between them.
-
-    Attributes:
-        id: What is held.
-        owner: The worker that holds it.
-        renewals: How often a worker has said that it works on it.
-        lease_until: What the holder's wall clock promised: other clocks cannot be held to it, but a worker of an older
-            release counts no renewals, and is seen to live by this.
-        lease_s: How long the holder may be silent; None: a worker of an older release did not say.
-    """
-
-    id: str
-    owner: str
-    renewals: int
-    lease_until: float | None = None
-    lease_s: float | None = None
 
 
 SIGN_S = 10.0
@@ -199,22 +200,6 @@ class KnownWorker:
         return now - self.seen_at <= _SILENT_S
 
 
-class SweepState(StrEnum):
-    """Where a sweep stands."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    PAUSED = "paused"
-    COMPLETE = "complete"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-
-    @property
-    def finished(self) -> bool:
-        """No further change will come unless somebody asks for more."""
-        return self not in (SweepState.QUEUED, SweepState.RUNNING, SweepState.PAUSED)
-
-
 class StopReason(StrEnum):
     """Why a sweep ended."""
 
@@ -235,6 +220,6 @@ class StopReason(StrEnum):
 class SweepEnd:
     """How a sweep ended: in which state, and why, as a word and as a sentence with its numbers."""
 
-    state: SweepState
+    state: RunState
     reason: StopReason
     detail: str

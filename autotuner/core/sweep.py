@@ -16,7 +16,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace, at_worst, require_links
 from autotuner.core.job import Job
 from autotuner.core.objective import Objective, require_told
-from autotuner.core.run import StopReason, SweepEnd, SweepState
+from autotuner.core.run import Lease, RunState, StopReason, SweepEnd
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import ScaledTrial, TrialState, Waiting
 from autotuner.core.trial_spec import Trainer, TrialSettings
@@ -53,20 +53,6 @@ class Interventions:
     num_reopened: int = 0
     reruns: tuple[Rerun, ...] = ()
     ended: SweepEnd | None = None
-
-    def idle_from(self, now: float) -> Interventions:
-        """Nobody works on it from now on; unless it lay idle already."""
-        return self if self.idle_since is not None else replace(self, idle_since=now)
-
-    def taken_up(self, now: float) -> Interventions:
-        """A worker works on it from now on."""
-        if self.idle_since is None:
-            return self
-        return replace(self, idle_since=None, idle_s=self.idle_s + max(0.0, now - self.idle_since))
-
-    def reopened(self, finished_at: float, ended: SweepEnd | None) -> Interventions:
-        """It goes on after an end: to search again, or where it is told how its search ended, to run trials again."""
-        return replace(self, idle_since=finished_at, num_reopened=self.num_reopened + 1, ended=ended)
 
     def worked_s(self, started_at: float | None, until: float) -> float:
         """Seconds since its start in which it did not lie idle."""
@@ -304,18 +290,24 @@ class Demand:
 
 
 @value
+class SweepResult:
+    """Why a sweep ended, beside the sentence that its run holds."""
+
+    reason: StopReason
+    prospects: Prospects | None = None
+    """What its search expected of going on. None: it did not search, or that is not known."""
+
+
+@value
 class Sweep:
     """A sweep as it is stored.
 
     Attributes:
         request: As it runs: with the budget that it has now.
-        owner: The worker that holds the lease, while one does.
-        lease_until: Epoch seconds until which the owner means to keep the sweep, by its own clock.
         stop_detail: The reason with its numbers, as a sentence.
         created_by: Name of the caller who asked for it; empty where the service asks nobody.
         pause_requested: Its worker is to give it back, and nobody takes it until somebody asks for it again.
-        renewals: How often a worker has said that it works on it, so that others see whether one still does.
-        lease_s: For how long the owner may be silent before another takes over.
+        lease: Of the worker that holds it, while one does.
         interventions: What people changed of it since they asked for it.
         prospects: What its search expects of going on, as of the last trial that it chose or of its end; None before,
             and in records older than this field.
@@ -323,21 +315,23 @@ class Sweep:
 
     id: str
     request: SweepRequest
-    state: SweepState
+    state: RunState
     created_at: float
     started_at: float | None = None
     finished_at: float | None = None
     cancel_requested: bool = False
-    owner: str | None = None
-    lease_until: float | None = None
     stop_reason: StopReason | None = None
     stop_detail: str = ""
     created_by: str = ""
     pause_requested: bool = False
-    renewals: int = 0
-    lease_s: float | None = None
+    lease: Lease | None = None
     interventions: Interventions = field(default_factory=Interventions)
     prospects: Prospects | None = None
+
+    @property
+    def owner(self) -> str | None:
+        """Return the name of the worker that holds it."""
+        return None if self.lease is None else self.lease.owner
 
     @property
     def demand(self) -> Demand:
@@ -390,7 +384,7 @@ class SweepOverview:
     cluster: str
     trial_cluster: str | None
     engine: str
-    state: SweepState
+    state: RunState
     created_at: float
     started_at: float | None
     finished_at: float | None
@@ -419,7 +413,7 @@ class SweepOverview:
 
         Only a hint for people: it compares two clocks. Workers take a sweep over by their own (``LeaseWatch``).
         """
-        if self.state is not SweepState.RUNNING or self.lease_until is None or now < self.lease_until:
+        if self.state is not RunState.RUNNING or self.lease_until is None or now < self.lease_until:
             return None
         given_up = "its worker gives no sign of life" if self.has_worker else "its worker has given it back"
         return Waiting(reason=f"waits for a worker: {given_up}, and the next one takes it over", since=self.lease_until)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.trial import TrialState
 
 
@@ -22,7 +22,7 @@ class Gauges:
         oldest_pending_at: When the delivery that is pending longest was asked for; None where none is.
     """
 
-    num_sweeps: Mapping[SweepState, int]
+    num_sweeps: Mapping[RunState, int]
     num_open_trials: Mapping[TrialState, int]
     num_ended_trials: Mapping[TrialState, int]
     oldest_queued_at: float | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from autotuner.core.access import NOBODY_ASKED, Caller
@@ -14,8 +14,8 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.profile import DeviceProfile
-from autotuner.core.run import HeldLease, Run, StopReason, SweepState
-from autotuner.core.sweep import Demand, Event, Prospects, Sweep, SweepOverview, SweepRequest
+from autotuner.core.run import Lease, Run, RunState
+from autotuner.core.sweep import Event, Prospects, Sweep, SweepOverview, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, ScaledTrial, Trial
 from autotuner.ports.access import AccessStore
 from autotuner.ports.accounts import AccountStore
@@ -39,8 +39,8 @@ class Store(Names, Protocol):
     """Sweeps, trials, their outcomes and events; models and clusters by name.
 
     Every method is one transaction and may be called from any thread. Writes that a worker makes for a sweep
-    (``add_trial`` to ``finish_trial``, ``finish_sweep``) name their ``owner`` and raise ``LeaseLost`` if the lease
-    has been taken over, so a worker that was thought dead cannot disturb its successor. A database that is out of
+    (``add_trial`` to ``set_estimates``) name the lease of its run and raise ``LeaseLost`` if the run has been claimed
+    since, so a worker that was thought dead cannot disturb its successor. A database that is out of
     reach or cannot write raises ``StoreUnavailable``. An id that is not stored raises ``NotFound``.
     """
 
@@ -66,8 +66,8 @@ class Store(Names, Protocol):
         ...
 
     @property
-    def runs(self) -> Any:  # the ports know no room above them, and go when sweeps are runs, too
-        """The ``RunStore``: plans and deliveries."""
+    def runs(self) -> Any:  # the ports know no room above them
+        """The ``RunStore``: sweeps, plans, checks, studies and deliveries."""
         ...
 
     @property
@@ -134,7 +134,7 @@ class Store(Names, Protocol):
         """As it stands now."""
         ...
 
-    def list_sweeps(self, *, state: SweepState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
+    def list_sweeps(self, *, state: RunState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
         """Newest first, and how many there are in all."""
         ...
 
@@ -160,74 +160,12 @@ class Store(Names, Protocol):
         """
         ...
 
-    def held_sweeps(self) -> Sequence[HeldLease]:
-        """The lease of every sweep that somebody holds, for ``LeaseWatch``: two equal answers, no sign of life between.
-
-        A claim and each renewal change what is answered of a sweep; whose clock says what changes nothing.
-        """
-        ...
-
-    def claim_sweep(
-        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
-    ) -> Sweep | None:
-        """Give the oldest sweep that waits for a worker to ``owner``; None if there is none.
-
-        That is one that is queued, one that was given back, or one of ``lapsed`` whose lease is still as it stands
-        there: the store compares no clocks, and a sign of life until this very moment keeps the sweep for its owner. A
-        paused one is given to nobody. Of two concurrent claims one gets the sweep. Sets ``started_at`` once. A trial
-        left running by the last owner goes back to queued, keeping its number and ``attempts``, with its steps deleted;
-        each writes ``trial.interrupted``. Writes ``sweep.started`` or ``sweep.resumed``.
-
-        Args:
-            owner: Name of the worker, unique among all that share the store.
-            now: Of ``started_at`` and of the events.
-            lease_s: For how long the worker may be silent, stored for those who watch it.
-            lapsed: Of ``held_sweeps``, what the caller has watched standing still for the lease's length
-                (``LeaseWatch``).
-        """
-        ...
-
-    def renew_lease(self, sweep_id: str, *, owner: str, now: float, lease_s: float) -> Sweep:
-        """Store a sign of life and return the sweep, cancel request included; ``LeaseLost`` once another has it.
-
-        However long the owner was silent, it keeps the sweep until somebody takes it over.
-        """
-        ...
-
-    def release_sweep(self, sweep_id: str, *, owner: str, now: float) -> None:
-        """Give the sweep back unfinished (a worker that shuts down): anybody may claim it at once.
-
-        Where a pause was asked for, it is paused then, and ``sweep.paused`` written.
-        """
-        ...
-
-    def finish_sweep(
-        self,
-        sweep_id: str,
-        *,
-        owner: str,
-        now: float,
-        state: SweepState,
-        reason: StopReason,
-        detail: str,
-        seen: Demand | None = None,
-        prospects: Prospects | None = None,
-    ) -> Sweep:
-        """Record the end, drop the lease, cancel trials still queued. Writes ``sweep.finished``.
-
-        Where other things are asked of it by now than were ``seen``, nothing ends: it comes back as it is. Prospects
-        that are not known stay as they were.
-
-        A sweep that neither a retune nor an MFU gate started is announced, however it ends.
-        """
-        ...
-
     # ------------------------------------------------------------------ trials
     def add_trial(
         self,
         sweep_id: str,
         *,
-        owner: str,
+        lease: Lease,
         number: int,
         layout: Layout,
         prediction: Prediction,
@@ -239,7 +177,7 @@ class Store(Names, Protocol):
 
         Args:
             sweep_id: Whose it is.
-            owner: Of the sweep's lease.
+            lease: Of the sweep.
             number: Counts from 0.
             layout: Of the sweep's job.
             prediction: Of that layout.
@@ -250,18 +188,18 @@ class Store(Names, Protocol):
         """
         ...
 
-    def start_trial(self, trial_id: str, *, owner: str, now: float) -> Trial:
+    def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:
         """From queued to running; ``attempts`` grows by one, but for a trial of which a job goes on.
 
         Writes ``trial.started``.
         """
         ...
 
-    def add_step(self, trial_id: str, step: StepReport, *, owner: str, now: float) -> None:
+    def add_step(self, trial_id: str, step: StepReport, *, lease: Lease, now: float) -> None:
         """Store a step of the running attempt. Writes ``trial.step``."""
         ...
 
-    def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
+    def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
         """Store how the trial ended: complete, failed, pruned, cancelled; or queued again for any other stop.
 
         A stop for ``shutdown`` gives the attempt back, unless a job of the trial goes on. Writes ``trial.finished``, or
@@ -269,33 +207,33 @@ class Store(Names, Protocol):
         """
         ...
 
-    def add_link_event(self, trial_id: str, event: LinkEvent, *, owner: str, now: float) -> None:
+    def add_link_event(self, trial_id: str, event: LinkEvent, *, lease: Lease, now: float) -> None:
         """Write the event ``trial.link_event``: what a running trial's pipeline found out about its links and ranks."""
         ...
 
-    def add_note(self, trial_id: str, note: str, *, owner: str, now: float) -> None:
+    def add_note(self, trial_id: str, note: str, *, lease: Lease, now: float) -> None:
         """Write the event ``trial.note``: what a person who waits should know of a running trial."""
         ...
 
-    def set_job(self, trial_id: str, job: EngineJob, *, owner: str, now: float) -> Trial:
+    def set_job(self, trial_id: str, job: EngineJob, *, lease: Lease, now: float) -> Trial:
         """Store how a job of a running trial stands, in the place of what was known of that name, or behind the others.
 
         The trial waits while the job is in a queue. Interruptions keep a trial's jobs. Writes the event ``trial.job``.
         """
         ...
 
-    def set_waiting(self, trial_id: str, reason: str | None, *, owner: str, now: float) -> Trial:
+    def set_waiting(self, trial_id: str, reason: str | None, *, lease: Lease, now: float) -> Trial:
         """Store that a started trial waits for devices, and why; None: it has them, unless a job of it is in a queue.
 
         The time that it waited is no accelerator time. Writes ``trial.waiting`` or ``trial.resumed``.
         """
         ...
 
-    def add_run(self, trial_id: str, run: FinishedRun, *, owner: str, now: float) -> None:
+    def add_run(self, trial_id: str, run: FinishedRun, *, lease: Lease, now: float) -> None:
         """Store a finished run of a started trial, which interruptions keep and the trial's end forgets."""
         ...
 
-    def add_gate(self, trial_id: str, result: GateResult, *, owner: str, now: float) -> Trial:
+    def add_gate(self, trial_id: str, result: GateResult, *, lease: Lease, now: float) -> Trial:
         """Store what the loss gate found of a complete trial, which loses its rank if it failed.
 
         Writes ``trial.gated``. A second result of one trial raises ``Conflict``.
@@ -303,7 +241,7 @@ class Store(Names, Protocol):
         ...
 
     def set_estimates(
-        self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, owner: str, now: float
+        self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, lease: Lease, now: float
     ) -> Sequence[Trial]:
         """Store what is estimated of trials by their ids, in the place of what was; each is then ranked by it.
 

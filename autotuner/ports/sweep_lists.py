@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 
 
 class SweepColumn(StrEnum):
@@ -32,7 +32,7 @@ class SweepFilter:
     """
 
     text: str = ""
-    state: SweepState | None = None
+    state: RunState | None = None
     owner: str | None = None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
-from autotuner.core.run import Finish, Lease, Run, Stop
+from autotuner.core.run import RENEWALS_PER_LEASE, Finish, Lease, Run, Stop, Wish
 from autotuner.core.trial import Stopped
 from autotuner.ports import Clock
 from autotuner.tracing import carried
@@ -54,6 +54,8 @@ class Hold:
         self._lease: Lease = run.lease
         self._shutdown = shutdown
         self._is_lost = False
+        self._is_abandoned = False
+        self._renewed_at = clock.monotonic()
         self._news: Any = None
         self._writing = threading.RLock()  # of signs of life, each of which may carry news
 
@@ -61,7 +63,16 @@ class Hold:
         """Return why what runs must end, or None. Cheap: it asks no store."""
         if self._is_lost:
             return Stop.LEASE_LOST
-        return Stop.SHUTDOWN if self._shutdown.is_set() else self.run.wanted
+        return Stop.SHUTDOWN if self._is_abandoned or self._shutdown.is_set() else self.run.wanted
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """End every action that runs if the block raises: nobody would hear how they end."""
+        try:
+            yield
+        except BaseException:
+            self._is_abandoned = True
+            raise
 
     def stopped(self) -> Stopped | None:
         """Return why a trial must end, or None."""
@@ -71,7 +82,9 @@ class Hold:
             case Stop.SHUTDOWN:
                 return Stopped(reason="shutdown")
             case Stop.CANCEL:
-                return Stopped(reason="cancelled")
+                return Stopped(reason="cancelled", detail="cancelled by request")
+            case Stop.PAUSE:
+                return Stopped(reason="paused", detail="paused by request")
             case None:
                 return None
 
@@ -106,7 +119,7 @@ class Hold:
         done = threading.Event()
 
         def keep() -> None:
-            while not done.wait(_SHOWN_S):
+            while not done.wait(min(_SHOWN_S, self._lease.lease_s / RENEWALS_PER_LEASE)):
                 self.renew()
 
         thread = threading.Thread(target=carried(keep), name="autotuner-lease", daemon=True)
@@ -125,15 +138,24 @@ class Hold:
         """
         with self._writing:
             self._news = None
-            self._hear(self._until_stored(lambda: self._store.renew(self._lease, progress)))
+            self._hear(self._until_stored(lambda: self._store.renew(self._lease, progress, now=self._clock.now())))
 
-    def write(self, write: Callable[[Lease], None]) -> None:
+    def write(self, write: Callable[[Lease], T]) -> T:
         """Store what belongs to the run, as often as it takes.
 
         Raises:
             LeaseLost: Another worker holds the run.
         """
-        self._until_stored(lambda: write(self._lease))
+        return self._until_stored(lambda: write(self._lease))
+
+    def write_once(self, write: Callable[[Lease], None]) -> None:
+        """Store what belongs to the run.
+
+        Raises:
+            LeaseLost: Another worker holds the run.
+            StoreUnavailable: It is not stored.
+        """
+        write(self._lease)
 
     def try_to_write(self, write: Callable[[Lease], None]) -> None:
         """Store what belongs to the run, unless the store is away or another worker holds the run; work goes on."""
@@ -149,15 +171,21 @@ class Hold:
         now = self._clock.now()
         self._until_stored(lambda: self._store.release(self._lease, now=now, due_at=due_at, detail=detail))
 
-    def finish(self, end: Finish) -> None:
-        """End the run."""
+    def finish(self, end: Finish, *, seen: int | None = None) -> bool:
+        """End the run and return True, or return False if people want something else than was seen, and it goes on."""
         now = self._clock.now()
         if self._news is not None:
             self.save(self._news)
-        self._until_stored(lambda: self._store.finish(self._lease, end, now=now))
+        is_over = self._until_stored(lambda: self._store.finish(self._lease, end, now=now, seen=seen))
+        if not is_over:
+            self.renew()
+        return is_over
 
-    def _hear(self, wanted: Stop | None) -> None:
-        self.run = replace(self.run, wanted=wanted)
+    def _hear(self, wish: Wish) -> None:
+        """Learn what people want. Called by whoever has the lock of signs of life, so that no older wish comes last."""
+        if wish.num_changes != self.run.num_changes:
+            self.run = self._store.get(self.run.kind, self.run.id)
+        self.run = replace(self.run, wanted=wish.wanted)
 
     def _until_stored(self, write: Callable[[], T]) -> T:
         """Write as often as it takes: a database that is away does not cost a result."""
@@ -170,12 +198,19 @@ class Hold:
                     raise
                 self._clock.sleep(_RETRY_S)
 
+    def renew_if_due(self) -> None:
+        """Renew the lease if a quarter of it has passed since this was last done, whatever the thread has done."""
+        now = self._clock.monotonic()
+        if not self._is_lost and now - self._renewed_at >= self._lease.lease_s / RENEWALS_PER_LEASE:
+            self._renewed_at = now
+            self.renew()
+
     def renew(self) -> None:
         """Say that the worker is alive, store what was reported, and hear what people want; the next may be missed."""
         with self._writing:
             progress, self._news = self._news, None
             try:
-                self._hear(self._store.renew(self._lease, progress))
+                self._hear(self._store.renew(self._lease, progress, now=self._clock.now()))
             except LeaseLost:
                 self._is_lost = True
             except StoreUnavailable as error:  # work goes on; the lease decides later whether its result still counts

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from autotuner.core.run import Finish
+from autotuner.core.run import Finish, Run
 from autotuner.runs.hold import Hold
 
 
@@ -18,7 +18,12 @@ class Do:
     progress: Any = None
     """Stored before the action begins, so that a crash during it is remembered. None stores nothing."""
     ends_jobs: bool = False
-    """True if the action is performed though a cancel is wanted: it ends what an engine still runs."""
+    """True if the action is performed though a cancel or a pause is wanted: it ends what an engine still runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Begin nothing new until an action that runs has ended, or leave it at that if people want the run to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +34,14 @@ class Later:
     detail: str
 
 
-Step: TypeAlias = Do | Later | Finish
+Step: TypeAlias = Do | Wait | Later | Finish
 
 
 class Machine(Protocol):
     """Decides what one run does next. It does no I/O and is rebuilt from the stored run whenever a worker takes it."""
 
     def next(self, now: float) -> Step:
-        """Return what to do now."""
+        """Return what to do now, beside what runs already."""
         ...
 
     def tell(self, outcome: Any) -> Any:
@@ -69,7 +74,14 @@ class Work:
 
     machine: Machine
     perform: Callable[[Any], Any]
-    """Carries an action out. It asks ``Hold.stop`` a few times a second, and ends by raising ``StopRequested``."""
+    """Carries an action out, on a thread. It asks ``Hold.stop`` a few times a second.
+
+    It ends by raising ``StopRequested``, or with an outcome that tells the machine that the action was interrupted.
+    """
+    num_parallel: int = 1
+    """Actions that may run at once."""
+    hear: Callable[[Run], None] = lambda _: None
+    """Learns what people want of the run now. Called before ``Machine.next``, with the same run again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

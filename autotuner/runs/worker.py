@@ -5,20 +5,25 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
-from autotuner.core.run import Finish, Lease, Problem, Run, RunState, Stop
+from autotuner.core.run import Finish, Problem, Run, RunState, Stop
 from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock
 from autotuner.runs.hold import Hold, StopRequested
-from autotuner.runs.kind import Do, Kind, Later, Work
-from autotuner.tracing import working_on
+from autotuner.runs.kind import Do, Kind, Later, Machine, Wait, Work
+from autotuner.tracing import carried, working_on
 
 if TYPE_CHECKING:  # a prediction needs no database
     from autotuner.store.runs import RunStore
+
+_POLL_S = 0.2
+"""How long a wish may wait while actions run that do not ask."""
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +56,7 @@ class Worker:
         self._owner = owner
         self._lease_s = max(lease_s, *(kind.least_lease_s for kind in kinds.values()))
         self._shutdown = shutdown
-        self._watch = LeaseWatch[Lease](clock, lease_s=self._lease_s, owner=owner)
+        self._watch = LeaseWatch(clock, owner=owner)
 
     def run_once(self) -> bool:
         """Take one run and see it to its end; return False if there is none to take."""
@@ -80,7 +85,7 @@ class Worker:
         except StoreUnavailable:
             raise
         except Exception as error:  # a bug ends this run with its reason, not the worker and the queue behind it
-            if hold.stop() is Stop.SHUTDOWN:  # what it works with is ended, too
+            if self._shutdown.is_set() and hold.stop() is Stop.SHUTDOWN:  # what it works with is ended, too
                 return self._give_back(hold)
             if not isinstance(error, AutotunerError):
                 _log.exception(f"{kind.name}.error")
@@ -95,23 +100,13 @@ class Worker:
 
     def _advance(self, hold: Hold, work: Work) -> None:
         """Do what the machine says until it has nothing more to do, or somebody wants the run to stop."""
-        while True:
-            match step := work.machine.next(self._clock.now()):
-                case Do(action=action, progress=progress):
-                    if (wanted := hold.stop()) is not None and not (wanted is Stop.CANCEL and step.ends_jobs):
-                        break  # only here: what an action has found out counts, whatever is wanted meanwhile
-                    if progress is not None:
-                        hold.save(progress)
-                    try:
-                        news = work.machine.tell(work.perform(action))
-                    except StopRequested:
-                        break
-                    if news is not None:
-                        hold.save(news)
-                case Later(at=at, detail=detail):
-                    return hold.release(due_at=at, detail=detail)
-                case Finish() as end:
-                    return hold.finish(end)
+        actions = ThreadPoolExecutor(work.num_parallel, thread_name_prefix=f"autotuner-{hold.run.kind}")
+        with actions as pool, hold.all_or_nothing():
+            running = set[Future[Any]]()
+            while (is_over := self._step(hold, work, pool, running)) is None:
+                pass
+        if is_over:
+            return
         match hold.stop():
             case Stop.CANCEL:
                 hold.finish(Finish(state=RunState.CANCELLED, detail="cancelled by request"))
@@ -119,4 +114,40 @@ class Worker:
                 _log.warning(f"{hold.run.kind}.lease_lost")
             case _:
                 hold.release()
-        return None
+
+    def _step(self, hold: Hold, work: Work, pool: ThreadPoolExecutor, running: set[Future[Any]]) -> bool | None:
+        """Take the next step: return None to go on, True if the run has ended or is put off, False to leave it."""
+        hold.renew_if_due()
+        wanted, run = hold.stop(), hold.run
+        work.hear(run)
+        if running and (wanted is not None or len(running) == work.num_parallel):
+            return _heard_ends(hold, work.machine, running)
+        match step := work.machine.next(self._clock.now()):  # whatever is wanted: what an action has found out counts
+            case Do(action=action, progress=progress):
+                if not (wanted is None or (wanted in (Stop.CANCEL, Stop.PAUSE) and step.ends_jobs)):
+                    return False
+                if progress is not None:
+                    hold.save(progress)
+                running.add(pool.submit(carried(partial(work.perform, action))))
+                return None
+            case Wait():
+                return False if not running and wanted is not None else _heard_ends(hold, work.machine, running)
+            case Later(at=at, detail=detail):
+                hold.release(due_at=at, detail=detail)
+                return True
+            case Finish() as end:
+                return True if hold.finish(end, seen=run.num_changes) else None
+
+
+def _heard_ends(hold: Hold, machine: Machine, running: set[Future[Any]]) -> bool | None:
+    """Tell the machine how those actions ended that end within a moment; return False if one of them was left."""
+    ended, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+    for future in ended:
+        running.remove(future)
+        try:
+            news = machine.tell(future.result())
+        except StopRequested:
+            return False
+        if news is not None:
+            hold.save(news)
+    return None

@@ -11,7 +11,7 @@ from functools import partial
 from sqlalchemy import ColumnElement, Connection, Engine, insert, select, text, union_all
 
 from autotuner.core.access import DAY_S, AuditEntry, Caller, Usage, hours_allowed, require_room_for_sweep
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.ports import Page
 from autotuner.store import overviews, records
 from autotuner.store.engine import reading, writing
@@ -19,8 +19,8 @@ from autotuner.store.identity import new_audit_id
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import audit, gates, sweeps, trials
 
-_UNFINISHED = tuple(state for state in SweepState if not state.finished)
-_FINISHED = tuple(state for state in SweepState if state.finished)
+_UNFINISHED = tuple(state for state in RunState if not state.is_finished)
+_FINISHED = tuple(state for state in RunState if state.is_finished)
 
 _ENTRIES: AnySelect = select(*(audit.c[field.name] for field in fields(AuditEntry))).select_from(audit)
 

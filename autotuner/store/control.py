@@ -8,60 +8,80 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, update
 
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.run import SweepState
+from autotuner.core.run import Run
 from autotuner.core.sweep import Sweep, SweepOverview
 from autotuner.core.trial import TrialState
-from autotuner.store import accounts, interventions, overviews, records, statements, transitions
+from autotuner.store import accounts, interventions, overviews, records, transitions
 from autotuner.store.engine import reading, writing
+from autotuner.store.runs import RunStore
+from autotuner.store.tables import sweeps
 
 
 class SqlControl:
-    """The ControlStore port: each write locks the sweep's row first (SQLite: the database)."""
+    """The ControlStore port: each write locks the sweep's run first (SQLite: the database)."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
+        self._runs = run_store
 
     def pause(self, sweep_id: str, *, now: float) -> Sweep:
-        with writing(self._engine) as connection:
-            before = records.lock_sweep(connection, sweep_id)
-            has_jobs = records.has_jobs(connection, sweep_id)
-            return _stored(connection, before, interventions.pause(before, now=now, has_jobs=has_jobs), now)
+        self._runs.pause("sweep", sweep_id, now=now)
+        return self._get(sweep_id)
 
     def resume(self, sweep_id: str, *, now: float) -> Sweep:
-        with writing(self._engine) as connection:
-            before = records.lock_sweep(connection, sweep_id)
-            return _stored(connection, before, interventions.resume(before), now)
+        self._runs.resume("sweep", sweep_id, now=now)
+        return self._get(sweep_id)
 
     def change_budget(
         self, sweep_id: str, limits: Mapping[str, Any], *, now: float, caller: Caller = NOBODY_ASKED
     ) -> Sweep:
         with writing(self._engine) as connection:
-            before = records.lock_sweep(connection, sweep_id)
+            run, before = self._locked(connection, sweep_id)
             so_far = overviews.get_overview(connection, sweep_id, now)
             after = interventions.change_budget(before, limits, so_far, now=now)
             after = _within_quota(connection, before, after, so_far, caller, now)
             if _searched_no_more(before) and after.interventions.ended is None and after.owner is None:
                 _queue_what_was_cut_short(connection, sweep_id, now)
-            return _stored(connection, before, after, now)
+            return self._stored(connection, run, before, after, now)
 
     def rerun(self, trial_id: str, *, now: float, caller: Caller = NOBODY_ASKED) -> Sweep:
         with reading(self._engine) as connection:
             sweep_id = records.get_trial(connection, trial_id).sweep_id
         with writing(self._engine) as connection:
-            before = records.lock_sweep(connection, sweep_id)
+            run, before = self._locked(connection, sweep_id)
             trial = records.get_trial(connection, trial_id)
             ended = records.get_trials(connection, sweep_id, *(state for state in TrialState if state.finished))
             num_ended = sum(one.layout == trial.layout for one in ended)
             so_far = overviews.get_overview(connection, sweep_id, now)
             after = interventions.rerun(before, trial, num_ended, so_far, now=now)
-            return _stored(connection, before, _within_quota(connection, before, after, so_far, caller, now), now)
+            after = _within_quota(connection, before, after, so_far, caller, now)
+            return self._stored(connection, run, before, after, now)
+
+    def _get(self, sweep_id: str) -> Sweep:
+        with reading(self._engine) as connection:
+            return records.get_sweep(connection, sweep_id)
+
+    def _locked(self, connection: Connection, sweep_id: str) -> tuple[Run, Sweep]:
+        return self._runs.lock(connection, "sweep", sweep_id), records.get_sweep(connection, sweep_id)
+
+    def _stored(self, connection: Connection, run: Run, before: Sweep, after: Sweep, now: float) -> Sweep:
+        """Store what changed, and its events; nothing where nothing did."""
+        is_reopened = before.state.is_finished and not after.state.is_finished
+        if after.demand != before.demand:
+            self._runs.change(connection, run, after.demand)
+            mine = update(sweeps).where(sweeps.c.id == after.id)
+            connection.execute(mine.values(budget=after.request.budget))
+            records.write_event(connection, after.id, "sweep.changed", transitions.demand_facts(after), now)
+        if is_reopened:
+            self._runs.queue_again(connection, run, now, detail="")
+        return records.get_sweep(connection, after.id)
 
 
 def _searched_no_more(sweep: Sweep) -> bool:
-    return sweep.state.finished or sweep.interventions.ended is not None
+    return sweep.state.is_finished or sweep.interventions.ended is not None
 
 
 def _within_quota(
@@ -73,7 +93,7 @@ def _within_quota(
         InvalidInput: It asks for more than the quota ever has.
         QuotaExceeded: It asks for more than is left, or is one unfinished sweep too many.
     """
-    is_reopened = before.state.finished and not after.state.finished
+    is_reopened = before.state.is_finished and not after.state.is_finished
     had = so_far.accelerator_hours if is_reopened else before.request.budget.accelerator_hours
     wanted = after.request.budget.accelerator_hours
     grows = had is not None and (wanted is None or wanted > had)
@@ -92,17 +112,3 @@ def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float)
     """Trials that the end of their sweep cut short wait again, without the steps of their last attempt."""
     for trial in records.get_trials(connection, sweep_id, TrialState.CANCELLED):
         records.save_trial(connection, interventions.again(trial), "trial.interrupted", now)
-
-
-def _stored(connection: Connection, before: Sweep, after: Sweep, now: float) -> Sweep:
-    """Store what changed, and its events; nothing where nothing did."""
-    if after == before:
-        return after
-    connection.execute(statements.update_sweep(after))
-    if after.demand != before.demand:
-        records.write_event(connection, after.id, "sweep.changed", transitions.demand_facts(after), now)
-    if after.state is SweepState.PAUSED and before.state is not SweepState.PAUSED:
-        records.write_event(connection, after.id, "sweep.paused", transitions.sweep_facts(after), now)
-    if after.state is SweepState.QUEUED and before.state is not SweepState.QUEUED:
-        records.write_event(connection, after.id, "sweep.queued", transitions.sweep_facts(after), now)
-    return after

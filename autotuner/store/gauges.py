@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, Select, func, select
 
-from autotuner.core.run import OPEN, SweepState
+from autotuner.core.run import OPEN, RunState
 from autotuner.core.trial import TrialState
 from autotuner.ports.gauges import Gauges
 from autotuner.store.engine import reading
@@ -14,7 +14,7 @@ from autotuner.store.tables import runs, sweeps, trials
 
 _HOUR_S = 3600.0
 
-_UNFINISHED = [state for state in SweepState if not state.finished]
+_UNFINISHED = [state for state in RunState if not state.is_finished]
 
 
 class SqlGauges:
@@ -24,7 +24,7 @@ class SqlGauges:
         self._engine = engine
 
     def read(self, *, now: float) -> Gauges:
-        waiting = select(func.min(sweeps.c.created_at)).where(sweeps.c.state == SweepState.QUEUED)
+        waiting = select(func.min(sweeps.c.created_at)).where(sweeps.c.state == RunState.QUEUED)
         pending = select(func.count(), func.min(runs.c.created_at)).where(
             runs.c.kind == "delivery", runs.c.state.in_(OPEN)
         )
@@ -40,7 +40,7 @@ class SqlGauges:
             )
 
 
-def select_sweeps() -> Select[SweepState, int]:
+def select_sweeps() -> Select[RunState, int]:
     """How many sweeps are in each state, from an index alone."""
     return select(sweeps.c.state, func.count()).group_by(sweeps.c.state)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, Text, func, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Engine, Select, func, or_, select, type_coerce
 
 from autotuner.core import codec
 from autotuner.core.cluster import SIMULATED
@@ -21,7 +21,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, PastTrial, ScaledTrial, TrialState
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.tables import failures, measurements, steps, sweeps, trials
+from autotuner.store.tables import failures, measurements, runs, steps, sweeps, trials
 from autotuner.store.tables.columns import KnownFields
 
 
@@ -102,9 +102,8 @@ def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySel
 
 def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, SweepRequest]:
     """What was asked, but for what another release wrote and this one cannot read."""
-    request = type_coerce(sweeps.c.request, Text).label("request")
     found: dict[str, SweepRequest] = {}
-    for sweep_id, text in connection.execute(select(sweeps.c.id, request).where(sweeps.c.id.in_(sweep_ids))).all():
+    for sweep_id, text in connection.execute(select(runs.c.id, runs.c.request).where(runs.c.id.in_(sweep_ids))).all():
         with suppress(InvalidInput):
             found[sweep_id] = codec.loads(SweepRequest, text)
     return found

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotuner.core.errors import Conflict, InvalidInput
-from autotuner.core.run import StopReason, SweepEnd, SweepState
+from autotuner.core.run import RunState, StopReason, SweepEnd
 from autotuner.core.sweep import Budget, Rerun, Sweep, SweepOverview
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.units import format_seconds
@@ -19,47 +19,6 @@ _BEYOND_BUDGETS = {
     StopReason.ERROR: "it ended by an error; clone it to try again",
 }
 """Ends after which a larger budget would change nothing."""
-
-
-# ---------------------------------------------------------------------- pauses
-def pause(sweep: Sweep, *, now: float, has_jobs: bool = False) -> Sweep:
-    """Paused if no worker holds it; marked if one does, or has to end jobs that engines run.
-
-    Raises:
-        Conflict: It is finished or about to be, or compares runs.
-    """
-    if sweep.state is SweepState.PAUSED or sweep.pause_requested:
-        return sweep
-    if sweep.state.finished:
-        raise Conflict(f"sweep {sweep.id} is {sweep.state.value} already; there is nothing to pause")
-    if sweep.cancel_requested:
-        raise Conflict(f"sweep {sweep.id} is being cancelled; there is nothing to pause")
-    _require_no_challenge(sweep, "pausing it would part runs that are to be compared in one sitting")
-    if sweep.owner is not None or has_jobs:
-        return replace(sweep, pause_requested=True)
-    return paused(sweep, now=now)
-
-
-def paused(sweep: Sweep, *, now: float) -> Sweep:
-    """Held by nobody, and free to nobody."""
-    lies_idle = sweep.interventions if sweep.started_at is None else sweep.interventions.idle_from(now)
-    return replace(
-        sweep, state=SweepState.PAUSED, owner=None, lease_until=None, pause_requested=False, interventions=lies_idle
-    )
-
-
-def resume(sweep: Sweep) -> Sweep:
-    """Queued again; where its worker has not paused it yet, it just goes on.
-
-    Raises:
-        Conflict: It is finished.
-    """
-    if sweep.state.finished:
-        how = "extend its budget, or run a trial of it again"
-        raise Conflict(f"sweep {sweep.id} is {sweep.state.value}; to have it go on, {how}")
-    if sweep.state is SweepState.PAUSED:
-        return replace(sweep, state=SweepState.QUEUED)
-    return replace(sweep, pause_requested=False)
 
 
 # ---------------------------------------------------------------------- budgets
@@ -82,16 +41,16 @@ def change_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: SweepOverview
     ended = _end(sweep)
     if ended is None:
         return asked
-    if sweep.state.finished or budget != sweep.request.budget:
+    if sweep.state.is_finished or budget != sweep.request.budget:
         _require_room(sweep, ended, budget, so_far, now)
-    if not sweep.state.finished:  # reopened to run trials again, which it does first
+    if not sweep.state.is_finished:  # reopened to run trials again, which it does first
         return replace(asked, interventions=replace(sweep.interventions, ended=None))
     return _reopened(asked, None)
 
 
 def _end(sweep: Sweep) -> SweepEnd | None:
     """How its search ended; None: it goes on, or has yet to begin."""
-    if not sweep.state.finished:
+    if not sweep.state.is_finished:
         return sweep.interventions.ended
     assert sweep.stop_reason is not None, "what is finished has a reason"
     return SweepEnd(state=sweep.state, reason=sweep.stop_reason, detail=sweep.stop_detail)
@@ -149,7 +108,7 @@ def rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: SweepOverview, *, 
     wanted = Rerun(number=trial.number, num_runs=num_ended + 1)
     others = tuple(one for one in before.reruns if one.number != trial.number)
     asked = replace(sweep, interventions=replace(before, reruns=(*others, wanted)))
-    return _reopened(asked, _end(sweep)) if sweep.state.finished else asked
+    return _reopened(asked, _end(sweep)) if sweep.state.is_finished else asked
 
 
 def _require_unspent(sweep: Sweep, so_far: SweepOverview, now: float) -> None:
@@ -168,20 +127,8 @@ def again(trial: Trial) -> Trial:
 
 # ---------------------------------------------------------------------- both
 def _reopened(sweep: Sweep, ended: SweepEnd | None) -> Sweep:
-    """Queued, as if it had not ended but for how often it did."""
-    assert sweep.finished_at is not None, "only a finished sweep is opened again"
-    changed = sweep.interventions.reopened(sweep.finished_at, ended)
-    if sweep.started_at is None:
-        changed = replace(changed, idle_since=None)
-    return replace(
-        sweep,
-        state=SweepState.QUEUED,
-        finished_at=None,
-        cancel_requested=False,
-        stop_reason=None,
-        stop_detail="",
-        interventions=changed,
-    )
+    """Return a finished sweep queued: to search again, or if it is told how its search ended, to run trials again."""
+    return replace(sweep, state=RunState.QUEUED, interventions=replace(sweep.interventions, ended=ended))
 
 
 def _require_no_challenge(sweep: Sweep, why: str) -> None:

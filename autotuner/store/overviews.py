@@ -9,13 +9,14 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from autotuner.core.errors import NotFound
 from autotuner.core.objective import Objective
-from autotuner.core.sweep import BestSoFar, SweepOverview
+from autotuner.core.run import Stop
+from autotuner.core.sweep import BestSoFar, Interventions, SweepOverview
 from autotuner.core.trial import TrialState
 from autotuner.ports import Page, SweepFilter, SweepOrder
 from autotuner.store import records, sweep_lists
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.sweep_lists import BEST
-from autotuner.store.tables import gates, measurements, sweeps, trials
+from autotuner.store.tables import gates, measurements, runs, sweeps, trials
 
 
 def _first_ranked() -> ColumnElement[str | None]:
@@ -25,27 +26,13 @@ def _first_ranked() -> ColumnElement[str | None]:
     return select(measurements.c.trial_id).where(mine).order_by(*best_first).limit(1).scalar_subquery()
 
 
-_SAID_ONCE = (
-    "id",
-    "name",
-    "state",
-    "created_at",
-    "started_at",
-    "finished_at",
-    "cancel_requested",
-    "pause_requested",
-    "interventions",
-    "stop_reason",
-    "stop_detail",
-    "budget",
-    "engine",
-    "created_by",
-    "lease_until",
-)
+_OF_RUN = ("started_at", "wanted", "detail", "idle_since", "idle_s", "num_reopened", "owner", "seen_at", "lease_s")
+
+_SAID_ONCE = ("id", "name", "state", "created_at", "finished_at", "stop_reason", "budget", "engine", "created_by")
 
 OVERVIEWS: AnySelect = select(
     *(sweeps.c[name] for name in _SAID_ONCE),
-    sweeps.c.owner.is_not(None).label("has_worker"),
+    *(runs.c[name] for name in _OF_RUN),
     sweeps.c.model_name.label("model"),
     sweeps.c.cluster_name.label("cluster"),
     sweeps.c.trial_cluster_name.label("trial_cluster"),
@@ -55,8 +42,8 @@ OVERVIEWS: AnySelect = select(
     BEST.c.mfu.label("best_mfu"),
     BEST.c.tokens_per_s.label("best_tokens_per_s"),
     (BEST.c.step_time_interval_s / BEST.c.step_time_s).label("best_relative_error"),
-).select_from(sweeps.outerjoin(BEST, BEST.c.trial_id == _first_ranked()))
-"""What a sweep's own row and the ranking say."""
+).select_from(sweeps.join(runs, runs.c.id == sweeps.c.id).outerjoin(BEST, BEST.c.trial_id == _first_ranked()))
+"""What a sweep's own row, that of its run and the ranking say."""
 
 
 def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOverview:
@@ -150,7 +137,15 @@ def _overview(
     best_so_far: Sequence[BestSoFar],
 ) -> SweepOverview:
     said = dict(row._mapping)
+    wanted, owner, seen_at, lease_s = (said.pop(name) for name in ("wanted", "owner", "seen_at", "lease_s"))
+    idle = {name: said.pop(name) for name in ("idle_since", "idle_s", "num_reopened")}
     return SweepOverview(
+        cancel_requested=wanted is Stop.CANCEL,
+        pause_requested=wanted is Stop.PAUSE,
+        stop_detail=said.pop("detail"),
+        interventions=Interventions(**idle),
+        has_worker=owner is not None,
+        lease_until=seen_at if owner is None else seen_at + lease_s,
         objective=Objective(**{field.name: said.pop(field.name) for field in fields(Objective)}),
         num_trials=num_trials,
         num_repeats=num_repeats,

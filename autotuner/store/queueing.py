@@ -8,11 +8,13 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.run import SweepState
-from autotuner.core.sweep import Budget, Sweep, SweepRequest
+from autotuner.core.run import NewRun, RunState
+from autotuner.core.sweep import Budget, Demand, Sweep, SweepRequest
 from autotuner.store import accounts, records, statements, transitions
 from autotuner.store.identity import new_sweep_id
-from autotuner.store.tables import sweeps
+from autotuner.store.runs import insert_run
+from autotuner.store.tables import runs
+from autotuner.store.tables.columns import read_document
 
 
 def create_sweep(
@@ -38,11 +40,11 @@ def find_created(
     """The sweep that the caller's key made of this request; ``Conflict`` where it was made of another."""
     if idempotency_key is None:
         return None
-    mine = sweeps.c.idempotency_key == key_of_caller(caller, idempotency_key)
+    mine = runs.c.unique_key == _unique(key_of_caller(caller, idempotency_key))
     row = connection.execute(statements.SWEEPS.where(mine)).one_or_none()
     if row is None:
         return None
-    return transitions.same_request(statements.read_sweep(row), row.request, request)
+    return transitions.same_request(statements.read_sweep(row), read_document(SweepRequest, row.request), request)
 
 
 def queue_sweep(
@@ -62,10 +64,24 @@ def queue_sweep(
     """
     accounts.lock_caller(connection, caller)
     held = _held(connection, request, caller, now)
-    sweep = Sweep(id=new_id(), request=held, state=SweepState.QUEUED, created_at=now, created_by=caller.name)
-    connection.execute(statements.insert_sweep(sweep, idempotency_key, asked=request))
-    records.write_event(connection, sweep.id, "sweep.created", transitions.sweep_facts(sweep), now)
+    new = NewRun(
+        id=new_id(),
+        kind="sweep",
+        request=request,
+        demand=Demand(budget=held.budget),
+        created_by=caller.name,
+        unique_key=_unique(idempotency_key),
+        due_at=0.0,
+    )
+    insert_run(connection, new, now)
+    sweep = Sweep(id=new.id, request=held, state=RunState.QUEUED, created_at=now, created_by=caller.name)
+    connection.execute(statements.insert_sweep(sweep))
+    records.write_event(connection, sweep.id, "sweep.created", transitions.sweep_facts(sweep.state), now)
     return sweep
+
+
+def _unique(key: str | None) -> str | None:
+    return None if key is None else f"sweep {key}"
 
 
 def _held(connection: Connection, request: SweepRequest, caller: Caller, now: float) -> SweepRequest:

@@ -11,9 +11,8 @@ from sqlalchemy import Connection, Select, func, literal, select, update
 
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.objective import Objective
-from autotuner.core.run import SweepState
 from autotuner.core.sweep import Sweep
-from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial import Stopped, Trial, TrialState
 from autotuner.ports import COUNTED_BEHIND, Page, RankedTime
 from autotuner.store import statements, transitions
 from autotuner.store.identity import trial_id as id_of
@@ -45,29 +44,10 @@ def with_sweeps(connection: Connection, owners: Sequence[Owner]) -> Iterator[tup
 
 def get_sweep(connection: Connection, sweep_id: str) -> Sweep:
     """As it stands now; ``NotFound`` without it."""
-    return _one_sweep(connection, statements.SWEEPS, sweep_id)
-
-
-def lock_sweep(connection: Connection, sweep_id: str) -> Sweep:
-    """The sweep, which nobody else changes until the transaction ends."""
-    return _one_sweep(connection, statements.SWEEPS.with_for_update(), sweep_id)
-
-
-def hold_sweep(connection: Connection, sweep_id: str, owner: str) -> Sweep:
-    """The sweep, locked, if ``owner`` holds the lease; ``LeaseLost`` otherwise."""
-    sweep = lock_sweep(connection, sweep_id)
-    transitions.check_lease(sweep.id, sweep.owner, owner)
-    return sweep
-
-
-def hold_sweep_of(connection: Connection, trial_id: str, owner: str) -> str:
-    """Lock the trial's sweep for ``owner`` in the same way; the sweep's id."""
-    row = connection.execute(statements.lock_sweep_of(trial_id)).one_or_none()
+    row = connection.execute(statements.SWEEPS.where(sweeps.c.id == sweep_id)).one_or_none()
     if row is None:
-        raise NotFound("trial", trial_id)
-    sweep_id, holder = row
-    transitions.check_lease(sweep_id, holder, owner)
-    return sweep_id
+        raise NotFound("sweep", sweep_id)
+    return statements.read_sweep(row)
 
 
 def check_sweep(connection: Connection, sweep_id: str) -> None:
@@ -81,21 +61,6 @@ def objective_of(connection: Connection, sweep_id: str) -> Objective:
     columns = [sweeps.c[field.name] for field in fields(Objective)]
     said = connection.execute(select(*columns).where(sweeps.c.id == sweep_id)).one()
     return Objective(**said._mapping)
-
-
-def fail_unreadable(connection: Connection, sweep_id: str, problem: InvalidInput, now: float) -> bool:
-    """End a sweep whose record cannot be read, with its trials, by their columns alone; False if it had ended."""
-    changed = transitions.fail_unreadable(problem, now=now)
-    is_open = (sweeps.c.id == sweep_id) & sweeps.c.state.in_([state for state in SweepState if not state.finished])
-    if not connection.execute(update(sweeps).where(is_open).values(changed)).rowcount:
-        return False
-    unfinished = (trials.c.sweep_id == sweep_id) & trials.c.state.in_(_UNFINISHED)
-    connection.execute(
-        update(trials).where(unfinished).values(state=TrialState.CANCELLED, finished_at=now, waiting=None)
-    )
-    facts = {name: changed[name] for name in transitions.SWEEP_FACTS}
-    write_event(connection, sweep_id, "sweep.finished", facts, now)
-    return True
 
 
 def get_trial(connection: Connection, trial_id: str) -> Trial:
@@ -133,10 +98,15 @@ def ranked_times(connection: Connection, sweep_id: str) -> list[RankedTime]:
     return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
 
 
-def end_trials(connection: Connection, sweep: Sweep, now: float) -> None:
-    """Cancel what is not finished of a sweep that is."""
-    for trial in get_trials(connection, sweep.id, *_UNFINISHED):
-        connection.execute(statements.update_trial(transitions.end_with_sweep(trial, sweep, now=now)))
+def end_trials(connection: Connection, sweep_id: str, stopped: Stopped, now: float) -> None:
+    """Cancel the trials that have not finished of a sweep that has: by columns alone where one cannot be read."""
+    try:
+        for trial in get_trials(connection, sweep_id, *_UNFINISHED):
+            connection.execute(statements.update_trial(transitions.finish_trial(trial, stopped, now=now)))
+    except InvalidInput:
+        unfinished = (trials.c.sweep_id == sweep_id) & trials.c.state.in_(_UNFINISHED)
+        ended = {"state": TrialState.CANCELLED, "finished_at": now, "waiting": None}
+        connection.execute(update(trials).where(unfinished).values(ended))
 
 
 def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float) -> Trial:
@@ -174,10 +144,3 @@ def select_total(query: AnySelect, page: Page) -> Select[int]:
     """How many rows the query has, of which no more are counted behind a page than a page's reader cares about."""
     some = query.with_only_columns(literal(1)).limit(page.offset + page.limit + COUNTED_BEHIND)
     return select(func.count()).select_from(some.subquery())
-
-
-def _one_sweep(connection: Connection, query: AnySelect, sweep_id: str) -> Sweep:
-    row = connection.execute(query.where(sweeps.c.id == sweep_id)).one_or_none()
-    if row is None:
-        raise NotFound("sweep", sweep_id)
-    return statements.read_sweep(row)

@@ -6,58 +6,89 @@ locks the run and refuses a worker whose lease was taken over.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, and_, case, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
 from autotuner.core.announcement import Announcement, DeliveryProgress
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
-from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunState, Stop
+from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunState, Stop, Wish
 from autotuner.core.study import OptimizerStudyRequest
 from autotuner.ports import Page
 from autotuner.search.planning.plan import Plan, PlanProgress
 from autotuner.search.planning.request import PlanRequest
 from autotuner.store import records
 from autotuner.store.engine import reading, writing
-from autotuner.store.statements import AnyRow, AnySelect
+from autotuner.store.statements import AnyRow, AnySelect, read_lease
 from autotuner.store.tables import runs
 from autotuner.store.tables.columns import read_document
 
 _RUNS: AnySelect = select(*runs.columns).select_from(runs)
 
 
+def _nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+def _no_pause(run: Run) -> None:
+    raise Conflict(f"{run.kind} {run.id} cannot be paused")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentTypes:
-    """The types of the documents of a kind of run."""
+class Rows:
+    """What the store must know of a kind of run: the types of its documents, and its rows in other tables.
+
+    Every function is called inside the transaction that changes the run, whose row is locked.
+    """
 
     request: type[Any]
     progress: type[Any] | None = None
+    demand: type[Any] | None = None
     result: type[Any] | None = None
+    noun: str = ""
+    """What people call such a run. Empty: as the kind."""
+    goes_on_by: str = "start another one"
+    """How people have a finished run go on."""
+    on_claim: Callable[[Connection, Run, float], None] = _nothing
+    """Undoes what a worker that is gone had begun. Gets the run as it was before. It may raise ``InvalidInput``."""
+    on_state: Callable[[Connection, str, RunState, float], None] = _nothing
+    """Gets the id of a run that has begun or goes on, is paused, or is queued again."""
+    on_end: Callable[[Connection, str, Finish, float], None] = _nothing
+    """Gets the id of a run that has ended. This release may not be able to read it."""
+    cancelled: Callable[[Run, Finish], Finish] = lambda _, end: end
+    """Returns how a run ends that is cancelled."""
+    has_jobs: Callable[[Connection, Run], bool] = lambda _, run: run.state is RunState.RUNNING
+    """Returns True if an engine may run a job that a worker has to end, where the run is cancelled or paused."""
+    check_pause: Callable[[Run], None] = _no_pause
+    """Raises ``Conflict`` if the run must not be paused."""
 
 
-DOCUMENTS: Mapping[str, DocumentTypes] = {
-    "delivery": DocumentTypes(request=Announcement, progress=DeliveryProgress),
-    "check": DocumentTypes(request=ClusterCheck, progress=CheckFindings),
-    "study": DocumentTypes(request=OptimizerStudyRequest),
-    "plan": DocumentTypes(request=PlanRequest, progress=PlanProgress, result=Plan),
+ROWS: Mapping[str, Rows] = {
+    "delivery": Rows(request=Announcement, progress=DeliveryProgress),
+    "check": Rows(request=ClusterCheck, progress=CheckFindings),
+    "study": Rows(request=OptimizerStudyRequest, noun="optimizer study"),
+    "plan": Rows(request=PlanRequest, progress=PlanProgress, result=Plan),
 }
-"""The types of the documents of each kind, by its name."""
-
-_NOUNS = {"study": "optimizer study"}
-"""What people call runs of a kind, where that is not the name of the kind."""
+"""The kinds that have no rows of their own that change with the run, by name."""
 
 
 class RunStore:
-    """Durable runs, whatever their kind."""
+    """Durable runs, whatever their kind.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: Of the database.
+        rows: By kind. The store knows only these.
+    """
+
+    def __init__(self, engine: Engine, rows: Mapping[str, Rows] = ROWS) -> None:
         self._engine = engine
+        self._rows = rows
 
     # ------------------------------------------------------------------ callers
     def add(self, new: NewRun, *, now: float) -> tuple[Run, bool]:
@@ -76,7 +107,7 @@ class RunStore:
     def _made_before(self, new: NewRun) -> Run:
         same = (runs.c.id == new.id) | (runs.c.unique_key == new.unique_key)
         with reading(self._engine) as connection:
-            found = _read(connection.execute(_RUNS.where(runs.c.kind == new.kind, same)).one())
+            found = self._read(connection.execute(_RUNS.where(runs.c.kind == new.kind, same)).one())
         if found.request != new.request:
             raise Conflict(
                 f"this idempotency key made {new.kind} {found.id} of another request; send a new key with a new request"
@@ -91,7 +122,7 @@ class RunStore:
             Unreadable: Another release wrote it.
         """
         with reading(self._engine) as connection:
-            return _get(connection, kind, run_id)
+            return self._get(connection, kind, run_id)
 
     def list(
         self,
@@ -111,7 +142,7 @@ class RunStore:
         """
         with reading(self._engine) as connection:
             rows, total = records.window(connection, select_runs(kind, subject, states), page)
-        return [_read(row) for row in rows], total
+        return [self._read(row) for row in rows], total
 
     def reopen(self, kind: str, run_id: str, progress: Any, *, now: float) -> Run:
         """Queue a finished run again: a plan that failed, a delivery that was given up.
@@ -121,41 +152,90 @@ class RunStore:
             Conflict: The run is not finished.
         """
         with writing(self._engine) as connection:
-            run = _get(connection, kind, run_id, is_locking=True)
+            run = self.lock(connection, kind, run_id)
             if not run.state.is_finished:
-                raise Conflict(f"{kind} {run_id} is {run.state.value}; it goes on already")
-            anew = {"state": RunState.QUEUED, "due_at": now, "finished_at": None, "wanted": None, "problem": None}
-            _update(connection, run_id, **anew, progress=_text(progress), result=None)
-            return _get(connection, kind, run_id)
+                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value}; it goes on already")
+            self.queue_again(connection, run, now, due_at=now, progress=_text(progress))
+            return self._get(connection, kind, run_id)
 
     def cancel(self, kind: str, run_id: str, detail: str, *, now: float) -> Run:
-        """Ask for the end of a run, which its worker brings about, and end a run that no worker has begun with at once.
+        """End a run at once if no worker and no job is busy with it, else ask for its end, which a worker brings about.
 
         A finished run stays as it is.
 
         Args:
             kind: Of the run.
             run_id: Its id.
-            detail: How a run ends that no worker has begun with.
+            detail: How a run ends that nobody is busy with.
             now: Epoch seconds.
 
         Raises:
             NotFound: No run of the kind has that id.
         """
         with writing(self._engine) as connection:
-            run = _get(connection, kind, run_id, is_locking=True)
-            if not run.state.is_finished:
-                _update(connection, run_id, wanted=Stop.CANCEL, due_at=now)
-            if run.state is RunState.QUEUED:
-                _end(connection, run_id, Finish(state=RunState.CANCELLED, detail=detail), now)
-            return _get(connection, kind, run_id)
+            run = self.lock(connection, kind, run_id)
+            if run.state.is_finished:
+                return run
+            is_busy = self._is_busy(connection, run)
+            _update(connection, run_id, wanted=Stop.CANCEL, due_at=min(run.due_at, now))
+            if not is_busy:
+                self._end(connection, run, Finish(state=RunState.CANCELLED, detail=detail), now)
+            return self._get(connection, kind, run_id)
+
+    def pause(self, kind: str, run_id: str, *, now: float) -> Run:
+        """Pause a run at once if no worker and no job is busy with it, else ask its worker to.
+
+        Raises:
+            NotFound: No run of the kind has that id.
+            Conflict: The run is finished or about to be, or must not be paused.
+        """
+        with writing(self._engine) as connection:
+            run = self.lock(connection, kind, run_id)
+            if run.state is RunState.PAUSED or run.wanted is Stop.PAUSE:
+                return run
+            if run.state.is_finished:
+                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value} already; there is nothing to pause")
+            if run.wanted is Stop.CANCEL:
+                raise Conflict(f"{self._noun(kind)} {run_id} is being cancelled; there is nothing to pause")
+            self._rows[kind].check_pause(run)
+            if self._is_busy(connection, run):
+                _update(connection, run_id, wanted=Stop.PAUSE)
+            else:
+                self._pause(connection, run, now)
+            return self._get(connection, kind, run_id)
+
+    def resume(self, kind: str, run_id: str, *, now: float) -> Run:
+        """Queue a paused run again, or withdraw a pause that its worker has not carried out yet.
+
+        Raises:
+            NotFound: No run of the kind has that id.
+            Conflict: The run is finished.
+        """
+        with writing(self._engine) as connection:
+            run = self.lock(connection, kind, run_id)
+            if run.state.is_finished:
+                how = self._rows[kind].goes_on_by
+                raise Conflict(f"{self._noun(kind)} {run_id} is {run.state.value}; to have it go on, {how}")
+            if run.state is RunState.PAUSED:
+                self._set_state(connection, run, RunState.QUEUED, now)
+            elif run.wanted is Stop.PAUSE:
+                _update(connection, run_id, wanted=None)
+            return self._get(connection, kind, run_id)
+
+    def fail_unreadable(self, kind: str, run_id: str, problem: InvalidInput, *, now: float) -> None:
+        """End a run that this release cannot read. One that has ended stays as it is."""
+        state = select(runs.c.state).where(runs.c.id == run_id, runs.c.kind == kind).with_for_update()
+        with writing(self._engine) as connection:
+            if not RunState(connection.scalars(state).one()).is_finished:
+                self._end_unread(connection, kind, run_id, problem, now)
 
     # ------------------------------------------------------------------ workers
     def leases(self, kinds: Collection[str]) -> Sequence[Lease]:
         """Return all leases that are held on runs of these kinds."""
-        held = _RUNS.where(runs.c.owner.is_not(None), runs.c.kind.in_(kinds))
+        columns = (runs.c.id, runs.c.owner, runs.c.claim, runs.c.renewals, runs.c.lease_s)
+        held = select(*columns).where(runs.c.owner.is_not(None), runs.c.kind.in_(kinds))
         with reading(self._engine) as connection:
-            return [_lease(row) for row in connection.execute(held)]
+            return [lease for row in connection.execute(held) if (lease := read_lease(row)) is not None]
 
     def claim(
         self, kinds: Collection[str], *, owner: str, now: float, lease_s: float, lapsed: Collection[Lease] = ()
@@ -175,18 +255,22 @@ class RunStore:
                 return None
         with writing(self._engine) as connection:
             while (run_id := connection.scalar(oldest.with_for_update(skip_locked=True))) is not None:
-                signs = {"claim": runs.c.claim + 1, "renewals": runs.c.renewals + 1, "owner": owner, "lease_s": lease_s}
-                started_at = func.coalesce(runs.c.started_at, now)
+                mine = _RUNS.where(runs.c.id == run_id)
+                row = connection.execute(mine).one()
                 try:
-                    _read(connection.execute(_RUNS.where(runs.c.id == run_id)).one())
+                    self._rows[row.kind].on_claim(connection, self._read(row), now)
                 except InvalidInput as problem:  # written by another release: it holds up no other run
-                    _end(connection, run_id, unread(problem), now)
+                    self._end_unread(connection, row.kind, run_id, problem, now)
                     continue
-                _update(connection, run_id, state=RunState.RUNNING, started_at=started_at, **signs)
-                return _read(connection.execute(_RUNS.where(runs.c.id == run_id)).one())
+                signs = {"claim": runs.c.claim + 1, "renewals": runs.c.renewals + 1, "owner": owner, "lease_s": lease_s}
+                signs |= {"started_at": func.coalesce(runs.c.started_at, now), "seen_at": now, **_taken_up(now)}
+                _update(connection, run_id, state=RunState.RUNNING, **signs)
+                if row.state is not RunState.RUNNING:
+                    self._rows[row.kind].on_state(connection, run_id, RunState.RUNNING, now)
+                return self._read(connection.execute(mine).one())
             return None
 
-    def renew(self, lease: Lease, progress: Any = None) -> Stop | None:
+    def renew(self, lease: Lease, progress: Any = None, *, now: float) -> Wish:
         """Say that the worker is alive, store how far it is, and return what people want of the run.
 
         Raises:
@@ -194,19 +278,40 @@ class RunStore:
         """
         with self.holding(lease) as connection:
             known = {} if progress is None else {"progress": _text(progress)}
-            _update(connection, lease.run_id, renewals=runs.c.renewals + 1, **known)
-            return connection.scalar(select(runs.c.wanted).where(runs.c.id == lease.run_id))
+            _update(connection, lease.run_id, renewals=runs.c.renewals + 1, seen_at=now, **known)
+            wish = select(runs.c.wanted, runs.c.num_changes).where(runs.c.id == lease.run_id)
+            return Wish(**connection.execute(wish).one()._mapping)
 
     def release(self, lease: Lease, *, now: float, due_at: float | None = None, detail: str | None = None) -> None:
-        """Give an unfinished run back, to be taken up at once or at a later time."""
-        with self.holding(lease) as connection:
-            said = {} if detail is None else {"detail": detail}
-            _update(connection, lease.run_id, owner=None, due_at=now if due_at is None else due_at, **said)
+        """Give an unfinished run back: to be taken up at once or at a later time, or to be paused if that is wanted.
 
-    def finish(self, lease: Lease, end: Finish, *, now: float) -> None:
-        """End a run."""
+        While an engine runs a job of it, some worker has to end that first.
+        """
         with self.holding(lease) as connection:
-            _end(connection, lease.run_id, end, now)
+            said: dict[str, Any] = {} if detail is None else {"detail": detail}
+            said |= {} if due_at is None else {"due_at": due_at}
+            _update(connection, lease.run_id, owner=None, seen_at=now, **said)
+            if connection.scalar(select(runs.c.wanted).where(runs.c.id == lease.run_id)) is Stop.PAUSE:
+                run = self._read(connection.execute(_RUNS.where(runs.c.id == lease.run_id)).one())
+                if not self._is_busy(connection, run):
+                    self._pause(connection, run, now)
+
+    def finish(self, lease: Lease, end: Finish, *, now: float, seen: int | None = None) -> bool:
+        """End a run and return True.
+
+        Args:
+            lease: Of the run.
+            end: How it ends.
+            now: Epoch seconds.
+            seen: Version of the demand that the worker knows. If people have changed it since, nothing ends, and the
+                answer is False.
+        """
+        with self.holding(lease) as connection:
+            run = self._read(connection.execute(_RUNS.where(runs.c.id == lease.run_id)).one())
+            if seen is not None and run.num_changes != seen:
+                return False
+            self._end(connection, run, end, now)
+            return True
 
     @contextmanager
     def holding(self, lease: Lease) -> Iterator[Connection]:
@@ -216,13 +321,83 @@ class RunStore:
             LeaseLost: Another worker has claimed the run, or it has ended or is gone.
         """
         with writing(self._engine) as connection:
-            holder = select(runs.c.owner, runs.c.claim).where(runs.c.id == lease.run_id).with_for_update()
-            if connection.execute(holder).one_or_none() != (lease.owner, lease.claim):
-                raise LeaseLost(lease.run_id, lease.owner)
+            hold(connection, lease)
             yield connection
 
+    # ------------------------------------------------------------------ inside a transaction, also of other stores
+    def lock(self, connection: Connection, kind: str, run_id: str) -> Run:
+        """Return a run that nobody else changes until the transaction ends.
 
-# ---------------------------------------------------------------------- inside a transaction, also of other stores
+        Raises:
+            NotFound: No run of the kind has that id.
+        """
+        return self._get(connection, kind, run_id, is_locking=True)
+
+    def change(self, connection: Connection, run: Run, demand: Any) -> None:
+        """Ask something else of a locked run. Its worker hears of it, and ends nothing before it has."""
+        _update(connection, run.id, demand=_text(demand), num_changes=run.num_changes + 1)
+
+    def queue_again(self, connection: Connection, run: Run, now: float, **values: Any) -> None:
+        """Queue a locked run that has finished, with these values of its columns."""
+        anew: dict[str, Any] = {"finished_at": None, "wanted": None, "problem": None, "result": None, **values}
+        anew["idle_since"] = None if run.started_at is None else run.finished_at
+        self._set_state(connection, run, RunState.QUEUED, now, num_reopened=run.num_reopened + 1, **anew)
+
+    def _pause(self, connection: Connection, run: Run, now: float) -> None:
+        lies_idle = now if run.idle_since is None else run.idle_since
+        idle_since = None if run.started_at is None else lies_idle
+        self._set_state(connection, run, RunState.PAUSED, now, owner=None, wanted=None, idle_since=idle_since)
+
+    def _set_state(self, connection: Connection, run: Run, state: RunState, now: float, **values: Any) -> None:
+        _update(connection, run.id, state=state, **values)
+        self._rows[run.kind].on_state(connection, run.id, state, now)
+
+    def _end(self, connection: Connection, run: Run, end: Finish, now: float) -> None:
+        rows = self._rows[run.kind]
+        _write_end(connection, run.id, rows.cancelled(run, end) if end.state is RunState.CANCELLED else end, now, rows)
+
+    def _end_unread(self, connection: Connection, kind: str, run_id: str, problem: InvalidInput, now: float) -> None:
+        detail = f"this release cannot read what is stored of the {self._noun(kind)}: {problem}"
+        problem_said = replace(Problem.of(problem), state={})
+        end = Finish(state=RunState.FAILED, detail=detail, problem=problem_said)
+        _write_end(connection, run_id, end, now, self._rows[kind])
+
+    def _is_busy(self, connection: Connection, run: Run) -> bool:
+        return run.lease is not None or self._rows[run.kind].has_jobs(connection, run)
+
+    def _noun(self, kind: str) -> str:
+        return self._rows[kind].noun or kind
+
+    def _get(self, connection: Connection, kind: str, run_id: str, *, is_locking: bool = False) -> Run:
+        query = _RUNS.where(runs.c.id == run_id, runs.c.kind == kind)
+        row = connection.execute(query.with_for_update() if is_locking else query).one_or_none()
+        if row is None:
+            raise NotFound(self._noun(kind), run_id)
+        return self._read(row)
+
+    def _read(self, row: AnyRow) -> Run:
+        known = self._rows[row.kind]
+        return Run(
+            **{name: row._mapping[name] for name in _PLAIN},
+            request=read_document(known.request, row.request),
+            progress=_value(known.progress, row.progress),
+            demand=_value(known.demand, row.demand),
+            result=_value(known.result, row.result),
+            lease=read_lease(row),
+        )
+
+
+def hold(connection: Connection, lease: Lease) -> None:
+    """Lock the run of a lease, for a write of its worker.
+
+    Raises:
+        LeaseLost: Another worker has claimed the run, or it has ended or is gone.
+    """
+    holder = select(runs.c.owner, runs.c.claim).where(runs.c.id == lease.run_id).with_for_update()
+    if connection.execute(holder).one_or_none() != (lease.owner, lease.claim):
+        raise LeaseLost(lease.run_id, lease.owner)
+
+
 def insert_run(connection: Connection, new: NewRun, now: float) -> None:
     """Queue a run."""
     values = {
@@ -237,6 +412,10 @@ def insert_run(connection: Connection, new: NewRun, now: float) -> None:
         "due_at": now if new.due_at is None else new.due_at,
         "request": codec.dumps(new.request),
         "progress": _text(new.progress),
+        "demand": _text(new.demand),
+        "num_changes": 0,
+        "idle_s": 0.0,
+        "num_reopened": 0,
         "detail": "",
         "claim": 0,
         "renewals": 0,
@@ -260,43 +439,26 @@ def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = (
     return query.order_by(runs.c.due_at, runs.c.created_at, runs.c.id).limit(1)
 
 
-def unread(problem: InvalidInput) -> Finish:
-    """Return the end of a run that this release cannot read."""
-    detail = f"this release cannot read what is stored of the run: {problem}"
-    return Finish(state=RunState.FAILED, detail=detail, problem=replace(Problem.of(problem), state={}))
-
-
-def _get(connection: Connection, kind: str, run_id: str, *, is_locking: bool = False) -> Run:
-    query = _RUNS.where(runs.c.id == run_id, runs.c.kind == kind)
-    row = connection.execute(query.with_for_update() if is_locking else query).one_or_none()
-    if row is None:
-        raise NotFound(_NOUNS.get(kind, kind), run_id)
-    return _read(row)
-
-
 def _update(connection: Connection, run_id: str, **values: Any) -> None:
     connection.execute(update(runs).where(runs.c.id == run_id).values(values))
 
 
-def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
+def _write_end(connection: Connection, run_id: str, end: Finish, now: float, rows: Rows) -> None:
     said = {"detail": end.detail, "result": _text(end.result), "problem": end.problem, "finished_at": now}
-    _update(connection, run_id, state=end.state, owner=None, **said)
+    wanted = case((runs.c.wanted == Stop.PAUSE, None), else_=runs.c.wanted)
+    _update(connection, run_id, state=end.state, owner=None, wanted=wanted, **said, **_taken_up(now))
+    rows.on_end(connection, run_id, end, now)
 
 
-def _read(row: AnyRow) -> Run:
-    known = DOCUMENTS[row.kind]
-    return Run(
-        **{name: row._mapping[name] for name in _PLAIN},
-        request=read_document(known.request, row.request),
-        progress=_value(known.progress, row.progress),
-        result=_value(known.result, row.result),
-        lease=None if row.owner is None else _lease(row),
-    )
+def _taken_up(now: float) -> dict[str, Any]:
+    """Return the columns of a run that does not lie idle any more."""
+    idle_s = case((runs.c.idle_since < now, now - runs.c.idle_since), else_=0.0)
+    return {"idle_since": None, "idle_s": runs.c.idle_s + idle_s}
 
 
 _PLAIN = (
     *("id", "kind", "state", "subject", "created_by", "created_at", "due_at", "started_at", "finished_at"),
-    *("detail", "problem", "wanted"),
+    *("detail", "problem", "wanted", "num_changes", "idle_since", "idle_s", "num_reopened"),
 )
 
 
@@ -306,10 +468,6 @@ def _text(value: Any) -> str | None:
 
 def _value(cls: type[Any] | None, text: str | None) -> Any:
     return None if cls is None or text is None else read_document(cls, text)
-
-
-def _lease(row: AnyRow) -> Lease:
-    return Lease(run_id=row.id, owner=row.owner, claim=row.claim, renewals=row.renewals, lease_s=row.lease_s)
 
 
 def _is_still(lease: Lease) -> ColumnElement[bool]:

@@ -4,24 +4,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.convergence_gate import GateResult
-from autotuner.core.errors import Conflict, InvalidInput, StoreUnavailable
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, StoreUnavailable
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.profile import DeviceProfile
-from autotuner.core.run import HeldLease, Run, StopReason, SweepState
-from autotuner.core.sweep import Demand, Event, Prospects, Sweep, SweepOverview, SweepRequest
-from autotuner.core.trial import EngineJob, Outcome, ScaledTrial, Trial, TrialState
+from autotuner.core.run import Lease, Run, RunState
+from autotuner.core.sweep import Event, Prospects, Sweep, SweepOverview, SweepRequest
+from autotuner.core.trial import EngineJob, Outcome, ScaledTrial, Trial
 from autotuner.ports import (
     ALL_SWEEPS,
     NEWEST_FIRST,
@@ -34,8 +35,6 @@ from autotuner.ports import (
 )
 from autotuner.store import (
     checks,
-    endings,
-    leases,
     overviews,
     queueing,
     records,
@@ -56,10 +55,11 @@ from autotuner.store.mfu_gates import SqlMfuGates
 from autotuner.store.optimizer_studies import SqlOptimizerStudies
 from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
-from autotuner.store.runs import RunStore
+from autotuner.store.runs import ROWS, RunStore, hold
 from autotuner.store.schema import current_revision, memory_engine, why_unfit, write_again
 from autotuner.store.shelf import Shelf
-from autotuner.store.tables import clusters, models, profiles, trials
+from autotuner.store.sweeps import SWEEP_ROWS
+from autotuner.store.tables import clusters, models, profiles, sweeps, trials
 from autotuner.store.troubles import SqlTroubles
 from autotuner.store.workers import SqlWorkers
 
@@ -88,8 +88,8 @@ def memory_store() -> SqlStore:
 class SqlStore:
     """The Store port on SQLite and PostgreSQL.
 
-    A write to a sweep locks its row first (SQLite: the database), so writes to one sweep happen one after another and
-    its events get their sequence in the order in which they become visible.
+    A write to a sweep locks the row of its run first (SQLite: the database), so writes to one sweep happen one after
+    another and its events get their sequence in the order in which they become visible.
     """
 
     def __init__(self, engine: Engine, *, new_id: Callable[[], str] = new_sweep_id) -> None:
@@ -99,16 +99,16 @@ class SqlStore:
         self._clusters = Shelf(engine, clusters.c.document, "cluster")
         self._profiles = Shelf(engine, profiles.c.document, "profile")
         self.accounts = SqlAccounts(engine)
+        self.runs = RunStore(engine, {**ROWS, "sweep": SWEEP_ROWS})
         self.retunes = SqlRetunes(engine)
         self.mfu_gates = SqlMfuGates(engine)
         self.optimizer_studies = SqlOptimizerStudies(engine)
-        self.runs = RunStore(engine)
         self.announcements = SqlAnnouncements(engine)
         self.history = SqlHistory(engine)
         self.retention = SqlRetention(engine)
         self.gauges = SqlGauges(engine)
         self.troubles = SqlTroubles(engine)
-        self.control = SqlControl(engine)
+        self.control = SqlControl(engine, self.runs)
         self.access = SqlAccess(engine)
         self.workers = SqlWorkers(engine)
 
@@ -137,9 +137,9 @@ class SqlStore:
         with reading(self._engine) as connection:
             return records.get_sweep(connection, sweep_id)
 
-    def list_sweeps(self, *, state: SweepState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
+    def list_sweeps(self, *, state: RunState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, statements.newest_first(statements.UNREAD_SWEEPS, state), page)
+            rows, total = records.window(connection, statements.newest_first(statements.SWEEPS, state), page)
         return list(statements.read_readable(rows)), total
 
     def overview(self, sweep_id: str, *, now: float) -> SweepOverview:
@@ -158,91 +158,18 @@ class SqlStore:
 
     def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
         try:
-            return self._cancel(sweep_id, now)
+            self.runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
         except InvalidInput as problem:
-            with writing(self._engine) as connection:
-                endings.fail_unreadable(connection, sweep_id, problem, now)
+            self.runs.fail_unreadable("sweep", sweep_id, problem, now=now)
             raise Conflict(f"this release cannot read the sweep {sweep_id}; it has ended as failed") from problem
-
-    def _cancel(self, sweep_id: str, now: float) -> Sweep:
-        with writing(self._engine) as connection:
-            before = records.lock_sweep(connection, sweep_id)
-            sweep = transitions.cancel(before, now=now, has_jobs=records.has_jobs(connection, sweep_id))
-            connection.execute(statements.update_sweep(sweep))
-            if sweep.state is not before.state:
-                records.end_trials(connection, sweep, now)
-                records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
-                endings.announce_sweep(connection, sweep_id, now)
-            return sweep
-
-    def held_sweeps(self) -> Sequence[HeldLease]:
-        with reading(self._engine) as connection:
-            return leases.SWEEPS.held(connection)
-
-    def claim_sweep(
-        self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
-    ) -> Sweep | None:
-        with writing(self._engine) as connection:
-            while (sweep_id := connection.scalar(statements.oldest_claimable(lapsed))) is not None:
-                try:
-                    before = records.get_sweep(connection, sweep_id)
-                    running = records.get_trials(connection, sweep_id, TrialState.RUNNING, TrialState.WAITING)
-                except InvalidInput as problem:  # of another release; the sweeps behind it are not held up
-                    endings.fail_unreadable(connection, sweep_id, problem, now)
-                    continue
-                sweep = transitions.claim(before, owner=owner, now=now, lease_s=lease_s)
-                connection.execute(statements.update_sweep(sweep))
-                for trial in running:
-                    records.save_trial(connection, transitions.take_over(trial), "trial.interrupted", now)
-                kind = "sweep.started" if before.started_at is None else "sweep.resumed"
-                records.write_event(connection, sweep.id, kind, transitions.sweep_facts(sweep), now)
-                return sweep
-            return None
-
-    def renew_lease(self, sweep_id: str, *, owner: str, now: float, lease_s: float) -> Sweep:
-        with writing(self._engine) as connection:
-            sweep = transitions.renew(records.hold_sweep(connection, sweep_id, owner), now=now, lease_s=lease_s)
-            connection.execute(statements.update_sweep(sweep))
-            return sweep
-
-    def release_sweep(self, sweep_id: str, *, owner: str, now: float) -> None:
-        with writing(self._engine) as connection:
-            held, has_jobs = records.hold_sweep(connection, sweep_id, owner), records.has_jobs(connection, sweep_id)
-            sweep = transitions.release(held, now=now, has_jobs=has_jobs)
-            connection.execute(statements.update_sweep(sweep))
-            if sweep.state is SweepState.PAUSED:
-                records.write_event(connection, sweep_id, "sweep.paused", transitions.sweep_facts(sweep), now)
-
-    def finish_sweep(
-        self,
-        sweep_id: str,
-        *,
-        owner: str,
-        now: float,
-        state: SweepState,
-        reason: StopReason,
-        detail: str,
-        seen: Demand | None = None,
-        prospects: Prospects | None = None,
-    ) -> Sweep:
-        with writing(self._engine) as connection:
-            held = records.hold_sweep(connection, sweep_id, owner)
-            if seen is not None and held.demand != seen:
-                return held
-            ended = transitions.finish_sweep(held, now=now, state=state, reason=reason, detail=detail)
-            sweep = transitions.expect(ended, prospects)
-            connection.execute(statements.update_sweep(sweep))
-            records.end_trials(connection, sweep, now)
-            records.write_event(connection, sweep_id, "sweep.finished", transitions.sweep_facts(sweep), now)
-            endings.announce_sweep(connection, sweep_id, now)
-            return sweep
+        return self.get_sweep(sweep_id)
 
     # ------------------------------------------------------------------ trials
     def add_trial(
         self,
         sweep_id: str,
         *,
-        owner: str,
+        lease: Lease,
         number: int,
         layout: Layout,
         prediction: Prediction,
@@ -253,97 +180,87 @@ class SqlStore:
         queued = transitions.new_trial(sweep_id, number, layout, prediction, scaled, repeats)
         trial = transitions.chosen(queued, prospects)
         try:
-            with writing(self._engine) as connection:
-                sweep = records.hold_sweep(connection, sweep_id, owner)
+            with self.runs.holding(lease) as connection:
                 connection.execute(statements.insert_trial(trial))
                 if prospects is not None:
-                    connection.execute(statements.update_sweep(transitions.expect(sweep, prospects)))
+                    mine = update(sweeps).where(sweeps.c.id == sweep_id)
+                    connection.execute(mine.values(prospects=prospects))
         except IntegrityError as error:
             raise transitions.number_taken(trial) from error
         return trial
 
-    def start_trial(self, trial_id: str, *, owner: str, now: float) -> Trial:
-        with writing(self._engine) as connection:
-            records.hold_sweep_of(connection, trial_id, owner)
+    def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:
+        with self._holding(lease, trial_id) as connection:
             trial = transitions.start_trial(records.get_trial(connection, trial_id), now=now)
             return records.save_trial(connection, trial, "trial.started", now)
 
-    def add_step(self, trial_id: str, step: StepReport, *, owner: str, now: float) -> None:
+    def add_step(self, trial_id: str, step: StepReport, *, lease: Lease, now: float) -> None:
         try:
-            with writing(self._engine) as connection:
-                sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+            with self._holding(lease, trial_id) as connection:
                 number, state = connection.execute(statements.select_progress(trial_id)).one()
                 transitions.check_running(trial_id, state)
                 connection.execute(steps.insert_step(trial_id, step))
                 facts = transitions.step_facts(trial_id, number, step)
-                records.write_event(connection, sweep_id, steps.STEP, facts, now)
+                records.write_event(connection, lease.run_id, steps.STEP, facts, now)
         except IntegrityError as error:
             raise transitions.step_taken(trial_id, step) from error
 
-    def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
-        with writing(self._engine) as connection:
-            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+    def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
+        with self._holding(lease, trial_id) as connection:
             trial = transitions.finish_trial(records.get_trial(connection, trial_id), outcome, now=now)
             if trial.measurement is not None:
-                objective = records.objective_of(connection, sweep_id)
+                objective = records.objective_of(connection, lease.run_id)
                 connection.execute(statements.insert_measurement(trial, trial.measurement, objective))
             if trial.failure is not None:
                 connection.execute(statements.insert_failure(trial, trial.failure))
             kind = "trial.finished" if trial.state.finished else "trial.interrupted"
             return records.save_trial(connection, trial, kind, now)
 
-    def add_note(self, trial_id: str, note: str, *, owner: str, now: float) -> None:
-        with writing(self._engine) as connection:
-            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+    def add_note(self, trial_id: str, note: str, *, lease: Lease, now: float) -> None:
+        with self._holding(lease, trial_id) as connection:
             number, _ = connection.execute(statements.select_progress(trial_id)).one()
             facts = transitions.note_facts(trial_id, number, note)
-            records.write_event(connection, sweep_id, "trial.note", facts, now)
+            records.write_event(connection, lease.run_id, "trial.note", facts, now)
 
-    def add_link_event(self, trial_id: str, event: LinkEvent, *, owner: str, now: float) -> None:
-        with writing(self._engine) as connection:
-            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+    def add_link_event(self, trial_id: str, event: LinkEvent, *, lease: Lease, now: float) -> None:
+        with self._holding(lease, trial_id) as connection:
             number, _ = connection.execute(statements.select_progress(trial_id)).one()
             facts = transitions.link_facts(trial_id, number, event)
-            records.write_event(connection, sweep_id, "trial.link_event", facts, now)
+            records.write_event(connection, lease.run_id, "trial.link_event", facts, now)
 
-    def set_job(self, trial_id: str, job: EngineJob, *, owner: str, now: float) -> Trial:
-        with writing(self._engine) as connection:
-            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+    def set_job(self, trial_id: str, job: EngineJob, *, lease: Lease, now: float) -> Trial:
+        with self._holding(lease, trial_id) as connection:
             trial = transitions.set_job(records.get_trial(connection, trial_id), job)
             connection.execute(statements.update_trial(trial))
-            records.write_event(connection, sweep_id, "trial.job", transitions.job_facts(trial, job), now)
+            records.write_event(connection, lease.run_id, "trial.job", transitions.job_facts(trial, job), now)
             return trial
 
-    def set_waiting(self, trial_id: str, reason: str | None, *, owner: str, now: float) -> Trial:
-        with writing(self._engine) as connection:
-            records.hold_sweep_of(connection, trial_id, owner)
+    def set_waiting(self, trial_id: str, reason: str | None, *, lease: Lease, now: float) -> Trial:
+        with self._holding(lease, trial_id) as connection:
             trial = transitions.wait(records.get_trial(connection, trial_id), reason, now=now)
             connection.execute(statements.update_trial(trial))
             kind = "trial.waiting" if trial.waiting else "trial.resumed"
             records.write_event(connection, trial.sweep_id, kind, transitions.waiting_facts(trial), now)
             return trial
 
-    def add_run(self, trial_id: str, run: FinishedRun, *, owner: str, now: float) -> None:
+    def add_run(self, trial_id: str, run: FinishedRun, *, lease: Lease, now: float) -> None:
         del now  # no event tells of it
-        with writing(self._engine) as connection:
-            records.hold_sweep_of(connection, trial_id, owner)
+        with self._holding(lease, trial_id) as connection:
             trial = transitions.add_run(records.get_trial(connection, trial_id), run)
             connection.execute(statements.update_trial(trial))
 
-    def add_gate(self, trial_id: str, result: GateResult, *, owner: str, now: float) -> Trial:
-        with writing(self._engine) as connection:
-            sweep_id = records.hold_sweep_of(connection, trial_id, owner)
+    def add_gate(self, trial_id: str, result: GateResult, *, lease: Lease, now: float) -> Trial:
+        with self._holding(lease, trial_id) as connection:
             trial = transitions.gate_trial(records.get_trial(connection, trial_id), result)
             connection.execute(statements.insert_gate(trial, result))
             connection.execute(statements.update_rank(trial))
-            records.write_event(connection, sweep_id, "trial.gated", transitions.gate_facts(trial, result), now)
+            records.write_event(connection, lease.run_id, "trial.gated", transitions.gate_facts(trial, result), now)
             return trial
 
     def set_estimates(
-        self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, owner: str, now: float
+        self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, lease: Lease, now: float
     ) -> Sequence[Trial]:
-        with writing(self._engine) as connection:
-            records.hold_sweep(connection, sweep_id, owner)
+        with self.runs.holding(lease) as connection:
             objective, estimated = records.objective_of(connection, sweep_id), []
             for trial_id, estimate in estimates.items():
                 trial = transitions.estimate_trial(records.get_trial(connection, trial_id), estimate)
@@ -352,6 +269,23 @@ class SqlStore:
             facts = transitions.estimates_facts(estimated)
             records.write_event(connection, sweep_id, "sweep.estimated", facts, now)
             return estimated
+
+    @contextmanager
+    def _holding(self, lease: Lease, trial_id: str) -> Iterator[Connection]:
+        """Open a transaction in which a worker may write what belongs to a trial.
+
+        Raises:
+            NotFound: No trial has that id.
+            LeaseLost: Another worker holds the trial's sweep.
+        """
+        with writing(self._engine) as connection:
+            sweep_id = connection.scalar(select(trials.c.sweep_id).where(trials.c.id == trial_id))
+            if sweep_id is None:
+                raise NotFound("trial", trial_id)
+            if sweep_id != lease.run_id:
+                raise LeaseLost(sweep_id, lease.owner)
+            hold(connection, lease)
+            yield connection
 
     def get_trial(self, trial_id: str) -> Trial:
         with reading(self._engine) as connection:

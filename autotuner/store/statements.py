@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, TypeAlias
@@ -12,71 +12,94 @@ from sqlalchemy import (
     Executable,
     Row,
     Select,
-    Text,
     func,
     insert,
-    or_,
     select,
-    type_coerce,
     update,
 )
 
-from autotuner.core import codec
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.objective import Objective
 from autotuner.core.prediction import TrialEstimate
-from autotuner.core.run import HeldLease, SweepState
-from autotuner.core.sweep import Sweep, SweepRequest, job_key
+from autotuner.core.run import Lease, RunState, Stop
+from autotuner.core.sweep import Demand, Interventions, Sweep, SweepRequest, job_key
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import Trial, TrialFailure, TrialState
 from autotuner.ports import RankedTime, TrialFilter
-from autotuner.store import leases
-from autotuner.store.tables import events, failures, gates, measurements, steps, sweeps, trials
+from autotuner.store.tables import events, failures, gates, measurements, runs, steps, sweeps, trials
+from autotuner.store.tables.columns import read_document
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 
 
 # ---------------------------------------------------------------------- sweeps
-_SWEEP_COLUMNS = [sweeps.c[field.name] for field in fields(Sweep)]
+_OF_RUN = (
+    *("id", "state", "created_at", "started_at", "finished_at", "created_by", "wanted", "detail", "request", "demand"),
+    *("idle_since", "idle_s", "num_reopened", "owner", "claim", "renewals", "lease_s"),
+)
 
-SWEEPS: AnySelect = select(*_SWEEP_COLUMNS, sweeps.c.budget).select_from(sweeps)
-"""Sweeps, with the budget that each has now beside what was asked for."""
-
-
-_REQUEST_TEXT = type_coerce(sweeps.c.request, Text).label("request")
-
-UNREAD_SWEEPS: AnySelect = select(
-    *(column for column in _SWEEP_COLUMNS if column.name != "request"), _REQUEST_TEXT, sweeps.c.budget
-).select_from(sweeps)
-"""Sweeps with what was asked as text, so that one that cannot be read does not keep the others from being read."""
+SWEEPS: AnySelect = select(*(runs.c[name] for name in _OF_RUN), sweeps.c.stop_reason, sweeps.c.prospects).select_from(
+    sweeps.join(runs, runs.c.id == sweeps.c.id)
+)
+"""Sweeps, with what was asked of each as text: one that cannot be read does not keep the others from being read."""
 
 
 def read_sweep(row: AnyRow) -> Sweep:
-    """The sweep in a row of ``SWEEPS``."""
-    return _with_budget(row, row.request)
+    """Return the sweep in a row of ``SWEEPS``. Its request has the budget that it has now.
 
-
-def _with_budget(row: AnyRow, asked: SweepRequest) -> Sweep:
-    """A sweep whose request has the budget that it has now; what was asked for stays stored as it was."""
-    said = {name: value for name, value in row._mapping.items() if name not in ("request", "budget")}
-    return Sweep(request=replace(asked, budget=row.budget), **said)
+    Raises:
+        Unreadable: Another release wrote it.
+    """
+    asked, demand = read_document(SweepRequest, row.request), read_document(Demand, row.demand)
+    return Sweep(
+        id=row.id,
+        request=replace(asked, budget=demand.budget),
+        state=row.state,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        cancel_requested=row.wanted is Stop.CANCEL,
+        stop_reason=row.stop_reason,
+        stop_detail=row.detail,
+        created_by=row.created_by,
+        pause_requested=row.wanted is Stop.PAUSE,
+        lease=read_lease(row),
+        interventions=Interventions(
+            idle_since=row.idle_since,
+            idle_s=row.idle_s,
+            num_reopened=row.num_reopened,
+            reruns=demand.reruns,
+            ended=None if row.state.is_finished else demand.ended,
+        ),
+        prospects=row.prospects,
+    )
 
 
 def read_readable(rows: Sequence[AnyRow]) -> Iterator[Sweep]:
-    """The sweeps in rows of ``UNREAD_SWEEPS`` but for those that another release wrote and this one cannot read."""
+    """Return the sweeps in rows of ``SWEEPS`` but for those that another release wrote and this one cannot read."""
     for row in rows:
         with suppress(InvalidInput):
-            yield _with_budget(row, codec.loads(SweepRequest, row.request))
+            yield read_sweep(row)
 
 
-def insert_sweep(sweep: Sweep, idempotency_key: str | None, *, asked: SweepRequest) -> Executable:
-    """A new row, with the columns that a list shows of the request; the sweep's budget may be less than was asked."""
+def read_lease(row: AnyRow) -> Lease | None:
+    """Return the lease in a row of ``runs``, or None if nobody holds the run."""
+    if row.owner is None:
+        return None
+    return Lease(run_id=row.id, owner=row.owner, claim=row.claim, renewals=row.renewals, lease_s=row.lease_s)
+
+
+def insert_sweep(sweep: Sweep) -> Executable:
+    """Return the statement for the columns that a list shows of a new sweep, beside its run."""
     request = sweep.request
     return insert(sweeps).values(
-        idempotency_key=idempotency_key,
+        id=sweep.id,
+        created_at=sweep.created_at,
+        created_by=sweep.created_by,
+        state=sweep.state,
         name=request.name,
         model_name=request.job.model.name,
         cluster_name=request.job.cluster.name,
@@ -87,41 +110,13 @@ def insert_sweep(sweep: Sweep, idempotency_key: str | None, *, asked: SweepReque
         accelerator=request.runs_on.accelerator.name,
         stack=request.job.stack.name,
         job_key=job_key(request),
-        **{**_sweep_values(sweep), "request": asked},
     )
 
 
-def update_sweep(sweep: Sweep) -> Executable:
-    """The row as the sweep now is; what was asked does not change, but for the budget that it has."""
-    changed = {name: value for name, value in _sweep_values(sweep).items() if name != "request"}
-    return update(sweeps).where(sweeps.c.id == sweep.id).values(budget=sweep.request.budget, **changed)
-
-
-def _sweep_values(sweep: Sweep) -> dict[str, Any]:
-    return {column.name: getattr(sweep, column.name) for column in _SWEEP_COLUMNS}
-
-
-def lock_sweep_of(trial_id: str) -> Select[str, str | None]:
-    """Id and owner of the trial's sweep, which nobody else changes until the transaction ends."""
-    sweep_id = select(trials.c.sweep_id).where(trials.c.id == trial_id).scalar_subquery()
-    return select(sweeps.c.id, sweeps.c.owner).where(sweeps.c.id == sweep_id).with_for_update()
-
-
-def newest_first(query: AnySelect, state: SweepState | None) -> AnySelect:
+def newest_first(query: AnySelect, state: RunState | None) -> AnySelect:
     """Sweeps in the order of a list, those of one state or all."""
     chosen = query if state is None else query.where(sweeps.c.state == state)
     return chosen.order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
-
-
-def oldest_claimable(lapsed: Collection[HeldLease]) -> Select[str]:
-    """Id of the sweep that a claim gets, locked; one that another worker is claiming is passed over."""
-    return (
-        select(sweeps.c.id)
-        .where(or_(sweeps.c.state == SweepState.QUEUED, leases.SWEEPS.is_left(lapsed)))
-        .order_by(sweeps.c.created_at, sweeps.c.id)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
 
 
 # ---------------------------------------------------------------------- trials

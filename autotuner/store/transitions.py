@@ -8,11 +8,11 @@ from dataclasses import replace
 from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.convergence_gate import GateResult
-from autotuner.core.errors import Conflict, InvalidInput, LeaseLost
+from autotuner.core.errors import Conflict
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.prediction import Prediction, TrialEstimate
-from autotuner.core.run import StopReason, SweepEnd, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Prospects, Sweep, SweepRequest
 from autotuner.core.trial import (
     EngineJob,
@@ -25,7 +25,6 @@ from autotuner.core.trial import (
     TrialState,
     Waiting,
 )
-from autotuner.store import interventions
 from autotuner.store.identity import trial_id
 
 
@@ -59,92 +58,7 @@ def _unmeasured(cluster: Cluster) -> Cluster:
     return replace(cluster, accelerator=replace(accelerator, fp32_flop_per_s=1.0, bf16_flop_per_s=1.0))
 
 
-def check_lease(sweep_id: str, holder: str | None, owner: str) -> None:
-    """``owner`` holds the sweep: for as long as nobody took it over, however long it was silent.
-
-    Raises:
-        LeaseLost: Another worker holds it, or nobody does.
-    """
-    if holder != owner:
-        raise LeaseLost(sweep_id, owner)
-
-
-def claim(sweep: Sweep, *, owner: str, now: float, lease_s: float) -> Sweep:
-    """Running for ``owner``; the first claim sets ``started_at``."""
-    started_at = now if sweep.started_at is None else sweep.started_at
-    changed = sweep.interventions.taken_up(now)
-    claimed = replace(sweep, state=SweepState.RUNNING, owner=owner, started_at=started_at, interventions=changed)
-    return renew(claimed, now=now, lease_s=lease_s)
-
-
-def renew(sweep: Sweep, *, now: float, lease_s: float) -> Sweep:
-    """A sign of life, after which the owner may be silent for ``lease_s``."""
-    return replace(sweep, renewals=sweep.renewals + 1, lease_until=now + lease_s, lease_s=lease_s)
-
-
-def release(sweep: Sweep, *, now: float, has_jobs: bool = False) -> Sweep:
-    """Held by nobody: paused where that was asked for, else still running.
-
-    While engines run jobs of it there is somebody to end these first, and as long while it is to be cancelled.
-    """
-    if sweep.pause_requested and not sweep.cancel_requested and not has_jobs:
-        return interventions.paused(sweep, now=now)
-    return replace(sweep, owner=None, lease_until=now)
-
-
-def cancel(sweep: Sweep, *, now: float, has_jobs: bool = False) -> Sweep:
-    """Ended if no worker holds it, marked if one does, or has to end jobs that engines run; unchanged if finished."""
-    if sweep.state.finished:
-        return sweep
-    asked = replace(sweep, cancel_requested=True)
-    if sweep.owner is not None or has_jobs:
-        return asked
-    detail = "cancelled while no worker held it"
-    cancelled = SweepEnd(state=SweepState.CANCELLED, reason=StopReason.CANCELLED, detail=detail)
-    end = sweep.interventions.ended or cancelled
-    return finish_sweep(asked, now=now, state=end.state, reason=end.reason, detail=end.detail)
-
-
-def finish_sweep(sweep: Sweep, *, now: float, state: SweepState, reason: StopReason, detail: str) -> Sweep:
-    """Ended, held by nobody.
-
-    Raises:
-        InvalidInput: ``state`` is no end.
-    """
-    if not state.finished:
-        raise InvalidInput("state", state.value, "must be an end: complete, cancelled or failed", "complete")
-    return replace(
-        sweep,
-        state=state,
-        finished_at=now,
-        owner=None,
-        lease_until=None,
-        stop_reason=reason,
-        stop_detail=detail,
-        pause_requested=False,
-        interventions=replace(sweep.interventions.taken_up(now), ended=None),
-    )
-
-
-def expect(sweep: Sweep, prospects: Prospects | None) -> Sweep:
-    """With what its search expects of going on; as it was where that is not known."""
-    return sweep if prospects is None else replace(sweep, prospects=prospects)
-
-
-def fail_unreadable(problem: InvalidInput, *, now: float) -> dict[str, object]:
-    """What changes of a sweep that ends because this release cannot read its record."""
-    return {
-        "state": SweepState.FAILED,
-        "finished_at": now,
-        "owner": None,
-        "lease_until": None,
-        "stop_reason": StopReason.ERROR,
-        "stop_detail": f"this release cannot read what is stored of the sweep: {problem}",
-    }
-
-
 # ---------------------------------------------------------------------- trials
-_BUDGETS = (StopReason.TRIAL_BUDGET, StopReason.TIME_BUDGET, StopReason.ACCELERATOR_HOURS_BUDGET)
 
 
 def new_trial(
@@ -218,12 +132,6 @@ def finish_trial(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
             return replace(interrupt(trial), attempts=trial.attempts - _num_begun(trial))
         case Stopped():
             return interrupt(trial)
-
-
-def end_with_sweep(trial: Trial, sweep: Sweep, *, now: float) -> Trial:
-    """Ended without a result, for the reason that its sweep ended; ``Conflict`` if it was finished."""
-    stopped = Stopped(reason="budget" if sweep.stop_reason in _BUDGETS else "cancelled", detail=sweep.stop_detail)
-    return finish_trial(trial, stopped, now=now)
 
 
 def gate_trial(trial: Trial, result: GateResult) -> Trial:
@@ -321,18 +229,14 @@ def _end(trial: Trial, state: TrialState, now: float) -> Trial:
 
 
 # ---------------------------------------------------------------------- events
-SWEEP_FACTS = ("state", "stop_reason", "stop_detail")
-"""Fields of a sweep that its events tell; who runs it, a process of some machine, is none of them."""
-
-
 def demand_facts(sweep: Sweep) -> dict[str, object]:
     """What an event says of a sweep of which other things are asked now: its budget, and trials to be run again."""
-    return {**sweep_facts(sweep), **codec.to_plain(sweep.demand)}
+    return {**sweep_facts(sweep.state), **codec.to_plain(sweep.demand)}
 
 
-def sweep_facts(sweep: Sweep) -> dict[str, object]:
-    """What an event says of a sweep."""
-    return {name: codec.to_plain(getattr(sweep, name)) for name in SWEEP_FACTS}
+def sweep_facts(state: RunState, reason: StopReason | None = None, detail: str = "") -> dict[str, object]:
+    """What an event says of a sweep. Who runs it, a process of some machine, is no part of that."""
+    return {"state": state.value, "stop_reason": None if reason is None else reason.value, "stop_detail": detail}
 
 
 def trial_facts(trial: Trial) -> dict[str, object]:

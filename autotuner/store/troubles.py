@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, Engine, func, select, type_coerce
 
 from autotuner.core.announcement import Trouble, TroubleKind
-from autotuner.core.run import RunState, SweepState
+from autotuner.core.run import RunState
 from autotuner.core.upkeep import MfuGateOutcome, RetuneState, Verdict
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnySelect
@@ -105,13 +105,14 @@ def select_sweeps(since: float) -> AnySelect:
     """Sweeps that failed since then for nobody but who asked, and whose job no later one measured."""
     later = sweeps.alias("later")
     measured = (later.c.job_key == sweeps.c.job_key) & (later.c.created_at > sweeps.c.created_at)
-    mended = select(later.c.id).where(measured, later.c.state == SweepState.COMPLETE).exists()
+    mended = select(later.c.id).where(measured, later.c.state == RunState.COMPLETE).exists()
     of_retune = select(retune_runs.c.id).where(retune_runs.c.sweep_id == sweeps.c.id).exists()
     of_gate = select(mfu_gates.c.id).where(mfu_gates.c.sweep_id == sweeps.c.id).exists()
     columns = (sweeps.c.id, sweeps.c.name, sweeps.c.model_name, sweeps.c.cluster_name)
     return (
-        select(*columns, sweeps.c.stop_detail, sweeps.c.finished_at)
-        .where(sweeps.c.state == SweepState.FAILED, sweeps.c.finished_at > since, ~mended, ~of_retune, ~of_gate)
+        select(*columns, runs.c.detail.label("stop_detail"), sweeps.c.finished_at)
+        .join_from(sweeps, runs, runs.c.id == sweeps.c.id)
+        .where(sweeps.c.state == RunState.FAILED, sweeps.c.finished_at > since, ~mended, ~of_retune, ~of_gate)
         .order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
     )
 

@@ -20,7 +20,7 @@ from autotuner.client.call import Call
 from autotuner.core.choices import Precision
 from autotuner.core.documents import restore
 from autotuner.core.model import TransformerSpec
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.workload import Workload
 from tests.api.service import StoreDriver, openapi_document
 
@@ -76,8 +76,8 @@ def test_a_sweep_is_created_once_per_key_and_followed_to_its_end(calls: Client) 
     sweep = calls.create_sweep(SWEEP, idempotency_key="nightly")
     assert calls.create_sweep(SWEEP, idempotency_key="nightly").id == sweep.id
     assert sweep.request.space.values("precision") == (Precision.BF16,)
-    assert calls.list_sweeps(state=SweepState.QUEUED).total == 1
-    assert calls.cancel_sweep(sweep.id).state is SweepState.CANCELLED
+    assert calls.list_sweeps(state=RunState.QUEUED).total == 1
+    assert calls.cancel_sweep(sweep.id).state is RunState.CANCELLED
     assert calls.wait(sweep.id).stop_reason is StopReason.CANCELLED
     assert [event.kind for event in calls.events(sweep.id)] == ["sweep.created", "sweep.finished"]
 
@@ -119,7 +119,7 @@ def test_the_same_calls_are_awaited(address: str) -> None:
                 await client.read_sweep("sw-nothing")
             return (await client.wait(sweep.id)).state, kinds, caught.value.status
 
-    assert asyncio.run(ask()) == (SweepState.CANCELLED, ["sweep.created", "sweep.finished"], 404)
+    assert asyncio.run(ask()) == (RunState.CANCELLED, ["sweep.created", "sweep.finished"], 404)
 
 
 def test_text_comes_as_text(calls: Client) -> None:

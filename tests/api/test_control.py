@@ -13,6 +13,7 @@ from autotuner.ports import Store
 from tests.api.service import NOW, StoreDriver
 from tests.api.test_sweeps import BODY
 from tests.builders import cpu_layout, sweep_request
+from tests.contracts.acts import release_sweep
 
 
 def post(client: httpx.Client, path: str, body: Any = None, *, status: int = 200) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def test_the_pages_say_that_a_sweep_pauses_and_is_paused(driver: StoreDriver, st
     store.control.pause(sweep.id, now=NOW)
     assert "pause requested" in httpx.get(f"{address}/sweeps/{sweep.id}", timeout=60).text
     assert "pause requested" in httpx.get(f"{address}/", timeout=60).text
-    store.release_sweep(sweep.id, owner=driver.owner, now=NOW)
+    release_sweep(store, sweep.id, owner=driver.owner, now=NOW)
     assert "state paused" in httpx.get(f"{address}/sweeps/{sweep.id}", timeout=60).text
 
 

@@ -12,11 +12,12 @@ import pytest
 from autotuner.core.codec import to_plain
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.measurement import Measurement
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.ports import Store
 from autotuner.search.upkeep.gates.concluding import conclude_gates
 from tests.api.service import NOW
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, tiny_model
+from tests.contracts.acts import claim_sweep, finish_sweep, lease_of
 
 LAYOUT = cpu_layout(data_parallel_replicate_degree=2)
 
@@ -38,17 +39,22 @@ def ask(client: httpx.Client, **changes: Any) -> dict[str, Any]:
 
 def run(store: Store, rates: tuple[float, ...], **measured: Any) -> None:
     """What a worker does with the only sweep that is queued, and the loop after it."""
-    sweep = store.claim_sweep(owner="a", now=NOW, lease_s=60.0)
+    sweep = claim_sweep(store, owner="a", now=NOW, lease_s=60.0)
     assert sweep is not None
     for number, rate in enumerate(rates):
         repeats = 0 if number else None
         trial = store.add_trial(
-            sweep.id, owner="a", number=number, layout=LAYOUT, prediction=prediction(), repeats=repeats
+            sweep.id,
+            lease=lease_of(store, sweep.id, "a"),
+            number=number,
+            layout=LAYOUT,
+            prediction=prediction(),
+            repeats=repeats,
         )
-        store.start_trial(trial.id, owner="a", now=NOW)
-        store.finish_trial(trial.id, reached(rate, **measured), owner="a", now=NOW + number)
-    end = {"state": SweepState.COMPLETE, "reason": StopReason.SPACE_EXHAUSTED, "detail": "compared"}
-    store.finish_sweep(sweep.id, owner="a", now=NOW + 60, **end)  # type: ignore[arg-type]  # as named
+        store.start_trial(trial.id, lease=lease_of(store, trial.id, "a"), now=NOW)
+        store.finish_trial(trial.id, reached(rate, **measured), lease=lease_of(store, trial.id, "a"), now=NOW + number)
+    end = {"state": RunState.COMPLETE, "reason": StopReason.SPACE_EXHAUSTED, "detail": "compared"}
+    finish_sweep(store, sweep.id, owner="a", now=NOW + 60, **end)  # type: ignore[arg-type]  # as named
     conclude_gates(store, now=NOW + 61)
 
 

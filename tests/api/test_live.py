@@ -9,12 +9,12 @@ import pytest
 
 from api.live import LiveEvents
 from autotuner.core.errors import StoreUnavailable
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Event, Sweep
 from autotuner.ports import Store
 from tests.builders import sweep_request
 
-SWEEP = Sweep(id="sw-live", request=sweep_request(), state=SweepState.RUNNING, created_at=0.0)
+SWEEP = Sweep(id="sw-live", request=sweep_request(), state=RunState.RUNNING, created_at=0.0)
 
 
 @dataclass
@@ -36,7 +36,7 @@ class StoreOfEvents:
 
     def finish(self) -> None:
         self.happen(kind="sweep.finished")
-        self.sweep = replace(SWEEP, state=SweepState.COMPLETE)
+        self.sweep = replace(SWEEP, state=RunState.COMPLETE)
 
     def get_sweep(self, sweep_id: str) -> Sweep:
         assert sweep_id == SWEEP.id

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Request
-from sqlalchemy import Text, type_coerce, update
+from sqlalchemy import update
 
 from api.errors import answer_error
 from autotuner.core.access import Caller, Scope
@@ -16,7 +16,7 @@ from autotuner.core.errors import StoreUnavailable
 from autotuner.core.model import TransformerSpec
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
-from autotuner.store.tables import sweeps
+from autotuner.store.tables import runs
 from tests.api.service import app_on, serve
 from tests.api.test_sweeps import BODY
 from tests.builders import tiny_model
@@ -259,7 +259,7 @@ def test_a_stored_row_that_cannot_be_read_is_our_own_error_and_the_log_names_it(
     with serve(app_on(SqlStore(engine))) as address:
         sweep = httpx.post(f"{address}/api/v1/sweeps", json=BODY, timeout=PATIENCE_S).json()
         with engine.begin() as connection:
-            connection.execute(update(sweeps).values(request=type_coerce('{"schema_version": 0}', Text)))
+            connection.execute(update(runs).values(request='{"schema_version": 0}'))
         problem(httpx.get(f"{address}/api/v1/sweeps/{sweep['id']}", timeout=PATIENCE_S), 500, "internal-error")
     logged = capsys.readouterr().err
     assert sweep["id"] in logged

@@ -9,6 +9,7 @@ from autotuner.core.choices import Recompute
 from autotuner.core.sweep import Prospects, Sweep
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, prediction
+from tests.contracts.acts import lease_of
 
 PLAIN = cpu_layout(tensor_parallel_degree=2)
 FULL = replace(PLAIN, recompute=Recompute.FULL)
@@ -48,7 +49,12 @@ def test_what_the_search_expects_stands_beside_the_answer_and_the_trial(
     made = driver.sweep()
     prospects = Prospects(num_candidates=12, num_fitting=9, expected_gain=0.25)
     trial = driver.store.add_trial(
-        made.id, owner=driver.owner, number=0, layout=PLAIN, prediction=prediction(), prospects=prospects
+        made.id,
+        lease=lease_of(driver.store, made.id, driver.owner),
+        number=0,
+        layout=PLAIN,
+        prediction=prediction(),
+        prospects=prospects,
     )
     answer = client.get(f"/sweeps/{made.id}/answer").json()
     assert answer["prospects"] == {"num_candidates": 12, "num_fitting": 9, "expected_gain": 0.25}

@@ -20,6 +20,7 @@ from autotuner.settings import Settings
 from tests.api.service import NOW, FixedClock, StoreDriver, serve
 from tests.api.test_sweeps import BODY
 from tests.builders import measurement, sweep_request
+from tests.contracts.acts import claim_sweep
 
 REGISTERED = """
 [finetune]
@@ -94,7 +95,7 @@ def test_a_sweep_of_a_trainer_says_which_and_searches_what_it_reads(client: http
 
 def test_a_trial_says_which_trainer_runs_it(client: httpx.Client, driver: StoreDriver, store: Store) -> None:
     sweep_id = create(client, trainer="other").json()["id"]
-    assert store.claim_sweep(owner=driver.owner, now=NOW, lease_s=3600)
+    assert claim_sweep(store, owner=driver.owner, now=NOW, lease_s=3600)
     trial = driver.queued(store.get_sweep(sweep_id), 0)
     assert client.get(f"/trials/{trial.id}").json()["trainer"] == "other"
 

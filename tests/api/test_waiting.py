@@ -9,6 +9,7 @@ from autotuner.core.trial import Trial
 from autotuner.ports import Store
 from tests.api.service import NOW, StoreDriver
 from tests.builders import sweep_request
+from tests.contracts.acts import claim_sweep, lease_of
 
 REASON = "waits until trials that run on this machine have ended (process 17 has them)"
 
@@ -17,7 +18,9 @@ REASON = "waits until trials that run on this machine have ended (process 17 has
 def waiting(driver: StoreDriver) -> Trial:
     """A trial that has waited for devices for 35 s."""
     trial = driver.start(driver.sweep(), 0)
-    return driver.store.set_waiting(trial.id, REASON, owner=driver.owner, now=NOW - 35)
+    return driver.store.set_waiting(
+        trial.id, REASON, lease=lease_of(driver.store, trial.id, driver.owner), now=NOW - 35
+    )
 
 
 def test_a_trial_that_waits_says_why_and_takes_no_accelerator_hours(client: httpx.Client, waiting: Trial) -> None:
@@ -32,7 +35,7 @@ def test_a_trial_that_waits_says_why_and_takes_no_accelerator_hours(client: http
 
 def test_a_sweep_whose_worker_died_says_that_it_waits_for_one(client: httpx.Client, address: str, store: Store) -> None:
     sweep, _ = store.create_sweep(sweep_request(), now=NOW - 100)
-    store.claim_sweep(owner="dead", now=NOW - 50, lease_s=15.0)
+    claim_sweep(store, owner="dead", now=NOW - 50, lease_s=15.0)
     reason = "waits for a worker: its worker gives no sign of life, and the next one takes it over"
     shown = client.get(f"/sweeps/{sweep.id}").json()
     assert (shown["state"], shown["waiting"]) == ("running", {"reason": reason, "since": NOW - 35})

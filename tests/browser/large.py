@@ -17,7 +17,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import RANK_DEGREES
 from autotuner.core.measurement import Breakdown, Measurement, PhaseTimes
 from autotuner.core.objective import Objective
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import default_trial_space
 from autotuner.core.sweep import Budget, Prospects, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Outcome, Trial, TrialFailure
@@ -28,6 +28,7 @@ from autotuner.launch.fake import plain_measurement
 from autotuner.search.ranking import PredictedLayout, best_predicted
 from tests.api.service import NOW, StoreDriver
 from tests.builders import step_report
+from tests.contracts.acts import finish_sweep, lease_of
 
 LARGE_JOB = Job(
     model=load_model("llama-3-70b"),
@@ -63,7 +64,7 @@ def large_sweep(
             outcome = _outcome(trial, chance)
             if isinstance(outcome, Measurement) and objective.reads_footprint:
                 outcome = _with_footprint(trial, outcome)
-            driver.store.finish_trial(trial.id, outcome, owner=driver.owner, now=now)
+            driver.store.finish_trial(trial.id, outcome, lease=lease_of(driver.store, trial.id, driver.owner), now=now)
     return _finished(driver, sweep, num_trials) if finished else sweep
 
 
@@ -72,11 +73,12 @@ def _began(number: int) -> float:
 
 
 def _finished(driver: StoreDriver, sweep: Sweep, num_trials: int) -> Sweep:
-    return driver.store.finish_sweep(
+    return finish_sweep(
+        driver.store,
         sweep.id,
         owner=driver.owner,
         now=_began(num_trials),
-        state=SweepState.COMPLETE if num_trials else SweepState.FAILED,
+        state=RunState.COMPLETE if num_trials else RunState.FAILED,
         reason=StopReason.TRIAL_BUDGET,
         detail=f"{num_trials} of {num_trials} trials ran",
         prospects=_prospects(num_trials),
@@ -116,18 +118,20 @@ def _predicted(num_rows: int) -> tuple[PredictedLayout, ...]:
 def _started(driver: StoreDriver, sweep: Sweep, number: int, row: PredictedLayout) -> Trial:
     queued = driver.store.add_trial(
         sweep.id,
-        owner=driver.owner,
+        lease=lease_of(driver.store, sweep.id, driver.owner),
         number=number,
         layout=row.layout,
         prediction=row.prediction,
         prospects=_prospects(number),
     )
-    trial = driver.store.start_trial(queued.id, owner=driver.owner, now=_began(number))
+    trial = driver.store.start_trial(
+        queued.id, lease=lease_of(driver.store, queued.id, driver.owner), now=_began(number)
+    )
     for step in range(3):
         driver.store.add_step(
             trial.id,
             step_report(step, step_time_s=row.prediction.step_time.total_s, mfu=row.prediction.mfu),
-            owner=driver.owner,
+            lease=lease_of(driver.store, trial.id, driver.owner),
             now=_began(number) + 10 * step,
         )
     return trial

@@ -13,13 +13,14 @@ from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.measurement import LinkEvent, LinkEventKind, Measurement, RobustMeasurement
 from autotuner.core.objective import Objective
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.scenarios import predicted_under
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_cluster, cpu_layout, measurement, step_report, sweep_request, tiny_job, tiny_model
+from tests.contracts.acts import finish_sweep, lease_of
 from tests.slow_links import stepped
 
 TRACE = FaultTrace.parse("6;2_3;0.06\n16;0_1;dead\n22;2_3;0\n26;0_1;0", num_steps=32)
@@ -48,11 +49,12 @@ def slow_sweep(driver: StoreDriver, *, has_trace: bool = True) -> Sweep:
     sweep = driver.sweep(request)
     for number, schedule in enumerate(_SCHEDULES):
         _ran(driver, sweep, number, _layout(schedule, has_trace=has_trace))
-    return driver.store.finish_sweep(
+    return finish_sweep(
+        driver.store,
         sweep.id,
         owner=driver.owner,
         now=NOW + 900,
-        state=SweepState.COMPLETE,
+        state=RunState.COMPLETE,
         reason=StopReason.TRIAL_BUDGET,
         detail="3 of 3 trials ran",
     )
@@ -68,18 +70,27 @@ def _ran(driver: StoreDriver, sweep: Sweep, number: int, layout: Layout) -> None
     request = sweep.request
     queued = driver.store.add_trial(
         sweep.id,
-        owner=driver.owner,
+        lease=lease_of(driver.store, sweep.id, driver.owner),
         number=number,
         layout=layout,
         prediction=predicted_under(layout, request.job, request.fault_trace),
     )
-    trial = driver.store.start_trial(queued.id, owner=driver.owner, now=NOW + 100 * number)
+    trial = driver.store.start_trial(
+        queued.id, lease=lease_of(driver.store, queued.id, driver.owner), now=NOW + 100 * number
+    )
     for step, time_s in enumerate(_times_s(request.fault_trace)):
         report = step_report(
             step, step_time_s=time_s, is_warmup=step < 2, is_under_trace=step >= _HEALTHY, mfu=0.4 / time_s
         )
-        driver.store.add_step(trial.id, report, owner=driver.owner, now=NOW + 100 * number + step)
-    driver.store.finish_trial(trial.id, _measured(sweep, trial), owner=driver.owner, now=NOW + 100 * number + 90)
+        driver.store.add_step(
+            trial.id, report, lease=lease_of(driver.store, trial.id, driver.owner), now=NOW + 100 * number + step
+        )
+    driver.store.finish_trial(
+        trial.id,
+        _measured(sweep, trial),
+        lease=lease_of(driver.store, trial.id, driver.owner),
+        now=NOW + 100 * number + 90,
+    )
 
 
 def _times_s(trace: FaultTrace | None) -> list[float]:

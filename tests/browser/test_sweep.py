@@ -13,8 +13,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import EngineJob, Stopped
 from autotuner.launch.fake import FakeLauncher
-from autotuner.search.sweeps.worker import Worker
 from autotuner.search.text.sentences import size_in_words
+from bench.sweeping import sweep_worker
 from tests.api.service import NOW, FixedClock, StoreDriver, loss_gate_result
 from tests.builders import big_job, cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent, challenge, challenged, nights
@@ -352,7 +352,9 @@ def test_a_sweep_that_challenges_a_layout_shows_what_it_compared_and_lists_the_r
     page: Page, driver: StoreDriver
 ) -> None:
     sweep, _ = driver.store.create_sweep(challenged(challenge(baseline=nights(1000.0, 1))), now=NOW)
-    Worker(driver.store, FakeLauncher(a_fifth_slower_incumbent), FixedClock(), owner="one", lease_s=15.0).run_once()
+    sweep_worker(
+        driver.store, FakeLauncher(a_fifth_slower_incumbent), FixedClock(), owner="one", lease_s=15.0
+    ).run_once()
     repeats = [trial for trial in driver.store.list_trials(sweep.id)[0] if trial.repeats is not None]
     page.goto(f"/sweeps/{sweep.id}")
     compared = page.locator("section").filter(has=page.get_by_role("heading", name="Compared"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_layout, failure, measurement
 
@@ -120,7 +120,7 @@ def test_a_sweep_is_paused_resumed_given_more_and_cancelled_from_its_page(page: 
     expect(page.locator("#standing .state")).to_have_text("queued")
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#standing .state")).to_have_text("cancelled")
-    assert driver.store.get_sweep(sweep.id).state is SweepState.CANCELLED
+    assert driver.store.get_sweep(sweep.id).state is RunState.CANCELLED
 
 
 def test_a_budget_that_is_refused_says_why_on_the_page(page: Page, driver: StoreDriver, complaints: list[str]) -> None:

@@ -126,7 +126,7 @@ class Arena:
         return self._spares[-1]
 
     def _has_ended(self, sweep_id: str) -> bool:
-        return self.store.get_sweep(sweep_id).state.finished
+        return self.store.get_sweep(sweep_id).state.is_finished
 
     # ------------------------------------------------------------------ what must hold
     def _judged(self, sweep_id: str, job: Job, seen: Mapping[str, Trial]) -> Iterator[str]:

@@ -27,7 +27,7 @@ MARK = "AUTOTUNER_CHAOS"
 
 _START_S = 60.0
 _PRELOADED = [
-    "autotuner.search.sweeps.worker",
+    "autotuner.runs.sweep_trials",
     "autotuner.search.upkeep.retunes.scheduler",
     "psycopg",
     "tests.chaos.life",

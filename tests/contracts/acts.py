@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.errors import NotFound
 from autotuner.core.layout import Layout
-from autotuner.core.run import StopReason, SweepState
-from autotuner.core.sweep import Sweep
+from autotuner.core.run import Finish, Lease, RunState, StopReason, Wish
+from autotuner.core.sweep import Prospects, Sweep, SweepResult
 from autotuner.core.trial import Outcome, Trial
 from autotuner.ports import Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request
@@ -19,19 +22,70 @@ OTHER = "worker-b"
 LEASE_S = 30.0
 
 
+def claim_sweep(
+    store: Store, *, owner: str, now: float, lease_s: float, lapsed: Collection[Lease] = ()
+) -> Sweep | None:
+    """The sweep that a worker of that name gets."""
+    run = store.runs.claim(["sweep"], owner=owner, now=now, lease_s=lease_s, lapsed=lapsed)
+    return None if run is None else store.get_sweep(run.id)
+
+
+def held_sweeps(store: Store) -> list[Lease]:
+    """The leases of all sweeps that somebody holds."""
+    return list(store.runs.leases(["sweep"]))
+
+
+def lease_of(store: Store, sweep_or_trial_id: str, owner: str = OWNER) -> Lease:
+    """What a worker of that name would hold if the last claim of the sweep were its own."""
+    sweep_id = "-".join(sweep_or_trial_id.split("-")[:2])
+    with suppress(NotFound):
+        if (lease := store.get_sweep(sweep_id).lease) is not None:
+            return replace(lease, owner=owner)
+    return Lease(run_id=sweep_id, owner=owner, claim=0, renewals=0, lease_s=LEASE_S)
+
+
+def renew_lease(store: Store, sweep_id: str, *, owner: str, now: float) -> Wish:
+    """A sign of life."""
+    wish: Wish = store.runs.renew(lease_of(store, sweep_id, owner), now=now)
+    return wish
+
+
+def release_sweep(store: Store, sweep_id: str, *, owner: str, now: float) -> None:
+    """Give the sweep back."""
+    store.runs.release(lease_of(store, sweep_id, owner), now=now)
+
+
+def finish_sweep(
+    store: Store,
+    sweep_id: str,
+    *,
+    owner: str,
+    now: float,
+    state: RunState,
+    reason: StopReason,
+    detail: str,
+    seen: int | None = None,
+    prospects: Prospects | None = None,
+) -> Sweep:
+    """End the sweep, unless something else is asked of it by now than in that version of what is."""
+    end = Finish(state=state, detail=detail, result=SweepResult(reason=reason, prospects=prospects))
+    store.runs.finish(lease_of(store, sweep_id, owner), end, now=now, seen=seen)
+    return store.get_sweep(sweep_id)
+
+
 def create(store: Store, *, now: float = 1.0, **changes: Any) -> Sweep:
     return store.create_sweep(sweep_request(**changes), now=now)[0]
 
 
 def claim(store: Store, *, owner: str = OWNER, now: float = 10.0) -> Sweep:
-    sweep = store.claim_sweep(owner=owner, now=now, lease_s=LEASE_S)
+    sweep = claim_sweep(store, owner=owner, now=now, lease_s=LEASE_S)
     assert sweep is not None
     return sweep
 
 
 def take_over(store: Store, *, owner: str = OTHER, now: float = 50.0) -> Sweep | None:
     """A claim by somebody who has seen every worker stand still."""
-    return store.claim_sweep(owner=owner, now=now, lease_s=LEASE_S, lapsed=store.held_sweeps())
+    return claim_sweep(store, owner=owner, now=now, lease_s=LEASE_S, lapsed=held_sweeps(store))
 
 
 def held_sweep(store: Store, **changes: Any) -> Sweep:
@@ -41,15 +95,18 @@ def held_sweep(store: Store, **changes: Any) -> Sweep:
 
 
 def add(store: Store, sweep: Sweep, number: int = 0, *, layout: Layout | None = None) -> Trial:
-    return store.add_trial(sweep.id, owner=OWNER, number=number, layout=layout or cpu_layout(), prediction=prediction())
+    return store.add_trial(
+        sweep.id, lease=lease_of(store, sweep.id), number=number, layout=layout or cpu_layout(), prediction=prediction()
+    )
 
 
 def start(store: Store, sweep: Sweep, number: int = 0, *, layout: Layout | None = None) -> Trial:
-    return store.start_trial(add(store, sweep, number, layout=layout).id, owner=OWNER, now=11.0)
+    trial = add(store, sweep, number, layout=layout)
+    return store.start_trial(trial.id, lease=lease_of(store, trial.id), now=11.0)
 
 
 def end(store: Store, trial: Trial, outcome: Outcome) -> Trial:
-    return store.finish_trial(trial.id, outcome, owner=OWNER, now=12.0)
+    return store.finish_trial(trial.id, outcome, lease=lease_of(store, trial.id), now=12.0)
 
 
 def measure(store: Store, sweep: Sweep, number: int, *, mfu: float, layout: Layout | None = None) -> Trial:
@@ -69,11 +126,12 @@ def gate_result(outcome: GateOutcome = GateOutcome.PASSED, **changes: Any) -> Ga
 
 
 def finish(store: Store, sweep: Sweep, *, now: float = 20.0) -> Sweep:
-    return store.finish_sweep(
+    return finish_sweep(
+        store,
         sweep.id,
         owner=OWNER,
         now=now,
-        state=SweepState.COMPLETE,
+        state=RunState.COMPLETE,
         reason=StopReason.TRIAL_BUDGET,
         detail="4 of 4 trials ran",
     )

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from autotuner.ports import Store
 from autotuner.store.sql import open_store
-from tests.contracts.acts import LEASE_S
+from tests.contracts.acts import LEASE_S, claim_sweep
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def in_processes(num_processes: int, act: Callable[[str, str], T], url: str) -> 
 def claim_all(store: Store, owner: str) -> list[str]:
     """Claim until nothing is left; the ids of what this worker got."""
     claimed = []
-    while sweep := store.claim_sweep(owner=owner, now=10.0, lease_s=LEASE_S):
+    while sweep := claim_sweep(store, owner=owner, now=10.0, lease_s=LEASE_S):
         claimed.append(sweep.id)
     return claimed
 

@@ -12,7 +12,7 @@ from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.sweep import Budget, Sweep
 from autotuner.ports import Page, Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request
-from tests.contracts.acts import OWNER, claim, finish, gate_result
+from tests.contracts.acts import claim, finish, gate_result, lease_of
 from tests.contracts.crowd import in_threads
 from tests.contracts.upkeep import asked_gate, saved_retune, started_run
 
@@ -31,10 +31,12 @@ def ask(store: Store, who: Caller, *, now: float = 1.0, hours: float | None = No
 def run_trial(store: Store, sweep: Sweep, number: int, *, start: float, end: float | None, num_ranks: int = 2) -> str:
     """A trial of a held sweep, which runs from then to then."""
     layout = cpu_layout(tensor_parallel_degree=num_ranks)
-    trial = store.add_trial(sweep.id, owner=OWNER, number=number, layout=layout, prediction=prediction())
-    store.start_trial(trial.id, owner=OWNER, now=start)
+    trial = store.add_trial(
+        sweep.id, lease=lease_of(store, sweep.id), number=number, layout=layout, prediction=prediction()
+    )
+    store.start_trial(trial.id, lease=lease_of(store, trial.id), now=start)
     if end is not None:
-        store.finish_trial(trial.id, measurement(), owner=OWNER, now=end)
+        store.finish_trial(trial.id, measurement(), lease=lease_of(store, trial.id), now=end)
     return trial.id
 
 
@@ -65,7 +67,7 @@ def test_usage_counts_what_is_unfinished_and_the_hours_of_the_last_day(store: St
     claim(store)
     trial_id = run_trial(store, sweep, 0, start=0.0, end=3600.0)
     run_trial(store, sweep, 1, start=3600.0, end=None)
-    store.add_gate(trial_id, gate_result(accelerator_hours=0.5), owner=OWNER, now=3600.0)
+    store.add_gate(trial_id, gate_result(accelerator_hours=0.5), lease=lease_of(store, trial_id), now=3600.0)
     ask(store, caller("bob"), hours=1.0)
     used = store.accounts.usage("ada", now=5400.0)
     assert used == Usage(unfinished_sweeps=1, accelerator_hours=3.5, promised_hours=6.5)

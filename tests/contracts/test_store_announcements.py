@@ -6,7 +6,7 @@ import pytest
 
 from autotuner.core.announcement import AnnouncementKind, Delivery, DeliveryState, PayloadFormat
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
-from autotuner.core.run import RunState, SweepState
+from autotuner.core.run import RunState
 from autotuner.ports import Page, Store
 from tests.contracts.acts import claim, create, finish, held_sweep, measure
 from tests.contracts.upkeep import (
@@ -60,7 +60,7 @@ def test_a_sweep_that_is_cancelled_while_nobody_holds_it_is_announced_once(store
     for now in (5.0, 6.0):
         store.request_cancel(sweep.id, now=now)
     ((told,), _) = store.announcements.feed()
-    assert (told.at, told.facts["state"]) == (5.0, SweepState.CANCELLED.value)
+    assert (told.at, told.facts["state"]) == (5.0, RunState.CANCELLED.value)
 
 
 def test_sweeps_of_retunes_and_gates_are_not_announced_by_themselves(store: Store) -> None:

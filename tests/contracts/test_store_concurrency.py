@@ -12,7 +12,17 @@ from autotuner.store import records, statements
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.sql import open_store
 from tests.builders import step_report, sweep_request
-from tests.contracts.acts import OWNER, claim, create, held_sweep, measure, start, take_over
+from tests.contracts.acts import (
+    claim,
+    claim_sweep,
+    create,
+    held_sweep,
+    held_sweeps,
+    lease_of,
+    measure,
+    start,
+    take_over,
+)
 from tests.contracts.crowd import claim_all, in_processes, in_threads, open_and_claim_all
 
 NUM_THREADS = 8
@@ -38,10 +48,10 @@ def test_each_sweep_is_claimed_by_one_process(database_url: str) -> None:
 
 def test_a_lapsed_lease_is_taken_over_by_one_thread(store: Store) -> None:
     held_sweep(store)
-    seen = store.held_sweeps()
+    seen = held_sweeps(store)
     taken = in_threads(
         NUM_THREADS,
-        lambda index: store.claim_sweep(owner=f"thread-{index}", now=50.0, lease_s=30.0, lapsed=seen),
+        lambda index: claim_sweep(store, owner=f"thread-{index}", now=50.0, lease_s=30.0, lapsed=seen),
     )
     assert len([sweep for sweep in taken if sweep is not None]) == 1
 
@@ -59,7 +69,7 @@ def test_a_reader_sees_every_event_once_and_in_order_while_writers_write(store: 
 
     def report(trial: Trial) -> None:
         for step in range(40):
-            store.add_step(trial.id, step_report(step), owner=OWNER, now=12.0)
+            store.add_step(trial.id, step_report(step), lease=lease_of(store, trial.id), now=12.0)
 
     seen = list(store.events(sweep.id))
     with ThreadPoolExecutor(2) as pool:
@@ -98,14 +108,16 @@ def test_workers_on_different_sweeps_do_not_disturb_each_other(store: Store) -> 
 
 KILLED_WRITER = """
 import sys
-from autotuner.store import records, statements
+from autotuner.store import statements
 from autotuner.store.engine import make_engine, writing
 from tests.builders import cpu_layout, prediction
+from autotuner.core.run import Lease
+from autotuner.store.runs import hold
 from autotuner.store.transitions import new_trial
 
 url, sweep_id = sys.argv[1:]
 with writing(make_engine(url)) as connection:
-    records.lock_sweep(connection, sweep_id)
+    hold(connection, Lease(run_id=sweep_id, owner="worker-a", claim=1, renewals=1, lease_s=30.0))
     connection.execute(statements.insert_trial(new_trial(sweep_id, 0, cpu_layout(), prediction())))
     print("half done", flush=True)
     sys.stdin.read()

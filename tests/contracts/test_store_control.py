@@ -10,7 +10,7 @@ import pytest
 from autotuner.core.access import Caller, Quota, Scope
 from autotuner.core.comparison import Challenge
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, QuotaExceeded
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, Stop, StopReason
 from autotuner.core.sweep import Budget, Rerun, Sweep
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.ports import Store
@@ -21,11 +21,16 @@ from tests.contracts.acts import (
     OWNER,
     add,
     claim,
+    claim_sweep,
     create,
     end,
     finish,
+    finish_sweep,
     held_sweep,
+    lease_of,
     measure,
+    release_sweep,
+    renew_lease,
     start,
     take_over,
 )
@@ -38,26 +43,26 @@ def kinds(store: Store, sweep: Sweep) -> list[str]:
 # ---------------------------------------------------------------------- pauses
 def test_a_queued_sweep_pauses_at_once_and_nobody_can_claim_it(store: Store) -> None:
     sweep = create(store)
-    assert store.control.pause(sweep.id, now=2.0).state is SweepState.PAUSED
-    assert store.claim_sweep(owner=OWNER, now=3.0, lease_s=LEASE_S) is None
+    assert store.control.pause(sweep.id, now=2.0).state is RunState.PAUSED
+    assert claim_sweep(store, owner=OWNER, now=3.0, lease_s=LEASE_S) is None
     assert kinds(store, sweep) == ["sweep.created", "sweep.paused"]
 
 
 def test_a_held_sweep_is_paused_when_its_worker_gives_it_back(store: Store) -> None:
     sweep = held_sweep(store)
     asked = store.control.pause(sweep.id, now=12.0)
-    assert (asked.state, asked.pause_requested) == (SweepState.RUNNING, True)
-    assert store.renew_lease(sweep.id, owner=OWNER, now=13.0, lease_s=LEASE_S).pause_requested
-    store.release_sweep(sweep.id, owner=OWNER, now=14.0)
+    assert (asked.state, asked.pause_requested) == (RunState.RUNNING, True)
+    assert renew_lease(store, sweep.id, owner=OWNER, now=13.0).wanted is Stop.PAUSE
+    release_sweep(store, sweep.id, owner=OWNER, now=14.0)
     paused = store.get_sweep(sweep.id)
-    assert (paused.state, paused.owner, paused.pause_requested) == (SweepState.PAUSED, None, False)
-    assert store.claim_sweep(owner=OTHER, now=1e6, lease_s=LEASE_S) is None
+    assert (paused.state, paused.owner, paused.pause_requested) == (RunState.PAUSED, None, False)
+    assert claim_sweep(store, owner=OTHER, now=1e6, lease_s=LEASE_S) is None
     assert kinds(store, sweep)[-1] == "sweep.paused"
 
 
 def test_a_paused_trial_is_queued_again_as_if_its_attempt_had_not_begun(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(0), owner=OWNER, now=11.5)
+    store.add_step(trial.id, step_report(0), lease=lease_of(store, trial.id), now=11.5)
     given_back = end(store, trial, Stopped(reason="paused", detail="paused by request"))
     assert (given_back.state, given_back.attempts, given_back.started_at) == (TrialState.QUEUED, 0, None)
     assert store.get_trial(trial.id).steps == ()
@@ -66,9 +71,9 @@ def test_a_paused_trial_is_queued_again_as_if_its_attempt_had_not_begun(store: S
 def test_a_resumed_sweep_goes_on_under_its_old_place_and_its_pause_counts_for_no_time(store: Store) -> None:
     sweep = held_sweep(store)
     store.control.pause(sweep.id, now=12.0)
-    store.release_sweep(sweep.id, owner=OWNER, now=20.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=20.0)
     create(store, now=2.0)
-    assert store.control.resume(sweep.id, now=100.0).state is SweepState.QUEUED
+    assert store.control.resume(sweep.id, now=100.0).state is RunState.QUEUED
     again = claim(store, owner=OTHER, now=110.0)
     assert (again.id, again.started_at, again.interventions.idle_s) == (sweep.id, 10.0, 90.0)
     assert store.overview(sweep.id, now=115.0).worked_s(115.0) == 15.0
@@ -78,7 +83,7 @@ def test_a_resumed_sweep_goes_on_under_its_old_place_and_its_pause_counts_for_no
 def test_time_stands_still_in_the_overview_of_a_paused_sweep(store: Store) -> None:
     sweep = held_sweep(store)
     store.control.pause(sweep.id, now=12.0)
-    store.release_sweep(sweep.id, owner=OWNER, now=20.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=20.0)
     assert store.overview(sweep.id, now=500.0).worked_s(500.0) == 10.0
 
 
@@ -95,7 +100,7 @@ def test_resuming_before_the_worker_has_paused_takes_the_request_back(store: Sto
     sweep = held_sweep(store)
     store.control.pause(sweep.id, now=12.0)
     assert not store.control.resume(sweep.id, now=13.0).pause_requested
-    store.release_sweep(sweep.id, owner=OWNER, now=14.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=14.0)
     assert claim(store, owner=OTHER, now=15.0).id == sweep.id
 
 
@@ -105,33 +110,33 @@ def test_a_sweep_with_jobs_that_go_on_is_paused_by_the_next_worker_which_ends_th
     job = EngineJob(
         name=trial.id, engine="slurm", handle="7", phase=EngineJobPhase.RUNNING, submitted_at=11.0, started_at=11.0
     )
-    store.set_job(trial.id, job, owner=OWNER, now=12.0)
+    store.set_job(trial.id, job, lease=lease_of(store, trial.id), now=12.0)
     end(store, store.get_trial(trial.id), Stopped(reason="shutdown"))
-    store.release_sweep(sweep.id, owner=OWNER, now=13.0)
-    assert store.control.pause(sweep.id, now=14.0).state is SweepState.RUNNING
+    release_sweep(store, sweep.id, owner=OWNER, now=13.0)
+    assert store.control.pause(sweep.id, now=14.0).state is RunState.RUNNING
     claim(store, owner=OTHER, now=15.0)
-    found = store.start_trial(trial.id, owner=OTHER, now=16.0)
-    ended = store.finish_trial(found.id, Stopped(reason="paused"), owner=OTHER, now=17.0)
+    found = store.start_trial(trial.id, lease=lease_of(store, trial.id, OTHER), now=16.0)
+    ended = store.finish_trial(found.id, Stopped(reason="paused"), lease=lease_of(store, found.id, OTHER), now=17.0)
     assert not ended.job_goes_on
-    store.release_sweep(sweep.id, owner=OTHER, now=18.0)
-    assert store.get_sweep(sweep.id).state is SweepState.PAUSED
+    release_sweep(store, sweep.id, owner=OTHER, now=18.0)
+    assert store.get_sweep(sweep.id).state is RunState.PAUSED
 
 
 def test_a_paused_sweep_is_cancelled_at_once(store: Store) -> None:
     sweep = held_sweep(store)
     add(store, sweep)
     store.control.pause(sweep.id, now=12.0)
-    store.release_sweep(sweep.id, owner=OWNER, now=14.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=14.0)
     cancelled = store.request_cancel(sweep.id, now=15.0)
-    assert (cancelled.state, cancelled.finished_at) == (SweepState.CANCELLED, 15.0)
+    assert (cancelled.state, cancelled.finished_at) == (RunState.CANCELLED, 15.0)
 
 
 def test_a_cancel_goes_before_a_pause(store: Store) -> None:
     sweep = held_sweep(store)
     store.control.pause(sweep.id, now=12.0)
     store.request_cancel(sweep.id, now=13.0)
-    store.release_sweep(sweep.id, owner=OWNER, now=14.0)
-    assert store.get_sweep(sweep.id).state is SweepState.RUNNING
+    release_sweep(store, sweep.id, owner=OWNER, now=14.0)
+    assert store.get_sweep(sweep.id).state is RunState.RUNNING
 
 
 def test_a_sweep_that_is_being_cancelled_is_not_paused(store: Store) -> None:
@@ -166,20 +171,22 @@ def test_a_changed_budget_is_the_sweeps_and_its_key_matches_what_was_asked_first
 def test_a_worker_hears_of_the_new_budget_and_cannot_end_the_sweep_by_the_old_one(store: Store) -> None:
     sweep = held_sweep(store)
     store.control.change_budget(sweep.id, {"num_trials": 9}, now=12.0)
-    held = finish_by(store, sweep, seen=sweep)
-    assert (held.state, held.request.budget.num_trials) == (SweepState.RUNNING, 9)
-    assert finish_by(store, sweep, seen=held).state is SweepState.COMPLETE
+    held = finish_by(store, sweep, seen=0)
+    assert (held.state, held.request.budget.num_trials) == (RunState.RUNNING, 9)
+    assert renew_lease(store, sweep.id, owner=OWNER, now=13.0).num_changes == 1
+    assert finish_by(store, sweep, seen=1).state is RunState.COMPLETE
 
 
-def finish_by(store: Store, sweep: Sweep, *, seen: Sweep) -> Sweep:
-    return store.finish_sweep(
+def finish_by(store: Store, sweep: Sweep, *, seen: int) -> Sweep:
+    return finish_sweep(
+        store,
         sweep.id,
         owner=OWNER,
         now=20.0,
-        state=SweepState.COMPLETE,
+        state=RunState.COMPLETE,
         reason=StopReason.TRIAL_BUDGET,
         detail="4 of 4 trials ran",
-        seen=seen.demand,
+        seen=seen,
     )
 
 
@@ -189,7 +196,7 @@ def test_a_finished_sweep_with_a_larger_budget_is_queued_with_what_its_end_cut_s
     cut = start(store, sweep, 1)
     finish(store, sweep)
     reopened = store.control.change_budget(sweep.id, {"num_trials": 8}, now=50.0)
-    assert (reopened.state, reopened.finished_at, reopened.stop_reason) == (SweepState.QUEUED, None, None)
+    assert (reopened.state, reopened.finished_at, reopened.stop_reason) == (RunState.QUEUED, None, None)
     assert reopened.interventions.num_reopened == 1
     assert store.get_trial(done.id) == done
     waiting = store.get_trial(cut.id)
@@ -227,12 +234,12 @@ def test_a_budget_by_which_a_finished_sweep_would_end_at_once_is_refused(
     with pytest.raises(InvalidInput) as refused:
         store.control.change_budget(sweep.id, limits, now=30.0)
     assert (refused.value.field, refused.value.nearest) == (field, nearest)
-    assert store.get_sweep(sweep.id).state is SweepState.COMPLETE
+    assert store.get_sweep(sweep.id).state is RunState.COMPLETE
 
 
 def finish_for(store: Store, sweep: Sweep, reason: StopReason) -> Sweep:
-    complete = SweepState.COMPLETE
-    return store.finish_sweep(sweep.id, owner=OWNER, now=20.0, state=complete, reason=reason, detail="because")
+    complete = RunState.COMPLETE
+    return finish_sweep(store, sweep.id, owner=OWNER, now=20.0, state=complete, reason=reason, detail="because")
 
 
 def test_no_budget_reopens_a_sweep_that_tried_everything(store: Store) -> None:
@@ -248,9 +255,10 @@ def test_a_trial_of_a_running_sweep_is_to_run_again_once_however_often_it_is_ask
     trial = measure(store, sweep, 0, mfu=0.4)
     asked = store.control.rerun(trial.id, now=15.0)
     assert asked.interventions.reruns == (Rerun(number=0, num_runs=2),)
-    assert asked.state is SweepState.RUNNING
+    assert asked.state is RunState.RUNNING
     assert store.control.rerun(trial.id, now=16.0) == asked
-    assert store.renew_lease(sweep.id, owner=OWNER, now=17.0, lease_s=LEASE_S).demand == asked.demand
+    assert renew_lease(store, sweep.id, owner=OWNER, now=17.0).num_changes == 1
+    assert store.runs.get("sweep", sweep.id).demand == asked.demand
     measure(store, sweep, 1, mfu=0.41)
     assert store.control.rerun(trial.id, now=18.0).interventions.reruns == (Rerun(number=0, num_runs=3),)
 
@@ -262,12 +270,12 @@ def test_a_trial_of_a_finished_sweep_runs_again_and_the_search_does_not(store: S
     finish(store, sweep)
     asked = store.control.rerun(trial.id, now=30.0)
     ended = asked.interventions.ended
-    assert asked.state is SweepState.QUEUED
+    assert asked.state is RunState.QUEUED
     assert ended is not None
-    assert (ended.state, ended.reason) == (SweepState.COMPLETE, StopReason.TRIAL_BUDGET)
+    assert (ended.state, ended.reason) == (RunState.COMPLETE, StopReason.TRIAL_BUDGET)
     assert store.get_trial(cut.id).state is TrialState.CANCELLED
     cancelled = store.request_cancel(sweep.id, now=31.0)
-    assert (cancelled.state, cancelled.stop_detail) == (SweepState.COMPLETE, "4 of 4 trials ran")
+    assert (cancelled.state, cancelled.stop_detail) == (RunState.COMPLETE, "4 of 4 trials ran")
 
 
 def test_a_larger_budget_has_a_sweep_search_on_that_was_only_to_run_a_trial_again(store: Store) -> None:
@@ -324,7 +332,7 @@ def test_a_worker_that_lost_its_lease_does_not_pause_the_sweep_of_another(store:
     store.control.pause(sweep.id, now=12.0)
     take_over(store, now=100.0)
     with pytest.raises(LeaseLost):
-        store.release_sweep(sweep.id, owner=OWNER, now=101.0)
+        release_sweep(store, sweep.id, owner=OWNER, now=101.0)
 
 
 # ---------------------------------------------------------------------- quotas
@@ -361,4 +369,4 @@ def test_a_sweep_that_is_opened_again_is_one_more_that_is_unfinished(store: Stor
     store.create_sweep(sweep_request(budget=Budget(accelerator_hours=1.0)), now=25.0, caller=ADA)
     with pytest.raises(QuotaExceeded, match="unfinished"):
         store.control.rerun(f"{sweep.id}-0000", now=30.0, caller=ADA)
-    assert store.control.rerun(f"{sweep.id}-0000", now=30.0).state is SweepState.QUEUED
+    assert store.control.rerun(f"{sweep.id}-0000", now=30.0).state is RunState.QUEUED

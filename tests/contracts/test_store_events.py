@@ -9,7 +9,17 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.trial import FailureKind, Stopped
 from autotuner.ports import Store
 from tests.builders import failure, step_report
-from tests.contracts.acts import OWNER, create, end, finish, gate_result, held_sweep, measure, start, take_over
+from tests.contracts.acts import (
+    create,
+    end,
+    finish,
+    gate_result,
+    held_sweep,
+    lease_of,
+    measure,
+    start,
+    take_over,
+)
 
 
 def kinds(store: Store, sweep_id: str) -> list[str]:
@@ -19,7 +29,7 @@ def kinds(store: Store, sweep_id: str) -> list[str]:
 def test_the_life_of_a_sweep_is_told_in_order(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
     end(store, trial, failure())
     finish(store, sweep)
     assert kinds(store, sweep.id) == [
@@ -76,7 +86,7 @@ def test_an_event_says_what_a_reader_would_ask_next(store: Store) -> None:
     sweep = held_sweep(store)
     complete = measure(store, sweep, 0, mfu=0.3)
     failed = start(store, sweep, 1)
-    store.add_step(failed.id, step_report(4, loss=float("nan")), owner=OWNER, now=12.0)
+    store.add_step(failed.id, step_report(4, loss=float("nan")), lease=lease_of(store, failed.id), now=12.0)
     end(store, failed, failure(FailureKind.OOM))
     data = [event.data for event in store.events(sweep.id)]
     assert data[1] == {"state": "running", "stop_reason": None, "stop_detail": ""}
@@ -108,7 +118,7 @@ def test_an_event_says_what_a_reader_would_ask_next(store: Store) -> None:
 
 def test_a_note_is_told_with_its_trial(store: Store) -> None:
     trial = start(store, held_sweep(store), 3)
-    store.add_note(trial.id, "waits for the machine: another trial runs", owner=OWNER, now=12.0)
+    store.add_note(trial.id, "waits for the machine: another trial runs", lease=lease_of(store, trial.id), now=12.0)
     told = store.events(trial.sweep_id)[-1]
     assert (told.kind, told.at) == ("trial.note", 12.0)
     assert told.data == {"trial_id": trial.id, "number": 3, "note": "waits for the machine: another trial runs"}
@@ -117,7 +127,7 @@ def test_a_note_is_told_with_its_trial(store: Store) -> None:
 def test_what_a_pipeline_found_out_about_a_link_is_told_with_its_trial(store: Store) -> None:
     trial = start(store, held_sweep(store), 3)
     event = LinkEvent(step=8, kind=LinkEventKind.REPLANNED, warm_up=(9, 5, 3, 1), delegated=True, cost_s=0.01)
-    store.add_link_event(trial.id, event, owner=OWNER, now=12.0)
+    store.add_link_event(trial.id, event, lease=lease_of(store, trial.id), now=12.0)
     told = store.events(trial.sweep_id)[-1]
     assert (told.kind, told.at) == ("trial.link_event", 12.0)
     facts = {name: told.data[name] for name in ("trial_id", "number", "step", "kind", "warm_up", "delegated")}
@@ -133,7 +143,7 @@ def test_what_a_pipeline_found_out_about_a_link_is_told_with_its_trial(store: St
 
 def test_a_loss_gate_is_told_with_its_outcome(store: Store) -> None:
     trial = measure(store, held_sweep(store), 0, mfu=0.3)
-    store.add_gate(trial.id, gate_result(), owner=OWNER, now=13.0)
+    store.add_gate(trial.id, gate_result(), lease=lease_of(store, trial.id), now=13.0)
     told = store.events(trial.sweep_id)[-1]
     assert (told.kind, told.at) == ("trial.gated", 13.0)
     assert (told.data["trial_id"], told.data["state"], told.data["mfu"]) == (trial.id, "complete", 0.3)
@@ -151,10 +161,10 @@ def test_the_end_of_a_stopped_trial_says_why(store: Store) -> None:
 def test_a_refused_write_leaves_no_event(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
     before = store.events(sweep.id)
     with pytest.raises(Conflict):
-        store.add_step(trial.id, step_report(), owner=OWNER, now=13.0)
+        store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=13.0)
     with pytest.raises(Conflict):
-        store.start_trial(trial.id, owner=OWNER, now=13.0)
+        store.start_trial(trial.id, lease=lease_of(store, trial.id), now=13.0)
     assert store.events(sweep.id) == before

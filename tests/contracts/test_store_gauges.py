@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.trial import TrialState
 from autotuner.ports import Store
 from tests.builders import failure
@@ -32,7 +32,7 @@ def test_sweeps_and_trials_are_counted_by_state(store: Store) -> None:
     create(store, now=5.0)
     create(store, now=7.0)
     gauges = store.gauges.read(now=100.0)
-    assert gauges.num_sweeps == {SweepState.COMPLETE: 1, SweepState.RUNNING: 1, SweepState.QUEUED: 2}
+    assert gauges.num_sweeps == {RunState.COMPLETE: 1, RunState.RUNNING: 1, RunState.QUEUED: 2}
     assert gauges.num_open_trials == {
         TrialState.COMPLETE: 1,
         TrialState.FAILED: 1,

@@ -11,7 +11,7 @@ from autotuner.core.errors import Conflict, LeaseLost
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, Trial, TrialState
 from autotuner.ports import Store
 from tests.builders import cpu_layout, step_report
-from tests.contracts.acts import OTHER, OWNER, end, held_sweep, measure, start, take_over
+from tests.contracts.acts import OTHER, end, held_sweep, lease_of, measure, start, take_over
 
 
 def job(number: int = 0, **changes: Any) -> EngineJob:
@@ -26,7 +26,7 @@ LOST = replace(ENDED, phase=EngineJobPhase.LOST, detail="node2 does not answer")
 
 def given(store: Store, trial: Trial, *jobs: EngineJob) -> Trial:
     for one in jobs:
-        trial = store.set_job(trial.id, one, owner=OWNER, now=15.0)
+        trial = store.set_job(trial.id, one, lease=lease_of(store, trial.id), now=15.0)
     return trial
 
 
@@ -85,7 +85,7 @@ def test_a_worker_that_lost_its_lease_sets_no_job(store: Store) -> None:
 
 def test_a_trial_that_is_interrupted_keeps_its_jobs(store: Store) -> None:
     trial = given(store, start(store, held_sweep(store)), RUNNING)
-    store.add_step(trial.id, step_report(), owner=OWNER, now=15.0)
+    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=15.0)
     found = interrupted(store, trial)
     assert (found.state, found.steps, found.jobs) == (TrialState.QUEUED, (), (RUNNING,))
 
@@ -95,20 +95,20 @@ def test_a_trial_that_lost_its_nodes_is_queued_again_with_its_jobs_and_the_attem
     lost = end(store, trial, Stopped(reason="infrastructure", detail="node2 does not answer"))
     assert (lost.state, lost.attempts, lost.jobs, lost.stopped) == (TrialState.QUEUED, 1, (LOST,), None)
     assert store.get_trial(trial.id) == lost
-    assert store.start_trial(trial.id, owner=OWNER, now=20.0).attempts == 2
+    assert store.start_trial(trial.id, lease=lease_of(store, trial.id), now=20.0).attempts == 2
 
 
 @pytest.mark.parametrize("known", [job(), RUNNING], ids=["waits", "runs"])
 def test_a_job_that_is_found_again_is_no_new_attempt(store: Store, known: EngineJob) -> None:
     trial = given(store, start(store, held_sweep(store)), known)
     interrupted(store, trial)
-    assert store.start_trial(trial.id, owner=OTHER, now=101.0).attempts == 1
+    assert store.start_trial(trial.id, lease=lease_of(store, trial.id, OTHER), now=101.0).attempts == 1
 
 
 def test_a_job_that_a_shutdown_leaves_alone_is_still_its_first_attempt(store: Store) -> None:
     trial = given(store, start(store, held_sweep(store)), RUNNING)
     assert end(store, trial, Stopped(reason="shutdown")).attempts == 1
-    assert store.start_trial(trial.id, owner=OWNER, now=20.0).attempts == 1
+    assert store.start_trial(trial.id, lease=lease_of(store, trial.id), now=20.0).attempts == 1
 
 
 WAITS, RUNS = job(1, submitted_at=16.0), job(1, submitted_at=16.0, started_at=17.5, phase=EngineJobPhase.RUNNING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotuner.store.schema import head_revision
 from autotuner.store.sql import memory_store
 from tests.builders import step_report
-from tests.contracts.acts import OWNER, create, held_sweep, start
+from tests.contracts.acts import create, held_sweep, lease_of, start
 from tests.contracts.crowd import claim_all, in_threads
 
 
@@ -33,7 +33,7 @@ def test_threads_that_write_to_one_sweep_in_memory_lose_no_event() -> None:
 
     def report(index: int) -> None:
         for step in range(20):
-            store.add_step(trials[index].id, step_report(step), owner=OWNER, now=12.0)
+            store.add_step(trials[index].id, step_report(step), lease=lease_of(store, trials[index].id), now=12.0)
 
     in_threads(4, report)
     told = [event for event in store.events(sweep.id) if event.kind == "trial.step"]

@@ -10,7 +10,7 @@ from autotuner.core.access import Caller, Scope
 from autotuner.core.announcement import AnnouncementKind
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import InvalidInput, NotFound, NotYours
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.upkeep import MfuGateOutcome
 from autotuner.ports import Page, Store
 from tests.contracts.crowd import in_threads
@@ -36,7 +36,7 @@ def test_a_gate_waits_with_its_queued_sweep_and_the_baseline_as_it_stood(store: 
     assert (gate.baseline, gate.created_at, gate.finished_at, gate.result) == (baseline(), 10.0, None, None)
     assert gate.sweep_id is not None
     sweep = store.get_sweep(gate.sweep_id)
-    assert (sweep.state, sweep.request) == (SweepState.QUEUED, challenge_request())
+    assert (sweep.state, sweep.request) == (RunState.QUEUED, challenge_request())
 
 
 def test_a_gate_needs_the_name_of_a_baseline(store: Store) -> None:

@@ -162,7 +162,7 @@ def test_a_lock_that_nobody_gives_back_is_not_waited_for_without_end(postgresql_
     store, other = open_store(postgresql_url, answer_s=0.5), make_engine(postgresql_url)
     sweep = create(store)
     with other.begin() as connection:
-        connection.execute(text("SELECT id FROM sweeps FOR UPDATE"))
+        connection.execute(text("SELECT id FROM runs FOR UPDATE"))
         with pytest.raises(StoreUnavailable, match="timeout"):
             store.request_cancel(sweep.id, now=2.0)
     assert store.request_cancel(sweep.id, now=2.0).cancel_requested
@@ -174,7 +174,7 @@ def test_a_process_that_freezes_within_a_transaction_loses_it_to_those_who_wait(
     store, holder = open_store(postgresql_url), make_engine(postgresql_url, answer_s=0.1)
     sweep = create(store)
     connection = holder.connect()
-    connection.execute(text("SELECT id FROM sweeps FOR UPDATE"))
+    connection.execute(text("SELECT id FROM runs FOR UPDATE"))
     assert store.request_cancel(sweep.id, now=2.0).cancel_requested  # waits until the other's time is up
     with pytest.raises(InternalError, match="idle-in-transaction"):
         connection.execute(text("SELECT 1"))

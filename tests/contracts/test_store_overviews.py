@@ -10,14 +10,27 @@ from sqlalchemy import event
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import NotFound
 from autotuner.core.objective import Metric, Objective
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget, Sweep
 from autotuner.core.trial import Stopped, TrialState, Waiting
 from autotuner.ports import Page, Store, SweepFilter
 from autotuner.store.engine import make_engine
 from autotuner.store.sql import SqlStore
 from tests.builders import cpu_cluster, cpu_layout, failure, measurement, tiny_job
-from tests.contracts.acts import OWNER, add, claim, create, end, finish, gate_result, held_sweep, measure, start
+from tests.contracts.acts import (
+    OWNER,
+    add,
+    claim,
+    create,
+    end,
+    finish,
+    gate_result,
+    held_sweep,
+    lease_of,
+    measure,
+    release_sweep,
+    start,
+)
 
 TOKENS_PER_S = Objective(metric=Metric.TOKENS_PER_S)
 
@@ -42,7 +55,7 @@ def busy_sweep(store: Store, *, name: str = "") -> Sweep:
     end(store, start(store, sweep, 3), Stopped(reason="pruned"))
     start(store, sweep, 4, layout=cpu_layout(tensor_parallel_degree=2))
     add(store, sweep, 5)
-    store.add_gate(best.id, gate_result(accelerator_hours=0.5), owner=OWNER, now=13.0)
+    store.add_gate(best.id, gate_result(accelerator_hours=0.5), lease=lease_of(store, best.id), now=13.0)
     return store.get_sweep(sweep.id)
 
 
@@ -71,7 +84,7 @@ def test_a_sweep_whose_lease_has_run_out_waits_for_a_worker(store: Store) -> Non
     assert store.overview(sweep.id, now=39.0).waiting(39.0) is None
     reason = "waits for a worker: its worker gives no sign of life, and the next one takes it over"
     assert store.overview(sweep.id, now=45.0).waiting(45.0) == Waiting(reason=reason, since=40.0)
-    store.release_sweep(sweep.id, owner=OWNER, now=50.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=50.0)
     given_back = store.overview(sweep.id, now=51.0).waiting(51.0)
     assert given_back is not None
     assert "given it back" in given_back.reason
@@ -115,7 +128,7 @@ def test_an_overview_tells_how_the_best_value_grew(store: Store) -> None:
 def test_a_trial_whose_gate_failed_is_not_the_best_of_an_overview(store: Store) -> None:
     sweep = held_sweep(store)
     worse, better = measure(store, sweep, 0, mfu=0.2), measure(store, sweep, 1, mfu=0.4)
-    store.add_gate(better.id, gate_result(GateOutcome.FAILED), owner=OWNER, now=13.0)
+    store.add_gate(better.id, gate_result(GateOutcome.FAILED), lease=lease_of(store, better.id), now=13.0)
     assert worse.measurement is not None
     assert store.overview(sweep.id, now=20.0).best_mfu == worse.measurement.mfu
 
@@ -134,7 +147,7 @@ def test_overviews_are_listed_as_sweeps_are(store: Store) -> None:
     busy_sweep(store)
     for number in range(4):
         create(store, now=float(number))
-    for state in (None, SweepState.QUEUED, SweepState.FAILED):
+    for state in (None, RunState.QUEUED, RunState.FAILED):
         for page in (Page(), Page(limit=2, offset=1), Page(offset=9)):
             listed, total = store.list_overviews(now=20.0, where=SweepFilter(state=state), page=page)
             sweeps, of_sweeps = store.list_sweeps(state=state, page=page)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, Select, literal, select, text
 
-from autotuner.core.run import HeldLease, RunState
+from autotuner.core.run import Lease, RunState
 from autotuner.ports import Page, SweepOrder, TrialFilter
 from autotuner.store import (
     accounts,
@@ -168,9 +168,9 @@ def test_sqlite_finds_what_a_caller_used_by_indexes_alone(sqlite: Engine) -> Non
 
 
 def test_sqlite_finds_the_sweep_to_claim_among_open_ones_only(sqlite: Engine) -> None:
-    lapsed = HeldLease(id="sw-x", owner="worker-a", renewals=3, lease_until=40.0)
-    steps = plan(sqlite, statements.oldest_claimable([lapsed]))
-    assert "SEARCH sweeps USING INDEX ix_sweeps_state_created_at_id (state=?)" in steps
+    lapsed = Lease(run_id="sw-x", owner="worker-a", claim=1, renewals=3, lease_s=15.0)
+    steps = plan(sqlite, runs.select_due(["sweep"], 1.0, [lapsed]))
+    assert "USING INDEX ix_runs_kind_state_due_at_created_at_id (kind=? AND state=? AND due_at<?)" in steps
     assert "SCAN" not in steps
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from autotuner.core.errors import Conflict
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.trial import TrialState
 from autotuner.ports import Store
 from autotuner.store.engine import make_engine
@@ -36,7 +36,7 @@ def overwrite(engine: Engine, statement: str, sweep_id: str) -> None:
         connection.execute(text(statement), {"newer": NEWER, "id": sweep_id})
 
 
-REQUEST = "UPDATE sweeps SET request = :newer WHERE id = :id"
+REQUEST = "UPDATE runs SET request = :newer WHERE id = :id"
 LAYOUTS = "UPDATE trials SET layout = :newer WHERE sweep_id = :id"
 
 
@@ -47,7 +47,7 @@ def test_a_sweep_that_cannot_be_read_is_failed_by_a_claim_which_goes_on_to_the_n
     overwrite(engine, REQUEST, unreadable.id)
     assert claim(store).id == next_one.id
     failed = store.overview(unreadable.id, now=20.0)
-    assert (failed.state, failed.stop_reason, failed.finished_at) == (SweepState.FAILED, StopReason.ERROR, 10.0)
+    assert (failed.state, failed.stop_reason, failed.finished_at) == (RunState.FAILED, StopReason.ERROR, 10.0)
     assert "this release cannot read" in failed.stop_detail
     assert "what_a_newer_release_asks" in failed.stop_detail
     assert store.events(unreadable.id)[-1].data["stop_reason"] == "error"
@@ -61,7 +61,7 @@ def test_a_sweep_whose_running_trial_cannot_be_read_is_failed_with_its_trials(st
     overwrite(engine, LAYOUTS, held.id)
     assert take_over(store) is None
     failed = store.overview(held.id, now=60.0)
-    assert (failed.state, failed.num_trials) == (SweepState.FAILED, {TrialState.CANCELLED: 2})
+    assert (failed.state, failed.num_trials) == (RunState.FAILED, {TrialState.CANCELLED: 2})
 
 
 @pytest.mark.parametrize("is_held", [False, True])
@@ -76,7 +76,7 @@ def test_a_sweep_that_cannot_be_read_is_ended_by_who_asks_for_its_end(
         with pytest.raises(Conflict, match="ended as failed"):
             store.request_cancel(sweep.id, now=20.0)
     failed = store.overview(sweep.id, now=60.0)
-    assert (failed.state, failed.stop_reason, failed.finished_at) == (SweepState.FAILED, StopReason.ERROR, 20.0)
+    assert (failed.state, failed.stop_reason, failed.finished_at) == (RunState.FAILED, StopReason.ERROR, 20.0)
     assert [event.kind for event in store.events(sweep.id)].count("sweep.finished") == 1
     assert store.announcements.feed()[1] == 1
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.upkeep import Retune, RetuneState, Trigger, Verdict
 from autotuner.ports import Page, Store
 from autotuner.store.engine import make_engine
@@ -101,7 +101,7 @@ def test_a_run_starts_with_its_queued_sweep_and_the_next_due_time(store: Store) 
     assert (run.state, run.started_at, run.finished_at) == (RetuneState.RUNNING, 101.0, None)
     assert run.sweep_id is not None
     sweep = store.get_sweep(run.sweep_id)
-    assert (sweep.state, sweep.request, sweep.created_at) == (SweepState.QUEUED, challenge_request(), 101.0)
+    assert (sweep.state, sweep.request, sweep.created_at) == (RunState.QUEUED, challenge_request(), 101.0)
     assert store.events(sweep.id)[0].kind == "sweep.created"
     assert store.retunes.get("nightly").next_due_at == NEXT_DUE_AT
     assert store.retunes.get_run(run.id) == store.retunes.unfinished_run("nightly") == run
@@ -348,6 +348,6 @@ def test_a_run_whose_sweep_cannot_be_read_keeps_no_other_from_its_conclusion(eng
     saved_retune(store, "newer")
     saved_retune(store, "other")
     unreadable, other = started_run(store, "newer"), started_run(store, "other", now=102.0)
-    overwrite(engine, "sweeps", "request", "id", unreadable.sweep_id)
+    overwrite(engine, "runs", "request", "id", unreadable.sweep_id)
     sweep = end_sweep(store, other.sweep_id)
     assert store.retunes.concludable() == [(other, sweep)]

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from autotuner.core.announcement import DeliveryProgress
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, Unreadable
-from autotuner.core.run import Finish, NewRun, Problem, Run, RunState, Stop
+from autotuner.core.run import Finish, NewRun, Problem, Run, RunState, Stop, Wish
 from autotuner.ports import Page, Store
 from autotuner.store.engine import writing
 from autotuner.store.tables import runs
@@ -81,7 +81,7 @@ def test_a_finished_run_is_queued_again_from_the_start(store: Store) -> None:
     with pytest.raises(Conflict, match="goes on already"):
         store.runs.reopen("delivery", "dl-1", DeliveryProgress(), now=30.0)
     run = claimed(store, "delivery")
-    store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=8))
+    store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=8), now=23.0)
     end(store, run, RunState.FAILED, "503")
     again = store.runs.reopen("delivery", "dl-1", DeliveryProgress(), now=40.0)
     assert (again.state, again.progress, again.due_at) == (RunState.QUEUED, DeliveryProgress(), 40.0)
@@ -129,7 +129,7 @@ def test_a_run_whose_worker_fell_silent_is_claimed_again_and_the_first_writes_no
     assert (lease_of(second).claim, second.started_at) == (2, first.started_at)
     assert claim(store, lapsed=seen) is None
     for write in (
-        lambda: store.runs.renew(lease_of(first), DeliveryProgress(num_attempts=7)),
+        lambda: store.runs.renew(lease_of(first), DeliveryProgress(num_attempts=7), now=23.0),
         lambda: store.runs.release(lease_of(first), now=30.0),
         lambda: end(store, first, RunState.COMPLETE),
     ):
@@ -142,13 +142,13 @@ def test_a_sign_of_life_keeps_a_run_and_stores_how_far_it_is(store: Store) -> No
     queued(store)
     run = claimed(store, "delivery")
     seen = store.runs.leases(KINDS)
-    store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=1))
+    store.runs.renew(lease_of(run), DeliveryProgress(num_attempts=1), now=23.0)
     renewed = store.runs.get("delivery", "dl-1")
     assert (renewed.progress, lease_of(renewed).renewals) == (DeliveryProgress(num_attempts=1), 2)
-    assert store.runs.renew(lease_of(run)) is None
+    assert store.runs.renew(lease_of(run), now=23.0) == Wish(wanted=None, num_changes=0)
     assert store.runs.get("delivery", "dl-1").progress == DeliveryProgress(num_attempts=1)
     store.runs.cancel("delivery", "dl-1", "", now=23.0)
-    assert store.runs.renew(lease_of(run)) is Stop.CANCEL
+    assert store.runs.renew(lease_of(run), now=23.0).wanted is Stop.CANCEL
     assert claim(store, lapsed=seen) is None
 
 

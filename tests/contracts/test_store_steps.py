@@ -10,12 +10,12 @@ from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.tables import events
 from tests.builders import step_report
-from tests.contracts.acts import OWNER, end, held_sweep, start, take_over
+from tests.contracts.acts import end, held_sweep, lease_of, start, take_over
 
 
 def report(store: Store, trial: Trial, *numbers: int) -> None:
     for number in numbers:
-        store.add_step(trial.id, step_report(number, loss=5.0 - number / 7), owner=OWNER, now=12.0)
+        store.add_step(trial.id, step_report(number, loss=5.0 - number / 7), lease=lease_of(store, trial.id), now=12.0)
 
 
 def steps_told(store: Store, sweep_id: str) -> list[dict[str, object]]:
@@ -38,7 +38,7 @@ def test_steps_of_trials_that_run_side_by_side_are_told_with_their_own_figures(s
     sweep = held_sweep(store)
     first, second = start(store, sweep, 0), start(store, sweep, 1)
     report(store, first, 0, 1)
-    store.add_step(second.id, step_report(1, loss=2.5), owner=OWNER, now=12.0)
+    store.add_step(second.id, step_report(1, loss=2.5), lease=lease_of(store, second.id), now=12.0)
     told = {(data["number"], data["step"]): data["loss"] for data in steps_told(store, sweep.id)}
     assert told == {(0, 0): 5.0, (0, 1): 5.0 - 1 / 7, (1, 1): 2.5}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from autotuner.core.access import Caller, Scope
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.ports import ALL_SWEEPS, NEWEST_FIRST, Page, Store, SweepColumn, SweepFilter, SweepOrder
 from tests.builders import cpu_cluster, measurement, sweep_request, tiny_job, tiny_model
@@ -60,7 +60,7 @@ def test_filters_hold_together_and_the_total_counts_what_passes(store: Store) ->
     finish(store, claim(store))
     asked(store, "ada", name="waits")
     asked(store, "bob", name="waits too")
-    where = SweepFilter(owner="ada", state=SweepState.QUEUED)
+    where = SweepFilter(owner="ada", state=RunState.QUEUED)
     found, total = store.list_overviews(now=20.0, where=where)
     assert ([one.name for one in found], total) == (["waits"], 1)
     assert store.list_overviews(now=20.0, where=SweepFilter(text="waits"), page=Page(limit=1))[1] == 2

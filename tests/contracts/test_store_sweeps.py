@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.errors import Conflict, LeaseLost, NotFound
 from autotuner.core.measurement import LinkEvent, LinkEventKind
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, Stop, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialState
 from autotuner.ports import Page, Store
@@ -21,11 +21,17 @@ from tests.contracts.acts import (
     OWNER,
     add,
     claim,
+    claim_sweep,
     create,
     finish,
+    finish_sweep,
     gate_result,
     held_sweep,
+    held_sweeps,
+    lease_of,
     measure,
+    release_sweep,
+    renew_lease,
     start,
     take_over,
 )
@@ -36,7 +42,7 @@ def test_a_new_sweep_is_queued_and_reads_back_as_it_was_asked(store: Store) -> N
     request = sweep_request(name="nightly", budget=Budget(num_trials=7, wall_clock_s=0.1))
     sweep, created = store.create_sweep(request, now=5.0)
     assert created
-    assert (sweep.request, sweep.state, sweep.created_at) == (request, SweepState.QUEUED, 5.0)
+    assert (sweep.request, sweep.state, sweep.created_at) == (request, RunState.QUEUED, 5.0)
     assert store.get_sweep(sweep.id) == sweep
 
 
@@ -90,9 +96,9 @@ def test_a_page_behind_the_last_sweep_is_empty_and_still_knows_the_total(store: 
 def test_sweeps_are_listed_by_state(store: Store) -> None:
     running = held_sweep(store)
     queued = create(store)
-    assert store.list_sweeps(state=SweepState.QUEUED) == ([queued], 1)
-    assert store.list_sweeps(state=SweepState.RUNNING) == ([running], 1)
-    assert store.list_sweeps(state=SweepState.FAILED) == ([], 0)
+    assert store.list_sweeps(state=RunState.QUEUED) == ([queued], 1)
+    assert store.list_sweeps(state=RunState.RUNNING) == ([running], 1)
+    assert store.list_sweeps(state=RunState.FAILED) == ([], 0)
 
 
 # ---------------------------------------------------------------------- claiming
@@ -102,12 +108,13 @@ def test_the_oldest_queued_sweep_is_claimed_first(store: Store) -> None:
 
 
 def test_nothing_is_claimed_where_nothing_waits(store: Store) -> None:
-    assert store.claim_sweep(owner=OWNER, now=1.0, lease_s=LEASE_S) is None
+    assert claim_sweep(store, owner=OWNER, now=1.0, lease_s=LEASE_S) is None
 
 
 def test_a_claimed_sweep_runs_for_its_owner(store: Store) -> None:
     sweep = held_sweep(store)
-    assert (sweep.state, sweep.owner, sweep.lease_until) == (SweepState.RUNNING, OWNER, 40.0)
+    assert (sweep.state, sweep.owner) == (RunState.RUNNING, OWNER)
+    assert store.overview(sweep.id, now=11.0).lease_until == 40.0
     assert sweep.started_at == 10.0
     assert store.get_sweep(sweep.id) == sweep
 
@@ -121,7 +128,7 @@ def test_a_takeover_keeps_the_time_of_the_first_start(store: Store) -> None:
 def test_a_takeover_queues_the_running_trial_again_and_forgets_its_steps(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
     take_over(store)
     interrupted = store.get_trial(trial.id)
     assert (interrupted.state, interrupted.number, interrupted.attempts) == (TrialState.QUEUED, 0, 1)
@@ -138,44 +145,53 @@ def test_a_takeover_leaves_trials_that_do_not_run_as_they_are(store: Store) -> N
 # ---------------------------------------------------------------------- holding
 def test_renewing_is_a_sign_of_life_and_tells_of_a_cancel_request(store: Store) -> None:
     sweep = held_sweep(store)
-    assert not store.renew_lease(sweep.id, owner=OWNER, now=20.0, lease_s=LEASE_S).cancel_requested
+    assert renew_lease(store, sweep.id, owner=OWNER, now=20.0).wanted is None
     store.request_cancel(sweep.id, now=21.0)
-    renewed = store.renew_lease(sweep.id, owner=OWNER, now=22.0, lease_s=LEASE_S)
-    assert (renewed.renewals, renewed.lease_until, renewed.cancel_requested) == (3, 52.0, True)
-    assert store.get_sweep(sweep.id) == renewed
+    assert renew_lease(store, sweep.id, owner=OWNER, now=22.0).wanted is Stop.CANCEL
+    assert [lease.renewals for lease in held_sweeps(store)] == [3]
+    assert store.overview(sweep.id, now=23.0).lease_until == 52.0
 
 
 def test_a_lapsed_lease_that_nobody_took_over_is_still_held(store: Store) -> None:
     sweep = held_sweep(store)
-    assert store.renew_lease(sweep.id, owner=OWNER, now=1000.0, lease_s=LEASE_S).lease_until == 1030.0
+    renew_lease(store, sweep.id, owner=OWNER, now=1000.0)
+    assert store.overview(sweep.id, now=1001.0).lease_until == 1030.0
 
 
 def test_a_released_sweep_can_be_claimed_at_once(store: Store) -> None:
     sweep = held_sweep(store)
-    store.release_sweep(sweep.id, owner=OWNER, now=11.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=11.0)
     released = store.get_sweep(sweep.id)
-    assert (released.state, released.owner) == (SweepState.RUNNING, None)
+    assert (released.state, released.owner) == (RunState.RUNNING, None)
     assert claim(store, owner=OTHER, now=11.0).id == sweep.id
 
 
 WORKER_WRITES: dict[str, Callable[[Store, str, str], Any]] = {
-    "renew_lease": lambda store, sweep, trial: store.renew_lease(sweep, owner=OWNER, now=60.0, lease_s=1.0),
-    "release_sweep": lambda store, sweep, trial: store.release_sweep(sweep, owner=OWNER, now=60.0),
-    "finish_sweep": lambda store, sweep, trial: store.finish_sweep(
-        sweep, owner=OWNER, now=60.0, state=SweepState.FAILED, reason=StopReason.ERROR, detail=""
+    "renew_lease": lambda store, sweep, trial: renew_lease(store, sweep, owner=OWNER, now=60.0),
+    "release_sweep": lambda store, sweep, trial: release_sweep(store, sweep, owner=OWNER, now=60.0),
+    "finish_sweep": lambda store, sweep, trial: finish_sweep(
+        store, sweep, owner=OWNER, now=60.0, state=RunState.FAILED, reason=StopReason.ERROR, detail=""
     ),
     "add_trial": lambda store, sweep, trial: store.add_trial(
-        sweep, owner=OWNER, number=9, layout=cpu_layout(), prediction=prediction()
+        sweep, lease=lease_of(store, sweep), number=9, layout=cpu_layout(), prediction=prediction()
     ),
-    "start_trial": lambda store, sweep, trial: store.start_trial(trial, owner=OWNER, now=60.0),
-    "add_step": lambda store, sweep, trial: store.add_step(trial, step_report(), owner=OWNER, now=60.0),
-    "finish_trial": lambda store, sweep, trial: store.finish_trial(trial, measurement(), owner=OWNER, now=60.0),
-    "add_note": lambda store, sweep, trial: store.add_note(trial, "waits", owner=OWNER, now=60.0),
+    "start_trial": lambda store, sweep, trial: store.start_trial(trial, lease=lease_of(store, trial), now=60.0),
+    "add_step": lambda store, sweep, trial: store.add_step(
+        trial, step_report(), lease=lease_of(store, trial), now=60.0
+    ),
+    "finish_trial": lambda store, sweep, trial: store.finish_trial(
+        trial, measurement(), lease=lease_of(store, trial), now=60.0
+    ),
+    "add_note": lambda store, sweep, trial: store.add_note(trial, "waits", lease=lease_of(store, trial), now=60.0),
     "add_link_event": lambda store, sweep, trial: store.add_link_event(
-        trial, LinkEvent(step=0, kind=LinkEventKind.LINK_DEAD), owner=OWNER, now=60.0
+        trial, LinkEvent(step=0, kind=LinkEventKind.LINK_DEAD), lease=lease_of(store, trial), now=60.0
     ),
-    "add_gate": lambda store, sweep, trial: store.add_gate(trial, gate_result(), owner=OWNER, now=60.0),
+    "add_gate": lambda store, sweep, trial: store.add_gate(
+        trial, gate_result(), lease=lease_of(store, trial), now=60.0
+    ),
 }
+
+_OF_SWEEPS = ("renew_lease", "release_sweep", "finish_sweep", "add_trial")
 
 
 @pytest.mark.parametrize("write", WORKER_WRITES.values(), ids=WORKER_WRITES.keys())
@@ -183,7 +199,7 @@ def test_a_worker_whose_lease_was_taken_over_writes_nothing(store: Store, write:
     sweep = held_sweep(store)
     trial = start(store, sweep)
     take_over(store)
-    store.start_trial(trial.id, owner=OTHER, now=51.0)
+    store.start_trial(trial.id, lease=lease_of(store, trial.id, OTHER), now=51.0)
     before = (store.get_sweep(sweep.id), store.get_trial(trial.id), store.list_trials(sweep.id), store.events(sweep.id))
     with pytest.raises(LeaseLost, match=OWNER):
         write(store, sweep.id, trial.id)
@@ -195,13 +211,16 @@ def test_a_worker_whose_lease_was_taken_over_writes_nothing(store: Store, write:
 def test_a_worker_that_released_its_sweep_writes_nothing_more(store: Store, write: Callable[..., Any]) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
-    store.release_sweep(sweep.id, owner=OWNER, now=12.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=12.0)
     with pytest.raises(LeaseLost, match=sweep.id):
         write(store, sweep.id, trial.id)
 
 
-@pytest.mark.parametrize("write", WORKER_WRITES.values(), ids=WORKER_WRITES.keys())
-def test_writes_to_a_sweep_or_trial_that_is_not_stored_are_not_found(store: Store, write: Callable[..., Any]) -> None:
+TRIAL_WRITES = {name: write for name, write in WORKER_WRITES.items() if name not in _OF_SWEEPS}
+
+
+@pytest.mark.parametrize("write", TRIAL_WRITES.values(), ids=TRIAL_WRITES.keys())
+def test_writes_to_a_trial_that_is_not_stored_are_not_found(store: Store, write: Callable[..., Any]) -> None:
     with pytest.raises(NotFound, match="sw-missing"):
         write(store, "sw-missing", "sw-missing-0000")
 
@@ -209,34 +228,34 @@ def test_writes_to_a_sweep_or_trial_that_is_not_stored_are_not_found(store: Stor
 # ---------------------------------------------------------------------- ending
 def test_cancelling_a_queued_sweep_ends_it_at_once(store: Store) -> None:
     sweep = store.request_cancel(create(store).id, now=3.0)
-    assert (sweep.state, sweep.stop_reason, sweep.finished_at) == (SweepState.CANCELLED, StopReason.CANCELLED, 3.0)
+    assert (sweep.state, sweep.stop_reason, sweep.finished_at) == (RunState.CANCELLED, StopReason.CANCELLED, 3.0)
     assert store.get_sweep(sweep.id) == sweep
-    assert store.claim_sweep(owner=OWNER, now=4.0, lease_s=LEASE_S) is None
+    assert claim_sweep(store, owner=OWNER, now=4.0, lease_s=LEASE_S) is None
 
 
 def test_cancelling_a_running_sweep_leaves_the_end_to_its_worker(store: Store) -> None:
     sweep = store.request_cancel(held_sweep(store).id, now=11.0)
-    assert (sweep.state, sweep.owner, sweep.cancel_requested) == (SweepState.RUNNING, OWNER, True)
+    assert (sweep.state, sweep.owner, sweep.cancel_requested) == (RunState.RUNNING, OWNER, True)
 
 
 def test_cancelling_a_sweep_that_its_worker_gave_back_ends_it_and_its_trials_at_once(store: Store) -> None:
     held = held_sweep(store)
     trial = add(store, held)
-    store.release_sweep(held.id, owner=OWNER, now=11.0)
+    release_sweep(store, held.id, owner=OWNER, now=11.0)
     sweep = store.request_cancel(held.id, now=12.0)
-    assert (sweep.state, sweep.stop_reason, sweep.finished_at) == (SweepState.CANCELLED, StopReason.CANCELLED, 12.0)
+    assert (sweep.state, sweep.stop_reason, sweep.finished_at) == (RunState.CANCELLED, StopReason.CANCELLED, 12.0)
     assert store.get_trial(trial.id).state is TrialState.CANCELLED
-    assert store.claim_sweep(owner=OTHER, now=13.0, lease_s=LEASE_S) is None
+    assert claim_sweep(store, owner=OTHER, now=13.0, lease_s=LEASE_S) is None
 
 
 def test_cancelling_a_sweep_whose_jobs_an_engine_still_runs_leaves_the_end_to_the_next_worker(store: Store) -> None:
     held = held_sweep(store)
     trial = start(store, held)
     job = EngineJob(engine="slurm", name="t-1-0-0", handle="4711", submitted_at=11.0, phase=EngineJobPhase.RUNNING)
-    store.set_job(trial.id, job, owner=OWNER, now=11.0)
-    store.finish_trial(trial.id, Stopped(reason="shutdown"), owner=OWNER, now=12.0)
-    store.release_sweep(held.id, owner=OWNER, now=12.0)
-    assert store.request_cancel(held.id, now=13.0).state is SweepState.RUNNING
+    store.set_job(trial.id, job, lease=lease_of(store, trial.id), now=11.0)
+    store.finish_trial(trial.id, Stopped(reason="shutdown"), lease=lease_of(store, trial.id), now=12.0)
+    release_sweep(store, held.id, owner=OWNER, now=12.0)
+    assert store.request_cancel(held.id, now=13.0).state is RunState.RUNNING
     claimed = claim(store, owner=OTHER, now=14.0)
     assert claimed.cancel_requested
     assert store.get_trial(trial.id).jobs == (job,)
@@ -250,21 +269,22 @@ def test_cancelling_a_finished_sweep_changes_nothing(store: Store) -> None:
 def test_finishing_records_the_end_and_drops_the_lease(store: Store) -> None:
     sweep = finish(store, held_sweep(store))
     assert (sweep.state, sweep.stop_reason, sweep.stop_detail, sweep.finished_at) == (
-        SweepState.COMPLETE,
+        RunState.COMPLETE,
         StopReason.TRIAL_BUDGET,
         "4 of 4 trials ran",
         20.0,
     )
-    assert (sweep.owner, sweep.lease_until) == (None, None)
+    assert sweep.lease is None
     assert store.get_sweep(sweep.id) == sweep
 
 
 def test_the_detail_of_an_end_may_be_any_text(store: Store) -> None:
-    sweep = store.finish_sweep(
+    sweep = finish_sweep(
+        store,
         held_sweep(store).id,
         owner=OWNER,
         now=20.0,
-        state=SweepState.FAILED,
+        state=RunState.FAILED,
         reason=StopReason.ERROR,
         detail="a worker printed \0 and \ud800",
     )
@@ -284,13 +304,4 @@ def test_finishing_cancels_trials_that_have_not_ended(store: Store) -> None:
 
 def test_a_finished_sweep_is_never_claimed_again(store: Store) -> None:
     finish(store, held_sweep(store))
-    assert store.claim_sweep(owner=OTHER, now=1e9, lease_s=LEASE_S) is None
-
-
-def test_a_sweep_cannot_finish_in_a_state_that_is_no_end(store: Store) -> None:
-    sweep = held_sweep(store)
-    with pytest.raises(InvalidInput, match="running"):
-        store.finish_sweep(
-            sweep.id, owner=OWNER, now=20.0, state=SweepState.RUNNING, reason=StopReason.ERROR, detail=""
-        )
-    assert store.get_sweep(sweep.id) == sweep
+    assert claim_sweep(store, owner=OTHER, now=1e9, lease_s=LEASE_S) is None

@@ -8,12 +8,12 @@ import pytest
 
 from autotuner.core.choices import Recompute
 from autotuner.core.errors import Conflict, NotFound
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Prospects
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialState
 from autotuner.ports import Page, Store, TrialFilter
 from tests.builders import cpu_layout, failure, measurement, prediction, step_report, step_timeline
-from tests.contracts.acts import OWNER, add, claim, create, end, held_sweep, measure, start
+from tests.contracts.acts import OWNER, add, claim, create, end, finish_sweep, held_sweep, lease_of, measure, start
 
 
 # ---------------------------------------------------------------------- one trial
@@ -21,7 +21,7 @@ def test_an_added_trial_is_queued_and_reads_back_as_it_was_given(store: Store) -
     sweep = held_sweep(store)
     layout = cpu_layout(tensor_parallel_degree=2, recompute=Recompute.FULL)
     guess = prediction(mfu=1 / 3, relative_error=0.1)
-    trial = store.add_trial(sweep.id, owner=OWNER, number=3, layout=layout, prediction=guess)
+    trial = store.add_trial(sweep.id, lease=lease_of(store, sweep.id), number=3, layout=layout, prediction=guess)
     assert (trial.layout, trial.prediction) == (layout, guess)
     assert (trial.state, trial.number, trial.attempts) == (TrialState.QUEUED, 3, 0)
     assert store.get_trial(trial.id) == trial
@@ -33,7 +33,12 @@ def test_what_the_search_expected_is_kept_with_the_trial_and_with_its_sweep(stor
     first, second = (Prospects(num_candidates=12, num_fitting=9, expected_gain=gain) for gain in (None, 0.25))
     for number, expected in enumerate((first, second, None)):
         store.add_trial(
-            sweep.id, owner=OWNER, number=number, layout=cpu_layout(), prediction=prediction(), prospects=expected
+            sweep.id,
+            lease=lease_of(store, sweep.id),
+            number=number,
+            layout=cpu_layout(),
+            prediction=prediction(),
+            prospects=expected,
         )
     trials, _ = store.list_trials(sweep.id)
     assert [trial.expected_gain for trial in trials] == [None, 0.25, None]
@@ -43,11 +48,12 @@ def test_what_the_search_expected_is_kept_with_the_trial_and_with_its_sweep(stor
 def test_what_the_search_expects_at_the_end_is_kept_with_the_sweep(store: Store) -> None:
     sweep = held_sweep(store)
     left = Prospects(num_candidates=12, num_fitting=9, expected_gain=0.004)
-    ended = store.finish_sweep(
+    ended = finish_sweep(
+        store,
         sweep.id,
         owner=OWNER,
         now=20.0,
-        state=SweepState.COMPLETE,
+        state=RunState.COMPLETE,
         reason=StopReason.TRIAL_BUDGET,
         detail="3 of 3 trials ran",
         prospects=left,
@@ -80,7 +86,7 @@ def test_a_started_trial_runs_its_first_attempt(store: Store) -> None:
 def test_a_running_trial_cannot_start(store: Store) -> None:
     trial = start(store, held_sweep(store))
     with pytest.raises(Conflict, match="running"):
-        store.start_trial(trial.id, owner=OWNER, now=12.0)
+        store.start_trial(trial.id, lease=lease_of(store, trial.id), now=12.0)
     assert store.get_trial(trial.id) == trial
 
 
@@ -95,27 +101,27 @@ def test_steps_come_back_in_order(store: Store) -> None:
     trial = start(store, held_sweep(store))
     reports = tuple(step_report(step, loss=5.0 - step / 3, is_warmup=step < 2) for step in range(12))
     for report in (*reports[5:], *reports[:5]):
-        store.add_step(trial.id, report, owner=OWNER, now=12.0)
+        store.add_step(trial.id, report, lease=lease_of(store, trial.id), now=12.0)
     assert store.get_trial(trial.id).steps == reports
 
 
 def test_a_step_is_reported_once(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(0), owner=OWNER, now=12.0)
+    store.add_step(trial.id, step_report(0), lease=lease_of(store, trial.id), now=12.0)
     with pytest.raises(Conflict, match="step 0"):
-        store.add_step(trial.id, step_report(0, loss=1.0), owner=OWNER, now=13.0)
+        store.add_step(trial.id, step_report(0, loss=1.0), lease=lease_of(store, trial.id), now=13.0)
     assert store.get_trial(trial.id).steps == (step_report(0),)
 
 
 def test_a_queued_trial_takes_no_step(store: Store) -> None:
     trial = add(store, held_sweep(store))
     with pytest.raises(Conflict, match="queued"):
-        store.add_step(trial.id, step_report(), owner=OWNER, now=12.0)
+        store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=12.0)
 
 
 def test_a_loss_that_is_no_number_stays_none(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(loss=math.nan), owner=OWNER, now=12.0)
+    store.add_step(trial.id, step_report(loss=math.nan), lease=lease_of(store, trial.id), now=12.0)
     (step,) = store.get_trial(trial.id).steps
     assert math.isnan(step.loss)
 
@@ -134,7 +140,7 @@ def test_a_loss_that_is_no_number_stays_none(store: Store) -> None:
 )
 def test_a_trial_ends_as_its_outcome_says(store: Store, outcome: Outcome, state: TrialState) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(), owner=OWNER, now=11.5)
+    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=11.5)
     ended = end(store, trial, outcome)
     assert (ended.state, ended.finished_at, ended.steps) == (state, 12.0, (step_report(),))
     assert ended.measurement == (outcome if state is TrialState.COMPLETE else None)
@@ -148,12 +154,12 @@ def test_a_trial_stopped_for_its_workers_sake_is_queued_again_and_a_shutdown_doe
     store: Store, reason: str, attempts: int
 ) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(), owner=OWNER, now=11.5)
+    store.add_step(trial.id, step_report(), lease=lease_of(store, trial.id), now=11.5)
     stopped = end(store, trial, Stopped(reason="shutdown" if reason == "shutdown" else "lease_lost"))
     assert (stopped.state, stopped.attempts, stopped.steps) == (TrialState.QUEUED, attempts, ())
     assert (stopped.started_at, stopped.finished_at, stopped.stopped) == (None, None, None)
     assert store.get_trial(trial.id) == stopped
-    again = store.start_trial(trial.id, owner=OWNER, now=20.0)
+    again = store.start_trial(trial.id, lease=lease_of(store, trial.id), now=20.0)
     assert (again.attempts, again.started_at) == (attempts + 1, 20.0)
 
 
@@ -168,8 +174,8 @@ def test_a_trial_ends_once(store: Store) -> None:
 def test_trials_are_listed_by_number_without_steps_a_page_at_a_time(store: Store) -> None:
     sweep = held_sweep(store)
     trials = [add(store, sweep, number) for number in (2, 0, 1)]
-    running = store.start_trial(trials[0].id, owner=OWNER, now=11.0)
-    store.add_step(running.id, step_report(), owner=OWNER, now=12.0)
+    running = store.start_trial(trials[0].id, lease=lease_of(store, trials[0].id), now=11.0)
+    store.add_step(running.id, step_report(), lease=lease_of(store, running.id), now=12.0)
     assert store.list_trials(sweep.id) == ([trials[1], trials[2], running], 3)
     assert store.list_trials(sweep.id, page=Page(limit=1, offset=1)) == ([trials[2]], 3)
 

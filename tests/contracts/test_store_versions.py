@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotuner.core.trial import Stopped
 from autotuner.ports import Store, TrialsVersion
 from tests.builders import cpu_layout, engine_job, estimate, measurement, prediction, small_trial, step_report
-from tests.contracts.acts import OWNER, claim, create, end, gate_result, held_sweep, measure, start
+from tests.contracts.acts import claim, create, end, gate_result, held_sweep, lease_of, measure, start
 
 
 def test_every_change_of_a_trial_is_another_version(store: Store) -> None:
@@ -17,15 +17,15 @@ def test_every_change_of_a_trial_is_another_version(store: Store) -> None:
 
     first = start(store, sweep, 0)
     look()
-    store.set_job(first.id, engine_job(), owner=OWNER, now=11.0)
+    store.set_job(first.id, engine_job(), lease=lease_of(store, first.id), now=11.0)
     look()
     end(store, first, measurement())
     look()
-    store.add_gate(first.id, gate_result(), owner=OWNER, now=13.0)
+    store.add_gate(first.id, gate_result(), lease=lease_of(store, first.id), now=13.0)
     look()
     end(store, start(store, sweep, 1), Stopped(reason="pruned"))
     look()
-    store.add_trial(sweep.id, owner=OWNER, number=2, layout=cpu_layout(), prediction=prediction())
+    store.add_trial(sweep.id, lease=lease_of(store, sweep.id), number=2, layout=cpu_layout(), prediction=prediction())
     look()
     assert len(set(seen)) == len(seen)
 
@@ -33,11 +33,16 @@ def test_every_change_of_a_trial_is_another_version(store: Store) -> None:
 def test_estimates_are_another_version(store: Store) -> None:
     sweep = held_sweep(store)
     queued = store.add_trial(
-        sweep.id, owner=OWNER, number=0, layout=cpu_layout(), prediction=prediction(), scaled=small_trial()
+        sweep.id,
+        lease=lease_of(store, sweep.id),
+        number=0,
+        layout=cpu_layout(),
+        prediction=prediction(),
+        scaled=small_trial(),
     )
-    end(store, store.start_trial(queued.id, owner=OWNER, now=11.0), measurement())
+    end(store, store.start_trial(queued.id, lease=lease_of(store, queued.id), now=11.0), measurement())
     before = store.trials_version(sweep.id)
-    store.set_estimates(sweep.id, {queued.id: estimate()}, owner=OWNER, now=14.0)
+    store.set_estimates(sweep.id, {queued.id: estimate()}, lease=lease_of(store, sweep.id), now=14.0)
     assert store.trials_version(sweep.id) != before
 
 
@@ -46,7 +51,7 @@ def test_steps_are_no_other_version(store: Store) -> None:
     trial = start(store, sweep, 0)
     before = store.trials_version(sweep.id)
     for step in range(3):
-        store.add_step(trial.id, step_report(step), owner=OWNER, now=12.0)
+        store.add_step(trial.id, step_report(step), lease=lease_of(store, trial.id), now=12.0)
     assert store.trials_version(sweep.id) == before
 
 

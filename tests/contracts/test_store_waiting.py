@@ -12,14 +12,14 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, Trial, TrialState, Waiting
 from autotuner.ports import Store
 from tests.builders import measurement, step_report
-from tests.contracts.acts import OTHER, OWNER, add, end, held_sweep, measure, start, take_over
+from tests.contracts.acts import OTHER, add, end, held_sweep, lease_of, measure, start, take_over
 
 REASON = "waits until trials that run on this machine have ended (process 17 has them)"
 RUN = FinishedRun(number=0, seconds=2.5, measurement=measurement(mfu=0.3))
 
 
 def wait(store: Store, trial: Trial, reason: str | None = REASON, *, now: float) -> Trial:
-    return store.set_waiting(trial.id, reason, owner=OWNER, now=now)
+    return store.set_waiting(trial.id, reason, lease=lease_of(store, trial.id), now=now)
 
 
 def hours(store: Store, sweep: Sweep, now: float) -> tuple[float, float]:
@@ -59,7 +59,7 @@ def test_waiting_takes_no_accelerator_hours_before_during_or_after_work(store: S
     assert hours(store, sweep, 103.0) == pytest.approx((5 / 3600, 5 / 3600))
     trial = wait(store, trial, now=103.0)
     assert hours(store, sweep, 500.0) == pytest.approx((5 / 3600, 5 / 3600))
-    trial = store.finish_trial(trial.id, measurement(), owner=OWNER, now=600.0)
+    trial = store.finish_trial(trial.id, measurement(), lease=lease_of(store, trial.id), now=600.0)
     assert (trial.state, trial.waiting) == (TrialState.COMPLETE, None)
     assert hours(store, sweep, 1000.0) == pytest.approx((5 / 3600, 5 / 3600))
 
@@ -67,7 +67,7 @@ def test_waiting_takes_no_accelerator_hours_before_during_or_after_work(store: S
 def test_a_trial_that_is_cancelled_while_it_waits_has_cost_nothing(store: Store) -> None:
     sweep = held_sweep(store)
     trial = wait(store, start(store, sweep), now=11.0)
-    ended = store.finish_trial(trial.id, Stopped(reason="cancelled"), owner=OWNER, now=600.0)
+    ended = store.finish_trial(trial.id, Stopped(reason="cancelled"), lease=lease_of(store, trial.id), now=600.0)
     assert ended.state is TrialState.CANCELLED
     assert hours(store, sweep, 1000.0) == (0.0, 0.0)
 
@@ -82,14 +82,14 @@ def test_a_quota_counts_no_waiting(store: Store) -> None:
 def test_a_trial_whose_job_is_in_a_queue_waits_until_the_job_runs(store: Store) -> None:
     trial = start(store, held_sweep(store))
     job = EngineJob(engine="slurm", name="a-0", handle="4711", submitted_at=11.0, detail="Resources")
-    queued = store.set_job(trial.id, job, owner=OWNER, now=15.0)
+    queued = store.set_job(trial.id, job, lease=lease_of(store, trial.id), now=15.0)
     assert queued.state is TrialState.WAITING
     assert queued.waiting == Waiting(reason="waits in the queue of slurm: Resources", since=11.0)
     assert (
         wait(store, queued, None, now=16.0).waiting == queued.waiting
     )  # the engine answers again; the job still waits
     running = replace(job, phase=EngineJobPhase.RUNNING, started_at=17.0, detail="")
-    assert store.set_job(trial.id, running, owner=OWNER, now=17.0).state is TrialState.RUNNING
+    assert store.set_job(trial.id, running, lease=lease_of(store, trial.id), now=17.0).state is TrialState.RUNNING
 
 
 @pytest.mark.parametrize("is_waiting", [True, False])
@@ -104,21 +104,21 @@ def test_a_service_that_dies_while_a_trial_waits_has_not_died_of_the_trial(store
 
 def test_a_trial_that_is_taken_over_keeps_its_finished_runs_and_their_steps(store: Store) -> None:
     trial = start(store, held_sweep(store))
-    store.add_step(trial.id, step_report(0), owner=OWNER, now=12.0)
-    store.add_run(trial.id, RUN, owner=OWNER, now=13.0)
+    store.add_step(trial.id, step_report(0), lease=lease_of(store, trial.id), now=12.0)
+    store.add_run(trial.id, RUN, lease=lease_of(store, trial.id), now=13.0)
     take_over(store)
     queued = store.get_trial(trial.id)
     assert (queued.state, queued.runs, queued.steps) == (TrialState.QUEUED, (RUN,), (step_report(0),))
-    started = store.start_trial(trial.id, owner=OTHER, now=51.0)
+    started = store.start_trial(trial.id, lease=lease_of(store, trial.id, OTHER), now=51.0)
     assert started.runs == (RUN,)
-    ended = store.finish_trial(trial.id, measurement(), owner=OTHER, now=52.0)
+    ended = store.finish_trial(trial.id, measurement(), lease=lease_of(store, trial.id, OTHER), now=52.0)
     assert store.get_trial(ended.id).runs == ()
 
 
 def test_a_run_that_is_stored_twice_is_kept_once(store: Store) -> None:
     trial = start(store, held_sweep(store))
     for run in (RUN, replace(RUN, number=1), RUN):
-        store.add_run(trial.id, run, owner=OWNER, now=13.0)
+        store.add_run(trial.id, run, lease=lease_of(store, trial.id), now=13.0)
     assert [run.number for run in store.get_trial(trial.id).runs] == [1, 0]
 
 
@@ -129,9 +129,9 @@ def test_only_a_started_trial_waits_or_has_runs_and_only_its_owner_says_so(store
         with pytest.raises(Conflict):
             wait(store, trial, now=12.0)
         with pytest.raises(Conflict):
-            store.add_run(trial.id, RUN, owner=OWNER, now=12.0)
+            store.add_run(trial.id, RUN, lease=lease_of(store, trial.id), now=12.0)
     with pytest.raises(LeaseLost):
-        store.set_waiting(queued.id, REASON, owner=OTHER, now=12.0)
+        store.set_waiting(queued.id, REASON, lease=lease_of(store, queued.id, OTHER), now=12.0)
     with pytest.raises(LeaseLost):
-        store.add_run(queued.id, RUN, owner=OTHER, now=12.0)
+        store.add_run(queued.id, RUN, lease=lease_of(store, queued.id, OTHER), now=12.0)
     assert end(store, start(store, sweep, 2), measurement()).state is TrialState.COMPLETE

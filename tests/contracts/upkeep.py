@@ -7,7 +7,7 @@ from typing import Any
 
 from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
 from autotuner.core.comparison import Challenge, ChallengeFindings, EnvironmentChange, RunGroup
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.upkeep import (
     Baseline,
@@ -24,7 +24,7 @@ from autotuner.core.upkeep import (
 )
 from autotuner.ports import Store
 from tests.builders import cpu_layout, sweep_request
-from tests.contracts.acts import LEASE_S, OWNER
+from tests.contracts.acts import LEASE_S, OWNER, claim_sweep, finish_sweep
 
 DUE_AT = 100.0
 NEXT_DUE_AT = 200.0
@@ -125,8 +125,8 @@ def gate_result(kind: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) ->
 def end_sweep(store: Store, sweep_id: str | None, *, now: float = 120.0) -> Sweep:
     """Claim what waits until it is that sweep, and finish it."""
     assert sweep_id is not None
-    while (sweep := store.claim_sweep(owner=OWNER, now=now - 1, lease_s=LEASE_S)) is not None:
+    while (sweep := claim_sweep(store, owner=OWNER, now=now - 1, lease_s=LEASE_S)) is not None:
         if sweep.id == sweep_id:
             break
     reason, detail = StopReason.SPACE_EXHAUSTED, "every layout was tried"
-    return store.finish_sweep(sweep_id, owner=OWNER, now=now, state=SweepState.COMPLETE, reason=reason, detail=detail)
+    return finish_sweep(store, sweep_id, owner=OWNER, now=now, state=RunState.COMPLETE, reason=reason, detail=detail)

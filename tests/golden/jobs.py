@@ -43,8 +43,8 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
 from autotuner.search.explain.layers import LayerGain
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import profile
 from tests.clocks import ManualClock
 
@@ -283,7 +283,7 @@ def run_sweep(
         return (behaviour or outcome_of)(spec)
 
     sweep_id = store.create_sweep(request, now=clock.now())[0].id
-    Worker(store, launcher or FakeLauncher(after_a_minute), clock, owner="golden", lease_s=300.0).run_once()
+    sweep_worker(store, launcher or FakeLauncher(after_a_minute), clock, owner="golden", lease_s=300.0).run_once()
     notes = [str(event.data["note"]) for event in store.events(sweep_id, limit=10_000) if event.kind == "trial.note"]
     return EndedSweep(
         sweep=store.get_sweep(sweep_id), trials=tuple(all_trials(store, sweep_id)), notes=notes, store=store

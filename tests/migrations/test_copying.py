@@ -23,7 +23,7 @@ from tests.announcements import webhook
 from tests.api.service import StoreDriver, loss_gate_result
 from tests.browser.in_use import finished_gate, retune
 from tests.builders import cpu_cluster, failure, profile, step_report, tiny_model
-from tests.contracts.acts import OWNER, create, held_sweep, start
+from tests.contracts.acts import create, held_sweep, lease_of, start
 
 
 def everything(url: str) -> dict[str, Sequence[Any]]:
@@ -85,7 +85,7 @@ def test_a_backup_taken_while_steps_are_written_is_of_one_moment(
     def write() -> None:
         step = 0
         while not enough.is_set():
-            store.add_step(trial.id, step_report(step), owner=OWNER, now=12.0)
+            store.add_step(trial.id, step_report(step), lease=lease_of(store, trial.id), now=12.0)
             step += 1
 
     writer = threading.Thread(target=write)
@@ -132,7 +132,7 @@ def test_a_database_that_holds_something_is_not_restored_over(empty_url: str, tm
     migrate(empty_url)
     store: Store = open_store(empty_url)
     mine = create(store)
-    with pytest.raises(Conflict, match="1 rows of sweeps"):
+    with pytest.raises(Conflict, match="1 rows of runs"):
         restore(tmp_path / "source.db", empty_url)
     assert [sweep.id for sweep in store.list_sweeps()[0]] == [mine.id]
     store.close()
@@ -156,7 +156,7 @@ def test_a_file_that_is_no_backup_is_refused(sqlite_url: str, tmp_path: Path) ->
 def test_a_restore_that_fails_leaves_the_database_empty(sqlite_url: str, tmp_path: Path) -> None:
     filled_database(f"sqlite:///{tmp_path}/source.db")
     with sqlite3.connect(tmp_path / "source.db") as connection:  # foreign keys are not held here
-        connection.execute("DELETE FROM sweeps")
+        connection.execute("DELETE FROM runs")
     with pytest.raises(InvalidInput, match="does not fit together"):
         restore(tmp_path / "source.db", sqlite_url)
     assert not any(everything(sqlite_url).values())

@@ -72,7 +72,7 @@ def test_the_comparison_sees_a_missing_index_and_a_missing_column(empty_url: str
     migrate(empty_url)
     with connected(empty_url) as connection:
         connection.exec_driver_sql("DROP INDEX ix_measurements_ranking")
-        connection.exec_driver_sql("ALTER TABLE sweeps DROP COLUMN stop_detail")
+        connection.exec_driver_sql("ALTER TABLE runs DROP COLUMN detail")
         assert {difference[0] for difference in differences(connection)} == {"add_index", "add_column"}
 
 

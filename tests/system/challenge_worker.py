@@ -11,8 +11,8 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.forever import forever
 from autotuner.launch.fake import FakeLauncher
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import open_store
+from bench.sweeping import sweep_worker
 from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent
 
 TRIAL_S = 0.4
@@ -26,5 +26,5 @@ def slowly(spec: TrialSpec) -> Measurement:
 
 if __name__ == "__main__":
     url, owner = sys.argv[1:]
-    worker = Worker(open_store(url), FakeLauncher(slowly), SystemClock(), owner=owner, lease_s=0.5)
+    worker = sweep_worker(open_store(url), FakeLauncher(slowly), SystemClock(), owner=owner, lease_s=0.5)
     forever(worker.run_once, poll_s=0.05, shutdown=threading.Event(), name="worker")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import Store
@@ -43,7 +43,7 @@ def runs_of(store: Store, sweep_id: str, number: int) -> Callable[[], bool]:
 
 
 def is_finished(store: Store, sweep_id: str) -> bool:
-    return store.get_sweep(sweep_id).state.finished
+    return store.get_sweep(sweep_id).state.is_finished
 
 
 def whole(url: str, request: SweepRequest) -> tuple[Store, str]:
@@ -73,7 +73,7 @@ def test_a_challenged_sweep_whose_worker_is_killed_in_every_run_ends_as_one_that
         until("the disturbed sweep ends", lambda: is_finished(store, disturbed))
 
     found, ended = trials(store, disturbed), store.get_sweep(disturbed)
-    assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.COMPARED)
+    assert (ended.state, ended.stop_reason) == (RunState.COMPLETE, StopReason.COMPARED)
     assert [(t.number, t.layout, t.repeats) for t in found] == [(t.number, t.layout, t.repeats) for t in expected]
     assert {(trial.state, trial.attempts) for trial in found} == {(TrialState.COMPLETE, 2)}
     assert findings(request, found).is_better

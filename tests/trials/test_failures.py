@@ -16,7 +16,7 @@ import pytest
 from autotuner.clock import SystemClock
 from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
@@ -25,8 +25,8 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.room import DiskRoom
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, sweep_request, tiny_job
 from tests.trials.launching import ENDLESS, SHORT, Watcher, disturb, left_over, ranks_of, spec, too_large
 from tests.trials.zygote import read_lines
@@ -299,10 +299,10 @@ def test_a_sweep_goes_on_after_trials_that_died_of_everything(tmp_path: Path, fo
     request = sweep_request(job=job, budget=budget, trial=replace(SHORT, max_repeats=0))
     sweep, _ = store.create_sweep(request, now=0.0)
     launcher = RepeatingLauncher(ClumsyLauncher(tmp_path, forks, list(mishaps.values())))
-    Worker(store, launcher, SystemClock(), owner="one", lease_s=60.0).run_once()
+    sweep_worker(store, launcher, SystemClock(), owner="one", lease_s=60.0).run_once()
     trials, _ = store.list_trials(sweep.id)
     assert [trial.failure.kind for trial in trials if trial.failure] == list(mishaps)
     assert [trial.measurement is not None for trial in trials] == [False] * len(mishaps) + [True] * 2
-    assert store.get_sweep(sweep.id).state == SweepState.COMPLETE
+    assert store.get_sweep(sweep.id).state == RunState.COMPLETE
     assert [left_over(trial.id) for trial in trials] == [[]] * len(trials)
     assert list(tmp_path.iterdir()) == []

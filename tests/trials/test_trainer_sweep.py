@@ -13,16 +13,17 @@ import pytest
 from autotuner.clock import SystemClock
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.job import Job
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.trainers.registration import Registration
 from autotuner.ports import Launcher, Store
+from autotuner.runs.worker import Worker
 from autotuner.search.expressible import trial_space
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, tiny_job
 from tests.trainers.registered import registered
 from tests.trials.launching import SHORT
@@ -60,7 +61,7 @@ def launcher(folder: Path, *registrations: Registration) -> Launcher:
 
 
 def worked(store: Store, runs: Launcher, shutdown: threading.Event | None = None) -> Worker:
-    return Worker(store, runs, SystemClock(), owner="worker", lease_s=60.0, shutdown=shutdown)
+    return sweep_worker(store, runs, SystemClock(), owner="worker", lease_s=60.0, shutdown=shutdown)
 
 
 def swept(store: Store, asked: SweepRequest, runs: Launcher) -> tuple[Sweep, list[Trial]]:
@@ -72,7 +73,7 @@ def swept(store: Store, asked: SweepRequest, runs: Launcher) -> tuple[Sweep, lis
 def test_a_sweep_of_a_trainer_ends_with_a_ranking_and_its_noise_floor(store: Store, tmp_path: Path) -> None:
     registration = registered()
     sweep, trials = swept(store, request(registration), launcher(tmp_path, registration))
-    assert (sweep.state, sweep.stop_reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
+    assert (sweep.state, sweep.stop_reason) == (RunState.COMPLETE, StopReason.SPACE_EXHAUSTED)
     assert {trial.state for trial in trials} == {TrialState.COMPLETE}
     assert {trial.layout.precision for trial in trials} == {Precision.FP32}
     ranking, _ = store.ranking(sweep.id)
@@ -103,9 +104,9 @@ def test_a_sweep_goes_on_where_a_worker_that_was_shut_down_left_it(store: Store,
     timer.start()
     worked(store, launcher(tmp_path, registration), shutdown).run_once()
     timer.cancel()
-    if not store.get_sweep(sweep.id).state.finished:
+    if not store.get_sweep(sweep.id).state.is_finished:
         assert worked(store, launcher(tmp_path, registration)).run_once()
-    assert store.get_sweep(sweep.id).state is SweepState.COMPLETE
+    assert store.get_sweep(sweep.id).state is RunState.COMPLETE
     trials, _ = store.list_trials(sweep.id)
     assert [trial.number for trial in trials] == [0, 1]
     assert {trial.state for trial in trials} == {TrialState.COMPLETE}
@@ -114,13 +115,13 @@ def test_a_sweep_goes_on_where_a_worker_that_was_shut_down_left_it(store: Store,
 def test_a_trainer_that_always_dies_ends_its_sweep_with_the_kind_in_every_trial(store: Store, tmp_path: Path) -> None:
     registration = registered(MISBEHAVE="oom")
     sweep, trials = swept(store, request(registration), launcher(tmp_path, registration))
-    assert sweep.state is not SweepState.RUNNING
+    assert sweep.state is not RunState.RUNNING
     assert {trial.failure.kind for trial in trials if trial.failure} == {FailureKind.OOM}
 
 
 def test_a_worker_whose_operator_did_not_register_the_trainer_refuses_the_sweep(store: Store, tmp_path: Path) -> None:
     sweep, trials = swept(store, request(registered()), launcher(tmp_path, registered("another")))
-    assert (sweep.state, sweep.stop_reason) == (SweepState.FAILED, StopReason.CANNOT_RUN)
+    assert (sweep.state, sweep.stop_reason) == (RunState.FAILED, StopReason.CANNOT_RUN)
     assert "loop is not registered" in sweep.stop_detail
     assert "another" in sweep.stop_detail
     assert trials == []

@@ -3,22 +3,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.core.run import HeldLease
+from autotuner.core.run import Lease
 from autotuner.lease_watch import LeaseWatch
 from tests.clocks import ManualClock
 
-LEASE = HeldLease(id="sw-1", owner="worker-a", renewals=3, lease_until=40.0, lease_s=20.0)
+LEASE = Lease(run_id="sw-1", owner="worker-a", claim=1, renewals=3, lease_s=20.0)
 
 
 class Watching:
     """A watch, and the leases that it is shown."""
 
-    def __init__(self, *held: HeldLease, owner: str | None = None) -> None:
+    def __init__(self, *held: Lease, owner: str | None = None) -> None:
         self.clock = ManualClock()
         self.held = list(held)
-        self.watch = LeaseWatch(self.clock, lease_s=8.0, owner=owner)
+        self.watch = LeaseWatch(self.clock, owner=owner)
 
-    def look(self) -> Sequence[HeldLease]:
+    def look(self) -> Sequence[Lease]:
         return self.watch.lapsed(lambda: self.held)
 
     def lapses_after_s(self, step_s: float = 1.0) -> float:
@@ -31,10 +31,6 @@ class Watching:
 
 def test_a_lease_lapses_once_it_was_watched_for_its_length_without_a_sign_of_life() -> None:
     assert Watching(LEASE).lapses_after_s() == 20.0
-
-
-def test_a_lease_whose_holder_did_not_say_lapses_after_the_length_of_the_watchers_own() -> None:
-    assert Watching(replace(LEASE, lease_s=None)).lapses_after_s() == 8.0
 
 
 def test_a_lease_that_is_renewed_never_lapses() -> None:
@@ -64,7 +60,7 @@ def test_time_in_which_the_store_did_not_answer_counts_for_a_quarter_of_a_lease(
     watching = Watching(LEASE)
     watching.look()
 
-    def answered_late() -> Sequence[HeldLease]:
+    def answered_late() -> Sequence[Lease]:
         watching.clock.sleep(60.0)
         return watching.held
 
@@ -77,7 +73,7 @@ def test_a_lease_is_watched_however_seldom_somebody_looks() -> None:
 
 
 def test_a_worker_without_work_takes_up_at_once_what_stands_under_its_own_name() -> None:
-    watching = Watching(LEASE, replace(LEASE, id="sw-2", owner="worker-b"), owner="worker-a")
+    watching = Watching(LEASE, replace(LEASE, run_id="sw-2", owner="worker-b"), owner="worker-a")
     assert watching.look() == [LEASE]
 
 

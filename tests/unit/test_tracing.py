@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from autotuner.clock import SystemClock
 from autotuner.launch.fake import FakeLauncher
 from autotuner.logs import configure_logs
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
 from autotuner.tracing import carried, exporting, traced_by, working_on
+from bench.sweeping import sweep_worker
 from tests.api.service import app_on, serve
 from tests.builders import sweep_request
 from tests.patience import PATIENCE_S
@@ -40,7 +40,7 @@ def told(span: ReadableSpan, name: str) -> object:
 def test_a_sweep_is_a_trace_of_its_trials(exporter: InMemorySpanExporter) -> None:
     store = memory_store()
     sweep, _ = store.create_sweep(sweep_request(), now=1.0)
-    Worker(store, FakeLauncher(), SystemClock(), owner="worker-a", lease_s=30.0).run_once()
+    sweep_worker(store, FakeLauncher(), SystemClock(), owner="worker-a", lease_s=30.0).run_once()
     *trials, whole = exporter.get_finished_spans()
     assert (whole.name, told(whole, "sweep_id"), told(whole, "worker")) == ("sweep.run", sweep.id, "worker-a")
     ran = [span for span in trials if span.name == "trial.run"]

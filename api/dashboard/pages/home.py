@@ -13,7 +13,7 @@ from api.dependencies import AppOf, SweepOrderOf
 from api.schemas import SweepPage
 from autotuner.bootstrap import App
 from autotuner.core.documents import MAX_INTEGER
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.ports import Page, SweepFilter
 from autotuner.search.upkeep.attention import attention
 
@@ -26,7 +26,7 @@ _Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _SWEEPS_PER_PAGE)]
 
 _Part = Annotated[Literal["live"] | None, Query()]
 _Text = Annotated[str, Query(max_length=200)]
-_State = Annotated[SweepState | Literal[""], Query()]
+_State = Annotated[RunState | Literal[""], Query()]
 """A form sends what is left empty, too."""
 
 
@@ -49,7 +49,7 @@ def sweeps_page(
         "home/_home.html" if part else "home/home.html",
         lines=attention_lines(attention(app.store, now=now), now),
         sweeps=_sweeps(app, asked, now),
-        states=list(SweepState),
+        states=list(RunState),
         owners=app.store.sweep_owners(),
         service=str(request.base_url).rstrip("/"),
     )

@@ -66,7 +66,7 @@ class SweepLook:
         return {
             "ranking": table,
             "sweep_id": self.sweep.id,
-            "is_finished": self.sweep.state.finished,
+            "is_finished": self.sweep.state.is_finished,
             "page_size": PAGE,
             "not_validated": self._is_not_validated,
         }

@@ -14,7 +14,7 @@ from api.dashboard.charts.sparkline import sparkline
 from api.dashboard.views.figures import POINTS
 from api.dashboard.words import hours
 from api.schemas import SweepPage, SweepSummary
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.ports import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
 
 Sorted = Literal["ascending", "descending"]
@@ -172,7 +172,7 @@ def _when(sweep: SweepSummary, now: float) -> tuple[str, float]:
     if sweep.progress.remaining_s is not None:
         end = now + sweep.progress.remaining_s
         return f"ends about {moment(end, now)}", end
-    if sweep.state is SweepState.QUEUED:
+    if sweep.state is RunState.QUEUED:
         return f"waits since {moment(sweep.created_at, now)}", sweep.created_at
     began = sweep.started_at if sweep.started_at is not None else sweep.created_at
     return f"began {moment(began, now)}", began

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotuner.core.objective import WORTHWHILE_GAIN
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_seconds
@@ -33,7 +33,7 @@ class Spending:
 class Finish:
     """End the sweep."""
 
-    state: SweepState
+    state: RunState
     reason: StopReason
     detail: str
 
@@ -41,10 +41,10 @@ class Finish:
 def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
     """The end of a sweep for that reason; one that measured nothing has failed, whatever ended it."""
     if any(trial.measurement for trial in trials):
-        return Finish(state=SweepState.COMPLETE, reason=reason, detail=f"{detail}{_noise(trials)}")
+        return Finish(state=RunState.COMPLETE, reason=reason, detail=f"{detail}{_noise(trials)}")
     deaths = [trial.failure.kind for trial in trials if trial.failure]
     memory = f", {deaths.count(FailureKind.OOM)} ran out of memory" if FailureKind.OOM in deaths else ""
-    return Finish(state=SweepState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
+    return Finish(state=RunState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
 
 
 def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[StopReason, str] | None:

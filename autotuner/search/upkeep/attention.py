@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from autotuner.core.announcement import Trouble, TroubleKind
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.ports import Store
 
 KEPT_S = 7 * 86_400.0
@@ -23,7 +23,7 @@ def _unattended(store: Store, now: float) -> list[Trouble]:
     if any(worker.is_alive(now) for worker in store.workers.list()):
         return []
     found = store.gauges.read(now=now)
-    waiting = found.num_sweeps.get(SweepState.QUEUED, 0)
+    waiting = found.num_sweeps.get(RunState.QUEUED, 0)
     if not waiting or found.oldest_queued_at is None:
         return []
     sweeps = "1 sweep waits" if waiting == 1 else f"{waiting:,} sweeps wait"

@@ -22,14 +22,20 @@ class _Runs(TypedColumns):
     finished_at: Named[float | None]
     request: Named[str] = Column(Text)  # documents whose types the kind of the run says
     progress: Named[str | None] = Column(Text)
+    demand: Named[str | None] = Column(Text)
+    num_changes: Named[int]  # version of the demand
     result: Named[str | None] = Column(Text)
     detail: Named[str] = Column(Plain)
     problem: Named[Problem | None] = Column(Document(Problem))
     wanted: Named[Stop | None] = Column(word(Stop))
+    idle_since: Named[float | None]
+    idle_s: Named[float]
+    num_reopened: Named[int]
     owner: Named[str | None] = Column(Plain)
     claim: Named[int]
     renewals: Named[int]
     lease_s: Named[float | None]
+    seen_at: Named[float | None]  # last sign of life of a holder, or when it gave the run back: for people alone
 
 
 runs = Table(

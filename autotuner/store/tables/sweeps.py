@@ -9,48 +9,41 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, Measurement, StepReport
 from autotuner.core.objective import Metric, Weight
 from autotuner.core.prediction import Prediction, TrialEstimate
-from autotuner.core.run import StopReason, SweepState
-from autotuner.core.sweep import Budget, Interventions, Prospects, SweepRequest
+from autotuner.core.run import RunState, StopReason
+from autotuner.core.sweep import Budget, Prospects
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import EngineJob, FailureKind, ScaledTrial, Stopped, TrialFailure, TrialState, Waiting
 from autotuner.store.tables.columns import Document, Documents, KnownFields, Plain, Words, metadata, word
+from autotuner.store.tables.runs import runs
 
 
 class _Sweeps(TypedColumns):
-    id: Named[str] = Column(Plain, primary_key=True)
-    idempotency_key: Named[str | None] = Column(Plain, unique=True)
-    request: Named[SweepRequest] = Column(Document(SweepRequest))
-    state: Named[SweepState] = Column(word(SweepState))
+    """Facts of the run of a sweep that lists, history and quotas read."""
+
+    id: Named[str] = Column(Plain, ForeignKey(runs.c.id), primary_key=True)
+    # of the run, here so that one index finds and sorts
     created_at: Named[float]
-    started_at: Named[float | None]
+    created_by: Named[str] = Column(Plain)
+    state: Named[RunState] = Column(word(RunState))
     finished_at: Named[float | None]
-    cancel_requested: Named[bool]
-    owner: Named[str | None] = Column(Plain)
-    lease_until: Named[float | None]
     stop_reason: Named[StopReason | None] = Column(word(StopReason))
-    stop_detail: Named[str] = Column(Plain)
     # of the request, so that a list of sweeps decodes none; the budget as it is now, where people changed it
-    name: Named[str] = Column(Plain, server_default=text("''"))
-    model_name: Named[str] = Column(Plain, server_default=text("''"))
-    cluster_name: Named[str] = Column(Plain, server_default=text("''"))
-    engine: Named[str] = Column(Plain, server_default=text("'local'"))
+    name: Named[str] = Column(Plain)
+    model_name: Named[str] = Column(Plain)
+    cluster_name: Named[str] = Column(Plain)
+    engine: Named[str] = Column(Plain)
     trial_cluster_name: Named[str | None] = Column(Plain)
-    metric: Named[Metric] = Column(word(Metric), server_default=Metric.MFU.value)
-    under_faults: Named[bool] = Column(server_default=false())
-    profile: Named[tuple[Weight, ...]] = Column(Documents(Weight), server_default=text("'[]'"))
-    front: Named[tuple[Metric, ...]] = Column(Words(Metric), server_default=text("'[]'"))
-    budget: Named[Budget] = Column(KnownFields(Budget), server_default="{}")
+    metric: Named[Metric] = Column(word(Metric))
+    under_faults: Named[bool]
+    profile: Named[tuple[Weight, ...]] = Column(Documents(Weight))
+    front: Named[tuple[Metric, ...]] = Column(Words(Metric))
+    budget: Named[Budget] = Column(KnownFields(Budget))
     # of the request, so that history is found without decoding it: what trials run on, with which software, and the job
-    accelerator: Named[str] = Column(Plain, server_default=text("''"))
-    stack: Named[str] = Column(Plain, server_default=text("''"))
-    job_key: Named[str] = Column(Plain, server_default=text("''"))
-    created_by: Named[str] = Column(Plain, server_default=text("''"))
-    pause_requested: Named[bool] = Column(server_default=false())
-    renewals: Named[int] = Column(server_default="0")
-    interventions: Named[Interventions] = Column(KnownFields(Interventions), server_default="{}")
-    thinned_at: Named[float | None]  # when steps and events of its trials were thinned
-    lease_s: Named[float | None]
+    accelerator: Named[str] = Column(Plain)
+    stack: Named[str] = Column(Plain)
+    job_key: Named[str] = Column(Plain)
     prospects: Named[Prospects | None] = Column(KnownFields(Prospects))
+    thinned_at: Named[float | None]  # when steps and events of its trials were thinned
 
 
 sweeps = Table(
@@ -58,7 +51,7 @@ sweeps = Table(
     metadata,
     _Sweeps,
     Index(None, "created_at", "id"),  # the list, newest first
-    Index(None, "state", "created_at", "id"),  # the list of one state, and the oldest to claim
+    Index(None, "state", "created_at", "id"),  # the list of one state
     Index(None, "accelerator", "created_at", "id"),  # history of such hardware
     Index(None, "job_key", "created_at", "id"),  # history of one job
     Index(None, "created_by", "state", "finished_at"),  # what a caller takes

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotuner.core.announcement import AnnouncementKind, announce_end
 from autotuner.core.objective import Objective
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepOverview
 from autotuner.core.trial import TrialState
 
@@ -17,7 +17,7 @@ ENDED = SweepOverview(
     cluster="cpu:2",
     trial_cluster=None,
     engine="local",
-    state=SweepState.COMPLETE,
+    state=RunState.COMPLETE,
     created_at=1.0,
     started_at=2.0,
     finished_at=9.0,
@@ -42,7 +42,7 @@ def test_it_says_how_the_sweep_ended_and_the_best_that_it_found() -> None:
 
 
 def test_a_sweep_without_a_name_or_a_result_is_told_by_its_id() -> None:
-    told = announce_end(replace(ENDED, name="", state=SweepState.FAILED, best_mfu=None, stop_reason=None))
+    told = announce_end(replace(ENDED, name="", state=RunState.FAILED, best_mfu=None, stop_reason=None))
     assert told.title == "Sweep sw-x, tiny on cpu:2: failed"
     assert (told.facts["best_measured_mfu"], told.facts["stop_reason"]) == (None, None)
 

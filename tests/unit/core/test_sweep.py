@@ -14,7 +14,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Objective
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import Budget, job_key
@@ -76,8 +76,8 @@ def test_a_budget_of_nothing_is_refused_by_name(field: str) -> None:
 
 
 def test_queued_running_and_paused_sweeps_may_change_by_themselves_or_be_taken_up() -> None:
-    unfinished = [SweepState.QUEUED, SweepState.RUNNING, SweepState.PAUSED]
-    assert [state for state in SweepState if not state.finished] == unfinished
+    unfinished = [RunState.QUEUED, RunState.RUNNING, RunState.PAUSED]
+    assert [state for state in RunState if not state.is_finished] == unfinished
 
 
 TRACE = FaultTrace.parse("3;0_1;0.06", num_steps=20)

@@ -17,7 +17,7 @@ from autotuner.core.cluster_check import CheckFindings, CheckRequest
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.profile import profiled
-from autotuner.core.run import Lease, Run, RunState, Stop
+from autotuner.core.run import Lease, Run, RunState, Wish
 from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.launcher import EngineLauncher, job_name
@@ -391,11 +391,11 @@ class Away(RunStore):
 
     num_saves = 0
 
-    def renew(self, lease: Lease, progress: Any = None) -> Stop | None:
+    def renew(self, lease: Lease, progress: Any = None, *, now: float) -> Wish:
         self.num_saves += 1
         if 1 < self.num_saves < 6:
             raise StoreUnavailable("the disk is full")
-        return super().renew(lease, progress)
+        return super().renew(lease, progress, now=now)
 
 
 def test_what_is_said_while_the_store_is_away_is_stored_when_it_is_back(store: SqlStore, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_what_a_sender_that_died_had_taken_is_posted_by_the_next(whole: SqlStore
         announced(store, there)
         dead = whole.runs.claim(["delivery"], owner="dead", now=clock.now(), lease_s=60.0)
         assert dead is not None
-        whole.runs.renew(lease_of(dead), DeliveryProgress(num_attempts=1))
+        whole.runs.renew(lease_of(dead), DeliveryProgress(num_attempts=1), now=clock.now())
         sender = Sender(whole, HOME, clock)
         clock.time += 3600  # somebody sets the clock: that is no reason to post what another posts
         assert not sender.run_once()

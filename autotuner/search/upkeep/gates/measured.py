@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, environment_changes
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
@@ -53,7 +53,7 @@ def gate_result(gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials
     """How the gate ended whose sweep is finished. What was decided stands, however the sweep ended."""
     runs, against = findings.runs, findings.against_baseline
     is_decided = against is not None and against.decision is not Decision.UNDECIDED
-    if runs is None or (sweep.state is not SweepState.COMPLETE and not is_decided):
+    if runs is None or (sweep.state is not RunState.COMPLETE and not is_decided):
         outcome, detail = _not_measured(gate, sweep, findings, trials)
         return MfuGateResult(outcome=outcome, detail=detail, findings=findings)
     return _measured(gate, findings, runs, against)
@@ -109,12 +109,12 @@ def _is_as_it_was(gate: MfuGate, result: MfuGateResult) -> bool:
 def _not_measured(
     gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
 ) -> tuple[MfuGateOutcome, str]:
-    if sweep.state is SweepState.CANCELLED:
+    if sweep.state is RunState.CANCELLED:
         return MfuGateOutcome.CANCELLED, f"cancelled before it was decided: {sweep.stop_detail}"
     deaths = [trial.failure for trial in trials if trial.failure is not None]
     if findings.runs is None and deaths and gate.request.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
         return MfuGateOutcome.FAILED, f"{gate.request.layout}: {findings.death or deaths[-1].message}"
-    if sweep.state is SweepState.FAILED:
+    if sweep.state is RunState.FAILED:
         return MfuGateOutcome.COULD_NOT_RUN, f"its sweep failed: {sweep.stop_detail}"
     return MfuGateOutcome.COULD_NOT_RUN, findings.death or f"nothing was measured: {sweep.stop_detail}"
 

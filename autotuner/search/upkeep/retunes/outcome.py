@@ -18,7 +18,7 @@ from autotuner.core.comparison import (
 )
 from autotuner.core.layout import Layout
 from autotuner.core.measuring import LINKS
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.upkeep import RetuneOutcome, RetuneRequest, Verdict
@@ -107,11 +107,11 @@ class _Seen:
 def _why_not(sweep: Sweep, findings: ChallengeFindings) -> str:
     """Why nothing can be said of the incumbent; empty where something can."""
     is_decided = findings.against_baseline is not None and findings.against_baseline.decision is not Decision.UNDECIDED
-    if findings.runs is not None and (sweep.state is SweepState.COMPLETE or is_decided or findings.is_better):
+    if findings.runs is not None and (sweep.state is RunState.COMPLETE or is_decided or findings.is_better):
         return ""
-    if sweep.state is SweepState.CANCELLED:
+    if sweep.state is RunState.CANCELLED:
         return f"its sweep was cancelled before the incumbent was compared: {sweep.stop_detail}"
-    if sweep.state is SweepState.FAILED:
+    if sweep.state is RunState.FAILED:
         return f"its sweep failed: {sweep.stop_detail}"
     if findings.death:
         return f"the incumbent {findings.measured} could not be measured: {findings.death}"

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from autotuner.core.access import Caller, Scope
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
 from tests.api.service import NOW, app_on, serve
@@ -36,9 +36,9 @@ def post(people: People, path: str, *, name: str, scope: Scope = Scope.RUN) -> h
 
 @pytest.mark.parametrize(
     ("action", "state"),
-    [("pause", SweepState.PAUSED), ("resume", SweepState.QUEUED), ("cancel", SweepState.CANCELLED)],
+    [("pause", RunState.PAUSED), ("resume", RunState.QUEUED), ("cancel", RunState.CANCELLED)],
 )
-def test_a_form_changes_a_sweep_and_leads_back_to_it(people: People, action: str, state: SweepState) -> None:
+def test_a_form_changes_a_sweep_and_leads_back_to_it(people: People, action: str, state: RunState) -> None:
     sweep_id = asked_by(people, "ada")
     answer = post(people, f"/sweeps/{sweep_id}/{action}", name="ada")
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/sweeps/{sweep_id}")
@@ -58,7 +58,7 @@ def test_what_cannot_be_done_is_said_on_the_page(people: People) -> None:
 def test_nobody_but_its_owner_and_admins_changes_a_sweep(people: People, action: str, name: str, scope: Scope) -> None:
     sweep_id = asked_by(people, "ada")
     assert post(people, f"/sweeps/{sweep_id}/{action}", name=name, scope=scope).status_code == 403
-    assert people.app.store.get_sweep(sweep_id).state is SweepState.QUEUED
+    assert people.app.store.get_sweep(sweep_id).state is RunState.QUEUED
 
 
 def test_who_may_not_change_it_reads_who_may_instead_of_buttons(people: People) -> None:

@@ -8,6 +8,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.store.sql import open_store
 from tests.builders import prediction
+from tests.contracts.acts import claim_sweep, lease_of
 from tests.unit.cli.command_line import JOB, CommandLine
 
 LAYOUT = "fsdp8 tp8 mb1 sp recompute-full"
@@ -82,10 +83,12 @@ def test_what_cannot_be_exported_says_why(cli: CommandLine, arguments: list[str]
 def test_a_stored_trial_is_exported_for_the_job_of_its_sweep(cli: CommandLine) -> None:
     cli.run("sweep", *JOB, "--no-wait")  # makes the database
     store = open_store(f"sqlite:///{cli.directory}/autotuner.db")
-    claimed = store.claim_sweep(owner="test", now=0.0, lease_s=60.0)
+    claimed = claim_sweep(store, owner="test", now=0.0, lease_s=60.0)
     assert claimed is not None
     layout = Layout(tensor_parallel_degree=8, data_parallel_shard_degree=8)
-    trial = store.add_trial(claimed.id, owner="test", number=0, layout=layout, prediction=prediction())
+    trial = store.add_trial(
+        claimed.id, lease=lease_of(store, claimed.id, "test"), number=0, layout=layout, prediction=prediction()
+    )
     store.close()
     text = cli.run("export", trial.id, "--format", "arguments")
     assert "--seq-len 8192" in text

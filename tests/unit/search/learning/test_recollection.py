@@ -17,8 +17,8 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import HistoryStore, Store
 from autotuner.search.learning.recollection import Recollection, informed
 from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import sweep_request
 
 FEW = Budget(num_trials=3)
@@ -81,7 +81,7 @@ class Team:
             predicted = predict_one(spec.layout, replace(asked.job, calibration=None))
             return plain_measurement(spec, step_time_s=slower * predicted.step_time.total_s)
 
-        Worker(self.store, FakeLauncher(slow), self.clock, owner="one", lease_s=1e9).run_once()
+        sweep_worker(self.store, FakeLauncher(slow), self.clock, owner="one", lease_s=1e9).run_once()
         return self.store.get_sweep(sweep.id), list(all_trials(self.store, sweep.id))
 
 

@@ -17,8 +17,8 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
+from autotuner.runs.sweep import SweepMachine
 from autotuner.search.sweeps.instructions import RunGate, RunTrial
-from autotuner.search.sweeps.plan import SweepPlan
 from autotuner.search.sweeps.stopping import Finish
 from tests.builders import cpu_layout, failure, measurement, sweep_request
 
@@ -80,14 +80,14 @@ class Machine:
         self.trials: list[Trial] = []
         self.now = 0.0
 
-    def plan(self, request: SweepRequest) -> SweepPlan:
-        return SweepPlan(request, self.trials, started_at=0.0)
+    def plan(self, request: SweepRequest) -> SweepMachine:
+        return SweepMachine(request, self.trials, started_at=0.0)
 
-    def run(self, request: SweepRequest, plan: SweepPlan | None = None, *, at_most: int = 1000) -> Finish | None:
+    def run(self, request: SweepRequest, plan: SweepMachine | None = None, *, at_most: int = 1000) -> Finish | None:
         """Obey a plan until it finishes, or for so many trials."""
         plan = plan or self.plan(request)
         for _ in range(at_most):
-            while isinstance(order := plan.next(self.now), RunGate):
+            while isinstance(order := plan.decide(self.now), RunGate):
                 self._gate(plan, order)
             if isinstance(order, Finish):
                 return order
@@ -95,7 +95,7 @@ class Machine:
             self.obey(plan, order)
         return None
 
-    def obey(self, plan: SweepPlan, order: RunTrial) -> Trial:
+    def obey(self, plan: SweepMachine, order: RunTrial) -> Trial:
         plan.started(running := self._trial(order, state=TrialState.RUNNING, finished_at=None))
         self.now += RUN_S
         ended = replace(running, **self._outcome(order), finished_at=self.now)
@@ -130,7 +130,7 @@ class Machine:
         rate *= math.exp(random.Random(number).gauss(0, self._noise))
         return measurement(step_time_s=512 / rate, tokens_per_s=rate, mfu=rate / 4000, peak_bytes=(1,))
 
-    def _gate(self, plan: SweepPlan, order: RunGate) -> None:
+    def _gate(self, plan: SweepMachine, order: RunGate) -> None:
         plan.gate_started(order.trial, self.now)
         result = GateResult(outcome=self._gates, detail="as said", reference=order.reference, tolerance=0.02)
         gated = replace(order.trial, gate=result)

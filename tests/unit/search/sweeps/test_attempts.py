@@ -12,16 +12,16 @@ import pytest
 from autotuner.clock import SystemClock
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.sweeps.attempts import given_up, unless_lost_again
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
 from autotuner.store.transitions import new_trial
+from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, prediction, sweep_request
 from tests.unit.search.sweeps.test_sweep_run import mixed_precision_request
 
@@ -55,7 +55,7 @@ def swept(launcher: Launcher, request: SweepRequest | None = None) -> tuple[Stor
     store = memory_store()
     asked = request or sweep_request(budget=Budget(num_trials=3, min_gain=0, prune_below=0))
     sweep_id = store.create_sweep(asked, now=time.time())[0].id
-    Worker(store, launcher, SystemClock(), owner="one", lease_s=15.0).run_once()
+    sweep_worker(store, launcher, SystemClock(), owner="one", lease_s=15.0).run_once()
     return store, store.get_sweep(sweep_id)
 
 
@@ -65,7 +65,7 @@ def test_a_trial_whose_nodes_are_lost_runs_again_under_its_number(num_losses: in
     launcher = Losing(lambda spec: spec.trial_id.endswith("0001") and next(losses, None) is not None)
     store, ended = swept(launcher)
     trials, _ = store.list_trials(ended.id)
-    assert (ended.state, [one.state for one in trials]) == (SweepState.COMPLETE, [TrialState.COMPLETE] * 3)
+    assert (ended.state, [one.state for one in trials]) == (RunState.COMPLETE, [TrialState.COMPLETE] * 3)
     assert [one.attempts for one in trials] == [1, num_losses + 1, 1]
     assert len(trials[1].jobs) == num_losses + 1
     notes = [event.data["note"] for event in store.events(ended.id) if event.kind == "trial.note"]
@@ -134,9 +134,9 @@ def test_a_restarted_service_hands_the_job_on_and_counts_one_attempt() -> None:
             shutdown.set()
             return watcher.stop_requested() or super().run(spec, watcher)
 
-    Worker(store, Leaving(), SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
+    sweep_worker(store, Leaving(), SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
     next_one = FakeLauncher()
-    Worker(store, next_one, SystemClock(), owner="two", lease_s=15.0).run_once()
+    sweep_worker(store, next_one, SystemClock(), owner="two", lease_s=15.0).run_once()
     (ended,) = store.list_trials(sweep_id)[0]
     assert [spec.jobs for spec in next_one.specs] == [(JOB,)]
     assert (ended.state, ended.attempts, ended.jobs[0].phase) == (TrialState.COMPLETE, 1, EngineJobPhase.ENDED)

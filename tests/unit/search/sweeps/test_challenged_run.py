@@ -9,15 +9,15 @@ import pytest
 
 from autotuner.clock import SystemClock
 from autotuner.core.measurement import Measurement
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store, TrialWatcher
 from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import engine_job
 from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged
 
@@ -28,7 +28,7 @@ IN_EACH_PHASE = (1, 3, 6)
 
 
 def worked(store: Store, launcher: FakeLauncher, shutdown: threading.Event | None = None, owner: str = "one") -> None:
-    Worker(store, launcher, SystemClock(), owner=owner, lease_s=15.0, shutdown=shutdown).run_once()
+    sweep_worker(store, launcher, SystemClock(), owner=owner, lease_s=15.0, shutdown=shutdown).run_once()
 
 
 def stored(request: SweepRequest) -> tuple[Store, str]:
@@ -42,7 +42,7 @@ def test_repeats_are_stored_without_a_rank_and_no_budget_counts_them() -> None:
     worked(store, FakeLauncher(a_fifth_slower_incumbent))
     ended, trials = store.get_sweep(sweep_id), store.list_trials(sweep_id)[0]
     repeats = [trial for trial in trials if trial.repeats is not None]
-    assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.COMPARED)
+    assert (ended.state, ended.stop_reason) == (RunState.COMPLETE, StopReason.COMPARED)
     assert len(trials) - len(repeats) == request.budget.num_trials
     assert {trial.number for trial in store.ranking(sweep_id)[0]}.isdisjoint(trial.number for trial in repeats)
     assert store.overview(sweep_id, now=0.0).num_repeats == len(repeats)
@@ -65,7 +65,7 @@ def test_a_worker_that_shuts_down_in_any_phase_leaves_the_rest_to_the_next() -> 
         store, sweep_id = stored(request)
         shutdown = threading.Event()
         worked(store, FakeLauncher(_ending(shutdown, after=num)), shutdown)
-        assert store.get_sweep(sweep_id).state is SweepState.RUNNING
+        assert store.get_sweep(sweep_id).state is RunState.RUNNING
         worked(store, FakeLauncher(a_fifth_slower_incumbent), owner="two")
         trials = store.list_trials(sweep_id)[0]
         assert [(trial.layout, trial.repeats) for trial in trials] == whole

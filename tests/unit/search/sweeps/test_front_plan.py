@@ -15,9 +15,9 @@ from autotuner.core.run import StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.runs.sweep import SweepMachine
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sweeps.instructions import RunGate, RunTrial
-from autotuner.search.sweeps.plan import SweepPlan
 from autotuner.search.sweeps.stopping import Finish
 from tests.builders import cpu_cluster, failure, measurement, step_report, sweep_request, tiny_job, tiny_space
 
@@ -33,8 +33,8 @@ def front_request(**changes: Any) -> SweepRequest:
     return replace(request, **changes)
 
 
-def plan_for(request: SweepRequest, trials: list[Trial] | None = None) -> SweepPlan:
-    return SweepPlan(request, trials or [], started_at=0.0)
+def plan_for(request: SweepRequest, trials: list[Trial] | None = None) -> SweepMachine:
+    return SweepMachine(request, trials or [], started_at=0.0)
 
 
 def ended(order: RunTrial, request: SweepRequest, step_time_s: float | None = None, **changes: Any) -> Trial:
@@ -56,15 +56,15 @@ def ended(order: RunTrial, request: SweepRequest, step_time_s: float | None = No
     return replace(trial, **changes)
 
 
-def ordered(plan: SweepPlan) -> RunTrial:
-    instruction = plan.next(0.0)
+def ordered(plan: SweepMachine) -> RunTrial:
+    instruction = plan.decide(0.0)
     assert isinstance(instruction, RunTrial), instruction
     return instruction
 
 
-def run(plan: SweepPlan, request: SweepRequest, most: int, **changes: Any) -> list[Trial]:
+def run(plan: SweepMachine, request: SweepRequest, most: int, **changes: Any) -> list[Trial]:
     trials: list[Trial] = []
-    while len(trials) < most and isinstance(order := plan.next(0.0), RunTrial):
+    while len(trials) < most and isinstance(order := plan.decide(0.0), RunTrial):
         trials.append(ended(order, request, **changes))
         plan.finished(trials[-1])
     return trials
@@ -98,7 +98,7 @@ def test_a_sweep_has_found_the_front_when_it_can_hardly_grow_and_says_so() -> No
     request = front_request(space=FEW, budget=Budget(num_trials=1000, min_gain=0.01))
     plan = plan_for(request)
     found = run(plan, request, 1000)
-    finish = plan.next(0.0)
+    finish = plan.decide(0.0)
     assert isinstance(finish, Finish)
     assert finish.reason is StopReason.NOTHING_TO_GAIN
     assert "raise the hypervolume of the front by" in finish.detail
@@ -111,7 +111,7 @@ def test_every_layout_is_tried_in_the_end_where_any_gain_is_asked_for() -> None:
     request = front_request(space=FEW)
     plan = plan_for(request)
     trials = run(plan, request, 1000)
-    finish = plan.next(0.0)
+    finish = plan.decide(0.0)
     assert isinstance(finish, Finish)
     assert finish.reason is StopReason.SPACE_EXHAUSTED
     assert len({trial.layout for trial in trials}) == plan.prospects.num_candidates
@@ -121,7 +121,7 @@ def test_patience_ends_a_sweep_whose_trials_no_longer_add_to_the_front() -> None
     request = front_request(budget=Budget(num_trials=1000, min_gain=0, patience=3))
     plan = plan_for(request)
     trials = run(plan, request, 1000)
-    finish = plan.next(0.0)
+    finish = plan.decide(0.0)
     assert isinstance(finish, Finish)
     assert finish.detail.startswith("3 trials in a row did not add 1 % to the front")
     assert {trial.number for trial in on_front(FRONT, trials)} <= {trial.number for trial in trials[:-3]}
@@ -168,7 +168,7 @@ def test_everything_on_the_front_that_changes_the_mathematics_is_gated() -> None
     )
     request = front_request(space=space, budget=Budget(num_trials=1000, min_gain=0, prune_below=0.0))
     plan, trials = plan_for(request), dict[int, Trial]()
-    while not isinstance(order := plan.next(0.0), Finish):
+    while not isinstance(order := plan.decide(0.0), Finish):
         if isinstance(order, RunTrial):
             step_time_s = 1.0 if order.layout.is_equivalent else 0.5
             trials[order.number] = ended(order, request, step_time_s=step_time_s)

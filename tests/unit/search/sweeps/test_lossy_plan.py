@@ -9,9 +9,9 @@ from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
+from autotuner.runs.sweep import SweepMachine
 from autotuner.search.expressible import trial_space
 from autotuner.search.sweeps.instructions import RunGate, RunTrial
-from autotuner.search.sweeps.plan import SweepPlan
 from autotuner.search.sweeps.stopping import Finish
 from tests.builders import measurement, sweep_request, tiny_job, tiny_space
 
@@ -30,8 +30,8 @@ def lossy_request(**changes: object) -> SweepRequest:
     return replace(request, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
 
 
-def plan_for(request: SweepRequest) -> SweepPlan:
-    return SweepPlan(request, [], started_at=0.0)
+def plan_for(request: SweepRequest) -> SweepMachine:
+    return SweepMachine(request, [], started_at=0.0)
 
 
 def finished(order: RunTrial, *, lossy_s: float) -> Trial:
@@ -57,11 +57,11 @@ def gate_of(order: RunGate, outcome: GateOutcome) -> GateResult:
     )
 
 
-def played(plan: SweepPlan, verdicts: dict[int, GateOutcome], *, lossy_s: float) -> tuple[list[Trial], list[Layout]]:
+def played(plan: SweepMachine, verdicts: dict[int, GateOutcome], *, lossy_s: float) -> tuple[list[Trial], list[Layout]]:
     """Every trial as it stands at the end, and what was trained in a gate; verdicts go by ``sync_top_k``."""
     trials: dict[int, Trial] = {}
     trained = []
-    while not isinstance(order := plan.next(0.0), Finish):
+    while not isinstance(order := plan.decide(0.0), Finish):
         if isinstance(order, RunTrial):
             trials[order.number] = finished(order, lossy_s=lossy_s)
             plan.finished(trials[order.number])

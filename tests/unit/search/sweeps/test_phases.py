@@ -13,7 +13,7 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind
@@ -73,7 +73,7 @@ def test_the_incumbent_runs_first_until_it_is_compared_with_its_baseline() -> No
     against = findings(request, machine.trials).against_baseline
     assert against is not None
     assert against.decision is Decision.NOT_SLOWER
-    assert (end.state, end.reason) == (SweepState.COMPLETE, StopReason.COMPARED)
+    assert (end.state, end.reason) == (RunState.COMPLETE, StopReason.COMPARED)
     assert against.detail in end.detail
 
 
@@ -112,8 +112,8 @@ def test_an_incumbent_that_cannot_be_told_from_its_baseline_runs_until_none_of_t
 def test_nothing_runs_beside_what_is_compared() -> None:
     request, machine = challenged(challenge(), max_parallel_trials=4), Machine()
     plan = machine.plan(request)
-    assert isinstance(plan.next(0.0), RunTrial)
-    assert plan.next(0.0) == Wait()
+    assert isinstance(plan.decide(0.0), RunTrial)
+    assert plan.decide(0.0) == Wait()
 
 
 def test_an_incumbent_outside_the_searched_space_is_measured_too() -> None:
@@ -152,7 +152,7 @@ def test_an_incumbent_that_crashes_is_run_once_more_before_it_counts_as_dead() -
     request = challenged(challenge(searches=False))
     end = ended(machine, request)
     assert [trial.repeats for trial in machine.trials] == [None, None]
-    assert end.state is SweepState.FAILED
+    assert end.state is RunState.FAILED
     assert "crash" in end.detail
 
 
@@ -170,7 +170,7 @@ def test_a_run_that_is_compared_is_never_pruned() -> None:
     machine = Machine()
     plan = machine.plan(challenged(challenge()))
     machine.run(challenged(challenge()), plan, at_most=1)
-    order = plan.next(machine.now)
+    order = plan.decide(machine.now)
     assert isinstance(order, RunTrial)
     assert not any(plan.reported(order.number, step_report(step, step_time_s=1e6)) for step in range(4))
 
@@ -361,11 +361,11 @@ def test_a_run_that_was_cut_short_in_any_phase_is_run_again_as_the_same_repeat()
     for num, cut in list(enumerate(whole.trials))[::2]:
         again = Machine(faster_than_incumbent)
         again.trials, again.now = list(whole.trials[:num]), num * RUN_S
-        order = again.plan(request).next(again.now)
+        order = again.plan(request).decide(again.now)
         assert isinstance(order, RunTrial)
         queued = again.interrupted(order)
         again.trials.append(queued)
-        retried = again.plan(request).next(again.now)
+        retried = again.plan(request).decide(again.now)
         assert isinstance(retried, RunTrial)
         assert (retried.number, retried.layout, retried.repeats) == (cut.number, cut.layout, cut.repeats)
         assert retried.stored == queued

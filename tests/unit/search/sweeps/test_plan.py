@@ -12,13 +12,13 @@ from autotuner.core.choices import PipelineSchedule, Precision, Recompute, Shard
 from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
 from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import default_space, default_trial_space
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, PastTrial, Trial, TrialState
 from autotuner.core.workload import Workload
+from autotuner.runs.sweep import SweepMachine
 from autotuner.search.sweeps.instructions import RunGate, RunTrial, Wait
-from autotuner.search.sweeps.plan import SweepPlan
 from autotuner.search.sweeps.stopping import Finish
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 
@@ -27,18 +27,18 @@ ONE_LAYOUT = tiny_space(
 )
 
 
-def plan_for(request: SweepRequest, trials: list[Trial] | None = None) -> SweepPlan:
-    return SweepPlan(request, trials or [], started_at=0.0)
+def plan_for(request: SweepRequest, trials: list[Trial] | None = None) -> SweepMachine:
+    return SweepMachine(request, trials or [], started_at=0.0)
 
 
-def ordered(plan: SweepPlan, now: float = 0.0) -> RunTrial:
-    instruction = plan.next(now)
+def ordered(plan: SweepMachine, now: float = 0.0) -> RunTrial:
+    instruction = plan.decide(now)
     assert isinstance(instruction, RunTrial), instruction
     return instruction
 
 
-def stopped(plan: SweepPlan, now: float = 0.0) -> Finish:
-    instruction = plan.next(now)
+def stopped(plan: SweepMachine, now: float = 0.0) -> Finish:
+    instruction = plan.decide(now)
     assert isinstance(instruction, Finish), instruction
     return instruction
 
@@ -65,7 +65,7 @@ def measured_as_predicted(order: RunTrial) -> Measurement:
     return measurement(step_time_s=step_time_s, mfu=order.prediction.mfu, peak_bytes=(1,))
 
 
-def run(plan: SweepPlan, num_trials: int, **changes: object) -> list[Trial]:
+def run(plan: SweepMachine, num_trials: int, **changes: object) -> list[Trial]:
     ended = []
     for _ in range(num_trials):
         ended.append(trial(ordered(plan), **changes))
@@ -126,7 +126,7 @@ def test_a_sweep_ends_when_no_layout_is_left() -> None:
     request = sweep_request(budget=Budget(num_trials=1000, min_gain=0))
     plan = plan_for(request)
     tried = 0
-    while isinstance(plan_step := plan.next(0.0), RunTrial):
+    while isinstance(plan_step := plan.decide(0.0), RunTrial):
         plan.finished(trial(plan_step))
         tried += 1
     assert isinstance(plan_step, Finish)
@@ -137,11 +137,11 @@ def test_a_sweep_ends_when_no_layout_is_left() -> None:
 def test_a_sweep_ends_when_less_is_left_to_gain_than_asked_for_and_says_how_much() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=0.02)))
     tried = 0
-    while isinstance(order := plan.next(0.0), RunTrial):
+    while isinstance(order := plan.decide(0.0), RunTrial):
         plan.finished(trial(order, measurement=measured_as_predicted(order)))
         tried += 1
     assert isinstance(order, Finish)
-    assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.NOTHING_TO_GAIN)
+    assert (order.state, order.reason) == (RunState.COMPLETE, StopReason.NOTHING_TO_GAIN)
     found = re.fullmatch(
         r"(\d+) of \d+ .* raise the best MFU by ([\d.]+) %; the least that was asked for is 2 %", order.detail
     )
@@ -153,11 +153,11 @@ def test_a_sweep_ends_when_less_is_left_to_gain_than_asked_for_and_says_how_much
 @pytest.mark.oracle  # seconds of a sampler's work
 def test_a_sweep_with_no_least_gain_tries_every_layout() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=1000, min_gain=0)))
-    while isinstance(order := plan.next(0.0), RunTrial):
+    while isinstance(order := plan.decide(0.0), RunTrial):
         plan.finished(trial(order, measurement=measured_as_predicted(order)))
     assert isinstance(order, Finish)
     found = re.fullmatch(r"(\d+) of (\d+) legal layouts were tried", order.detail)
-    assert (order.state, order.reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
+    assert (order.state, order.reason) == (RunState.COMPLETE, StopReason.SPACE_EXHAUSTED)
     assert found, order.detail
     assert found[1] == found[2]
 
@@ -166,14 +166,14 @@ def test_a_space_of_one_layout_is_tried_once() -> None:
     plan = plan_for(sweep_request(space=ONE_LAYOUT))
     run(plan, 1)
     finish = stopped(plan)
-    assert (finish.state, finish.reason) == (SweepState.COMPLETE, StopReason.SPACE_EXHAUSTED)
+    assert (finish.state, finish.reason) == (RunState.COMPLETE, StopReason.SPACE_EXHAUSTED)
     assert finish.detail == "1 of 1 legal layouts were tried"
 
 
 def test_a_space_of_which_nothing_is_likely_to_fit_ends_at_once_and_says_how_much_is_missing() -> None:
     request = sweep_request()
     plan = plan_for(replace(request, trial=replace(request.trial, memory_budget_bytes=1_000)))
-    order = plan.next(0.0)
+    order = plan.decide(0.0)
     assert isinstance(order, Finish)
     assert order.reason == StopReason.SPACE_EXHAUSTED
     said = "0 of 58 legal layouts were tried; none is likely to fit in memory, and the nearest lacks "
@@ -186,11 +186,11 @@ def test_a_space_that_never_fits_ends_as_failed_and_says_how_many_trials_ran_out
     least_bytes = ordered(plan_for(replace(request, space=ONE_LAYOUT))).prediction.memory.total_bytes
     plan = plan_for(replace(request, trial=replace(request.trial, memory_budget_bytes=int(least_bytes))))
     tried = 0
-    while isinstance(order := plan.next(0.0), RunTrial):
+    while isinstance(order := plan.decide(0.0), RunTrial):
         plan.finished(trial(order, state=TrialState.FAILED, failure=failure(FailureKind.OOM)))
         tried += 1
     assert isinstance(order, Finish)
-    assert (order.state, order.reason) == (SweepState.FAILED, StopReason.SPACE_EXHAUSTED)
+    assert (order.state, order.reason) == (RunState.FAILED, StopReason.SPACE_EXHAUSTED)
     assert "nothing was measured" in order.detail
     assert tried > 0
     assert order.detail.endswith(f"{tried} ran out of memory")
@@ -220,13 +220,13 @@ def test_a_sweep_in_which_nothing_ever_runs_fails_before_its_budget_is_gone() ->
     plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
     run(plan, 8, state=TrialState.FAILED, failure=failure(FailureKind.CRASH))
     finish = stopped(plan)
-    assert (finish.state, finish.reason) == (SweepState.FAILED, StopReason.ALL_TRIALS_FAIL)
+    assert (finish.state, finish.reason) == (RunState.FAILED, StopReason.ALL_TRIALS_FAIL)
 
 
 def test_running_out_of_memory_is_no_sign_of_a_broken_machine() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100)))
     run(plan, 1, state=TrialState.FAILED, failure=failure(FailureKind.OOM))
-    instruction = plan.next(0.0)
+    instruction = plan.decide(0.0)
     assert isinstance(instruction, Finish | RunTrial)
     assert isinstance(instruction, RunTrial) or instruction.reason == StopReason.SPACE_EXHAUSTED
 
@@ -355,7 +355,7 @@ def test_an_emulated_trial_is_no_best_and_neither_ends_others_nor_is_ended() -> 
     )
     request = sweep_request(space=space, budget=Budget(num_trials=1000, min_gain=0))
     plan, ended = plan_for(request), list[Trial]()
-    while isinstance(order := plan.next(0.0), RunTrial):
+    while isinstance(order := plan.decide(0.0), RunTrial):
         seconds = 1.0 if order.layout.is_emulated else 9.0  # a ninth: below the half that others are ended at
         assert not any(plan.reported(order.number, step_report(step, step_time_s=9.0)) for step in range(4))
         ended.append(trial(order, measurement=measurement(step_time_s=seconds)))
@@ -385,10 +385,10 @@ def test_a_trial_that_runs_is_not_proposed_again() -> None:
 def test_no_more_trials_begin_than_the_budget_has_left_for_those_that_run() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=3, min_gain=0)))
     orders = [ordered(plan) for _ in range(3)]
-    assert plan.next(0.0) == Wait()
+    assert plan.decide(0.0) == Wait()
     for order in orders[:2]:
         plan.finished(trial(order))
-        assert plan.next(0.0) == Wait()
+        assert plan.decide(0.0) == Wait()
     plan.finished(trial(orders[2]))
     assert stopped(plan).reason == StopReason.TRIAL_BUDGET
 
@@ -396,7 +396,7 @@ def test_no_more_trials_begin_than_the_budget_has_left_for_those_that_run() -> N
 def test_the_last_layout_is_waited_for_before_the_space_counts_as_exhausted() -> None:
     plan = plan_for(sweep_request(space=ONE_LAYOUT))
     order = ordered(plan)
-    assert plan.next(0.0) == Wait()
+    assert plan.decide(0.0) == Wait()
     plan.finished(trial(order))
     assert stopped(plan).reason == StopReason.SPACE_EXHAUSTED
 
@@ -448,9 +448,9 @@ def at(seconds: float) -> Measurement:
     return measurement(step_time_s=seconds, mfu=0.4 / seconds, tokens_per_s=1000.0 / seconds, peak_bytes=(1,))
 
 
-def until_gate(plan: SweepPlan) -> RunGate:
+def until_gate(plan: SweepMachine) -> RunGate:
     """Measure trials, fp8 a third faster, until the plan wants a gate."""
-    while isinstance(order := plan.next(0.0), RunTrial):
+    while isinstance(order := plan.decide(0.0), RunTrial):
         is_fp8 = order.layout.precision == Precision.FP8
         plan.finished(trial(order, measurement=at(0.75 if is_fp8 else 1.0)))
     assert isinstance(order, RunGate), order
@@ -469,7 +469,7 @@ def test_a_trial_that_changes_the_mathematics_is_gated_once_it_would_rank_first(
     assert order.reference.precision == Precision.BF16
     plan.gate_started(order.trial, 0.0)
     plan.gate_ended(gated(order, GateOutcome.PASSED))
-    assert isinstance(plan.next(0.0), RunTrial)
+    assert isinstance(plan.decide(0.0), RunTrial)
 
 
 def test_a_failed_gate_takes_the_rank_and_the_best_that_others_are_compared_with() -> None:
@@ -493,7 +493,7 @@ def test_trials_that_run_go_on_after_a_gate_failed() -> None:
 
 def test_without_a_gate_layouts_that_change_the_mathematics_rank_as_they_are() -> None:
     plan = plan_for(fp8_request(loss_gate=LossGate(enabled=False)))
-    while isinstance(order := plan.next(0.0), RunTrial):
+    while isinstance(order := plan.decide(0.0), RunTrial):
         plan.finished(trial(order, measurement=at(1.0)))
     assert isinstance(order, Finish)
 
@@ -547,4 +547,4 @@ def test_a_plan_that_knows_earlier_trials_does_not_begin_with_what_was_slow_in_t
         sweep_id="earlier",
         finished_at=0.0,
     )
-    assert ordered(SweepPlan(request, [], started_at=0.0, past=[slow])).layout != first.layout
+    assert ordered(SweepMachine(request, [], started_at=0.0, past=[slow])).layout != first.layout

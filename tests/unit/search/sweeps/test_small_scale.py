@@ -15,7 +15,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.prediction import StepTime
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
@@ -25,9 +25,10 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
 from autotuner.search.fronts.of_trials import on_front, valued
 from autotuner.search.standings import standings
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, failure, h100_cluster, sweep_request, tiny_job, tiny_model
+from tests.contracts.acts import lease_of, release_sweep
 
 SLOWER = {"matrix_s": 1.4, "tensor_communication_s": 3.0, "data_communication_s": 1.5, "pipeline_communication_s": 2.0}
 """How much longer each part takes than predicted, in small runs and in large ones alike."""
@@ -55,7 +56,7 @@ def as_it_is(spec: TrialSpec) -> Measurement:
 def swept(request: SweepRequest, launcher: Launcher, store: Store | None = None) -> tuple[Store, Sweep]:
     store = store or memory_store()
     sweep_id = store.create_sweep(request, now=time.time())[0].id
-    Worker(store, launcher, SystemClock(), owner="one", lease_s=15.0).run_once()
+    sweep_worker(store, launcher, SystemClock(), owner="one", lease_s=15.0).run_once()
     return store, store.get_sweep(sweep_id)
 
 
@@ -163,19 +164,21 @@ def test_what_was_measured_before_a_worker_died_is_estimated_by_the_next() -> No
 
         def run(self, spec: TrialSpec, watcher: object) -> Measurement:
             del watcher
-            store.finish_trial(spec.trial_id, as_it_is(spec), owner="one", now=time.time())
+            store.finish_trial(
+                spec.trial_id, as_it_is(spec), lease=lease_of(store, spec.trial_id, "one"), now=time.time()
+            )
             raise SystemExit
 
     store = memory_store()
     request = for_eight_ranks(budget=Budget(num_trials=1, min_gain=0))
     sweep_id = store.create_sweep(request, now=0.0)[0].id
     with pytest.raises(SystemExit):
-        Worker(store, Dying(), SystemClock(), owner="one", lease_s=15.0).run_once()
+        sweep_worker(store, Dying(), SystemClock(), owner="one", lease_s=15.0).run_once()
     (before,) = store.list_trials(sweep_id)[0]
     assert (before.state, before.is_ranked) == (TrialState.COMPLETE, False)
-    store.release_sweep(sweep_id, owner="one", now=0.0)
-    Worker(store, FakeLauncher(as_it_is), SystemClock(), owner="two", lease_s=15.0).run_once()
-    assert store.get_sweep(sweep_id).state is SweepState.COMPLETE
+    release_sweep(store, sweep_id, owner="one", now=0.0)
+    sweep_worker(store, FakeLauncher(as_it_is), SystemClock(), owner="two", lease_s=15.0).run_once()
+    assert store.get_sweep(sweep_id).state is RunState.COMPLETE
     (after,), total = store.ranking(sweep_id)
     assert total == 1
     assert after.estimate is not None

@@ -8,16 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from autotuner.core.measurement import Measurement
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, TrialWatcher
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import failure, sweep_request
 from tests.clocks import ManualClock
+from tests.contracts.acts import claim_sweep
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
 
@@ -36,7 +37,7 @@ class Steered:
         self.sweep_id = self.store.create_sweep(asked, now=self.clock.now())[0].id
 
     def run(self, launcher: Launcher | None = None) -> Sweep:
-        worker = Worker(self.store, launcher or FakeLauncher(paced), self.clock, owner="one", lease_s=15.0)
+        worker = sweep_worker(self.store, launcher or FakeLauncher(paced), self.clock, owner="one", lease_s=15.0)
         assert worker.run_once()
         return self.sweep
 
@@ -89,13 +90,13 @@ def test_a_pause_ends_the_trial_in_good_order_and_the_sweep_ends_as_if_nothing_h
     undisturbed, steered = Steered(), Steered()
     undisturbed.run()
     paused = steered.run(During(steered, 1, steered.pause))
-    assert (paused.state, paused.owner) == (SweepState.PAUSED, None)
+    assert (paused.state, paused.owner) == (RunState.PAUSED, None)
     assert [(trial.state, trial.attempts) for trial in steered.trials] == [
         (TrialState.COMPLETE, 1),
         (TrialState.QUEUED, 0),
     ]
     steered.resume()
-    assert steered.run().state is SweepState.COMPLETE
+    assert steered.run().state is RunState.COMPLETE
     assert [trial.attempts for trial in steered.trials] == [1, 1, 1, 1]
     assert steered.ranking() == undisturbed.ranking()
 
@@ -117,7 +118,7 @@ def test_a_pause_that_is_taken_back_in_time_ends_nothing() -> None:
         steered.resume()
 
     launcher = During(steered, 1, hesitate)
-    assert steered.run(launcher).state is SweepState.COMPLETE
+    assert steered.run(launcher).state is RunState.COMPLETE
     assert len(launcher.specs) == 4
 
 
@@ -128,7 +129,7 @@ def test_a_sweep_that_is_paused_and_then_cancelled_while_a_trial_runs_is_cancell
         steered.pause()
         steered.cancel()
 
-    assert steered.run(During(steered, 1, interfere)).state is SweepState.CANCELLED
+    assert steered.run(During(steered, 1, interfere)).state is RunState.CANCELLED
 
 
 # ---------------------------------------------------------------------- budgets
@@ -165,7 +166,7 @@ def test_a_finished_sweep_with_a_larger_budget_tries_what_one_with_that_budget_w
     steered.run()
     steered.clock.sleep(3600.0)
     steered.extend(num_trials=7)
-    assert steered.run().state is SweepState.COMPLETE
+    assert steered.run().state is RunState.COMPLETE
     assert [trial.number for trial in steered.trials] == list(range(7))
     assert steered.ranking() == long.ranking()
 
@@ -211,10 +212,10 @@ def test_a_trial_that_died_and_runs_again_well_is_ranked() -> None:
 
 def test_a_sweep_that_measured_nothing_is_complete_once_a_trial_that_ran_again_was() -> None:
     steered = Steered()
-    assert steered.run(FakeLauncher(lambda _: failure(FailureKind.OOM))).state is SweepState.FAILED
+    assert steered.run(FakeLauncher(lambda _: failure(FailureKind.OOM))).state is RunState.FAILED
     steered.rerun(0)
     after = steered.run()
-    assert after.state is SweepState.COMPLETE
+    assert after.state is RunState.COMPLETE
     assert after.stop_detail.endswith("a trial that ran again was measured since")
 
 
@@ -222,7 +223,7 @@ def test_a_trial_runs_again_beside_no_other_and_the_search_goes_on_after_it() ->
     asked = sweep_request(budget=Budget(num_trials=6, prune_below=0, min_gain=0), max_parallel_trials=2)
     steered = Steered(asked)
     launcher = Alone(steered)
-    assert steered.run(launcher).state is SweepState.COMPLETE
+    assert steered.run(launcher).state is RunState.COMPLETE
     repeats = [trial for trial in steered.trials if trial.repeats is not None]
     assert [trial.repeats for trial in repeats] == launcher.asked
     assert list(launcher.beside.values()) == [0]
@@ -271,7 +272,7 @@ def test_a_cancel_while_a_trial_runs_again_leaves_the_end_that_the_sweep_had() -
     before = steered.run()
     steered.rerun(0)
     after = steered.run(During(steered, 0, steered.cancel))
-    assert (after.state, after.stop_detail) == (SweepState.COMPLETE, before.stop_detail)
+    assert (after.state, after.stop_detail) == (RunState.COMPLETE, before.stop_detail)
     assert steered.trials[4].state is TrialState.CANCELLED
 
 
@@ -289,9 +290,9 @@ def test_a_worker_that_takes_the_sweep_up_after_pauses_still_runs_what_was_to_ru
 
 def test_a_pause_that_a_dead_worker_was_asked_for_is_made_by_the_next_and_begins_nothing() -> None:
     steered, launcher = Steered(), FakeLauncher(paced)
-    assert steered.store.claim_sweep(owner="dead", now=steered.clock.now(), lease_s=15.0)
+    assert claim_sweep(steered.store, owner="dead", now=steered.clock.now(), lease_s=15.0)
     steered.pause()
-    worker = Worker(steered.store, launcher, steered.clock, owner="next", lease_s=15.0)
+    worker = sweep_worker(steered.store, launcher, steered.clock, owner="next", lease_s=15.0)
     while not worker.run_once():
         steered.clock.sleep(1.0)
-    assert (steered.sweep.state, steered.trials, launcher.specs) == (SweepState.PAUSED, [], [])
+    assert (steered.sweep.state, steered.trials, launcher.specs) == (RunState.PAUSED, [], [])

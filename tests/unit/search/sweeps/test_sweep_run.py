@@ -17,7 +17,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.job import Job
 from autotuner.core.measurement import FinishedRun, LinkEvent, LinkEventKind, Measurement
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, TrialState
@@ -28,10 +28,11 @@ from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.standings import standings
 from autotuner.search.sweeps.candidates import Candidates
-from autotuner.search.sweeps.worker import Worker
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock
+from tests.contracts.acts import claim_sweep, held_sweeps
 from tests.patience import PATIENCE_S
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
@@ -62,7 +63,7 @@ class Crowd(FakeLauncher):
 def swept(request: SweepRequest, launcher: Launcher, *, shutdown: threading.Event | None = None) -> tuple[Store, Sweep]:
     store = memory_store()
     sweep_id = store.create_sweep(request, now=time.time())[0].id
-    Worker(store, launcher, SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
+    sweep_worker(store, launcher, SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
     return store, store.get_sweep(sweep_id)
 
 
@@ -73,7 +74,7 @@ def test_as_many_trials_run_at_once_as_are_asked_for_and_have_room(num_parallel:
     launcher = Crowd(num_parallel, capacity=num_parallel)
     store, ended = swept(request, launcher)
     assert launcher.most_at_once == num_parallel
-    assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.TRIAL_BUDGET)
+    assert (ended.state, ended.stop_reason) == (RunState.COMPLETE, StopReason.TRIAL_BUDGET)
     trials, total = store.list_trials(ended.id)
     assert total == 2 * num_parallel
     assert {trial.state for trial in trials} == {TrialState.COMPLETE}
@@ -150,12 +151,12 @@ def test_a_shutdown_while_several_trials_run_loses_none_and_the_next_worker_runs
         return plain_measurement(spec)
 
     first = Crowd(4, capacity=4, behaviour=until_all_run)
-    Worker(store, first, SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
+    sweep_worker(store, first, SystemClock(), owner="one", lease_s=15.0, shutdown=shutdown).run_once()
     begun = store.list_trials(sweep_id)[0]
     assert [trial.state for trial in begun] == [TrialState.QUEUED] * 4
-    assert store.get_sweep(sweep_id).state == SweepState.RUNNING
+    assert store.get_sweep(sweep_id).state == RunState.RUNNING
 
-    Worker(store, FakeLauncher(capacity=4), SystemClock(), owner="two", lease_s=15.0).run_once()
+    sweep_worker(store, FakeLauncher(capacity=4), SystemClock(), owner="two", lease_s=15.0).run_once()
     trials = store.list_trials(sweep_id)[0]
     assert [trial.number for trial in trials] == list(range(8))
     assert {(trial.state, trial.attempts) for trial in trials} == {(TrialState.COMPLETE, 1)}
@@ -171,7 +172,7 @@ def test_a_watchers_own_error_ends_the_sweep_as_an_error_and_no_trial_as_dead() 
             return super().run(spec, watcher)
 
     store, ended = swept(sweep_request(), Corrupt())
-    assert (ended.state, ended.stop_reason) == (SweepState.FAILED, StopReason.ERROR)
+    assert (ended.state, ended.stop_reason) == (RunState.FAILED, StopReason.ERROR)
     assert "ZeroDivisionError" in ended.stop_detail
     assert all(trial.failure is None for trial in store.list_trials(ended.id)[0])
 
@@ -196,7 +197,7 @@ def test_a_trial_that_a_budget_ends_says_so() -> None:
 
     request = sweep_request(budget=Budget(num_trials=4, wall_clock_s=10.0, min_gain=0))
     sweep_id = store.create_sweep(request, now=clock.now())[0].id
-    Worker(store, Slow(), clock, owner="one", lease_s=15.0).run_once()
+    sweep_worker(store, Slow(), clock, owner="one", lease_s=15.0).run_once()
     (trial,) = store.list_trials(sweep_id)[0]
     assert store.get_sweep(sweep_id).stop_reason == StopReason.TIME_BUDGET
     assert trial.state == TrialState.CANCELLED
@@ -209,10 +210,10 @@ def test_a_lease_is_kept_while_the_worker_plans_for_longer_than_it_lasts() -> No
     sweep_id = store.create_sweep(sweep_request(), now=time.time())[0].id
     stolen: list[Sweep] = []
     clock = ManualClock()
-    watch = LeaseWatch(clock, lease_s=2.0)
+    watch = LeaseWatch(clock)
 
     def renewals() -> int:
-        (held,) = store.held_sweeps()
+        (held,) = held_sweeps(store)
         return held.renewals
 
     class Thinking(FakeLauncher):
@@ -223,13 +224,13 @@ def test_a_lease_is_kept_while_the_worker_plans_for_longer_than_it_lasts() -> No
                     time.sleep(0.01)
                 for _ in range(3):  # a look counts for no more than a quarter of the lease
                     clock.sleep(0.5)
-                    lapsed = watch.lapsed(store.held_sweeps)
-                    stolen.extend(filter(None, [store.claim_sweep(owner="two", now=0.0, lease_s=2.0, lapsed=lapsed)]))
+                    lapsed = watch.lapsed(lambda: held_sweeps(store))
+                    stolen.extend(filter(None, [claim_sweep(store, owner="two", now=0.0, lease_s=2.0, lapsed=lapsed)]))
             return super().capacity(cluster)
 
-    Worker(store, Thinking(), SystemClock(), owner="one", lease_s=2.0).run_once()
+    sweep_worker(store, Thinking(), SystemClock(), owner="one", lease_s=2.0).run_once()
     assert not stolen
-    assert store.get_sweep(sweep_id).state == SweepState.COMPLETE
+    assert store.get_sweep(sweep_id).state == RunState.COMPLETE
 
 
 def test_notes_of_a_launcher_become_events() -> None:
@@ -257,13 +258,13 @@ def test_a_trial_that_waits_for_devices_says_so_and_is_not_billed() -> None:
 
     store = memory_store()
     sweep_id = store.create_sweep(sweep_request(), now=clock.now())[0].id
-    Worker(store, Patient(), clock, owner="one", lease_s=15.0).run_once()
+    sweep_worker(store, Patient(), clock, owner="one", lease_s=15.0).run_once()
     assert {trial.state for trial in seen} == {TrialState.WAITING}
     assert {trial.waiting.reason for trial in seen if trial.waiting} == {
         "waits until trials that run on this machine have ended"
     }
     overview = store.overview(sweep_id, now=clock.now())
-    assert (overview.state, overview.accelerator_hours) == (SweepState.COMPLETE, 0.0)
+    assert (overview.state, overview.accelerator_hours) == (RunState.COMPLETE, 0.0)
 
 
 def test_a_trial_that_is_taken_over_brings_its_finished_runs_and_its_gate_none() -> None:

@@ -10,19 +10,23 @@ import pytest
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import Measurement
-from autotuner.core.run import HeldLease, StopReason, SweepState
+from autotuner.core.run import Lease, Run, RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Outcome, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher
+from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.worker import Worker
 from autotuner.search.sweeps.instructions import RunTrial
-from autotuner.search.sweeps.plan import SweepPlan
-from autotuner.search.sweeps.worker import Worker
+from autotuner.store.runs import RunStore
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore, memory_store
+from autotuner.store.sweeps import SWEEP_ROWS
+from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock
+from tests.contracts.acts import claim_sweep, held_sweeps, lease_of
 
 
 class House:
@@ -35,12 +39,12 @@ class House:
         self.sweep_id = self.store.create_sweep(request or sweep_request(), now=self.clock.now())[0].id
 
     def worker(self, launcher: Launcher, owner: str = "one") -> Worker:
-        return Worker(self.store, launcher, self.clock, owner=owner, lease_s=15.0, shutdown=self.shutdown)
+        return sweep_worker(self.store, launcher, self.clock, owner=owner, lease_s=15.0, shutdown=self.shutdown)
 
     def claim(self, owner: str) -> None:
         """The sweep goes to that worker, who thinks that the last one is dead."""
-        now, held = self.clock.now(), self.store.held_sweeps()
-        assert self.store.claim_sweep(owner=owner, now=now, lease_s=15.0, lapsed=held)
+        now, held = self.clock.now(), held_sweeps(self.store)
+        assert claim_sweep(self.store, owner=owner, now=now, lease_s=15.0, lapsed=held)
 
     def takes_over(self, worker: Worker) -> None:
         """The worker looks now and then until the lease of another has lapsed."""
@@ -73,11 +77,11 @@ class FlakyStore(SqlStore):
         super().__init__(memory_engine())
         self._num_refusals = num_refusals
 
-    def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
+    def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
         if self._num_refusals:
             self._num_refusals -= 1
             raise StoreUnavailable("disk full")
-        return super().finish_trial(trial_id, outcome, owner=owner, now=now)
+        return super().finish_trial(trial_id, outcome, lease=lease, now=now)
 
 
 def test_a_worker_runs_a_sweep_to_its_end_and_ranks_what_it_measured() -> None:
@@ -85,7 +89,7 @@ def test_a_worker_runs_a_sweep_to_its_end_and_ranks_what_it_measured() -> None:
     ended = house.run(
         FakeLauncher(lambda spec: plain_measurement(spec, step_time_s=1.0 / spec.layout.micro_batch_size))
     )
-    assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.TRIAL_BUDGET)
+    assert (ended.state, ended.stop_reason) == (RunState.COMPLETE, StopReason.TRIAL_BUDGET)
     ranking, total = house.store.ranking(house.sweep_id)
     assert total == 4
     mfus = [t.measurement.mfu for t in ranking if t.measurement]
@@ -114,7 +118,7 @@ def test_a_sweep_on_a_cluster_that_the_launcher_does_not_have_fails_at_once_and_
 
     house = House()
     ended = house.run(Elsewhere())
-    assert (ended.state, ended.stop_reason) == (SweepState.FAILED, StopReason.CANNOT_RUN)
+    assert (ended.state, ended.stop_reason) == (RunState.FAILED, StopReason.CANNOT_RUN)
     assert ended.stop_detail == "no cpu here"
     assert house.store.list_trials(house.sweep_id)[1] == 0
 
@@ -125,7 +129,7 @@ def test_a_sweep_goes_on_after_a_trial_that_died(kind: FailureKind) -> None:
     deaths = iter([failure(kind)])
     ended = house.run(FakeLauncher(lambda spec: next(deaths, None) or plain_measurement(spec)))
     trials, _ = house.store.list_trials(house.sweep_id)
-    assert ended.state == SweepState.COMPLETE
+    assert ended.state == RunState.COMPLETE
     assert [t.state for t in trials] == [TrialState.FAILED, *[TrialState.COMPLETE] * 3]
     assert trials[0].failure == failure(kind)
 
@@ -134,14 +138,14 @@ def test_a_cancel_request_ends_the_running_trial_and_the_sweep() -> None:
     house = House()
     launcher = InterferingLauncher(house, lambda spec: void(house.store.request_cancel(house.sweep_id, now=1001.0)))
     ended = house.run(launcher)
-    assert (ended.state, ended.stop_reason) == (SweepState.CANCELLED, StopReason.CANCELLED)
+    assert (ended.state, ended.stop_reason) == (RunState.CANCELLED, StopReason.CANCELLED)
     assert [t.state for t in house.store.list_trials(house.sweep_id)[0]] == [TrialState.CANCELLED]
 
 
 def test_a_budget_of_time_that_runs_out_ends_the_running_trial_and_the_sweep() -> None:
     house = House(sweep_request(budget=Budget(num_trials=4, wall_clock_s=7.0, min_gain=0)))
     ended = house.run(InterferingLauncher(house, lambda _: None))  # every trial takes five seconds
-    assert (ended.state, ended.stop_reason) == (SweepState.COMPLETE, StopReason.TIME_BUDGET)
+    assert (ended.state, ended.stop_reason) == (RunState.COMPLETE, StopReason.TIME_BUDGET)
     states = [t.state for t in house.store.list_trials(house.sweep_id)[0]]
     assert states == [TrialState.COMPLETE, TrialState.CANCELLED]
 
@@ -155,7 +159,7 @@ def test_a_shutdown_gives_the_sweep_back_and_the_next_worker_finishes_it_with_no
     house.shutdown.clear()
     ended = house.run(FakeLauncher())
     trials, _ = house.store.list_trials(house.sweep_id)
-    assert ended.state == SweepState.COMPLETE
+    assert ended.state == RunState.COMPLETE
     assert [(t.number, t.attempts) for t in trials] == [(0, 1), (1, 1), (2, 1), (3, 1)]
     assert trials[0] == cut_short[0]
 
@@ -168,7 +172,7 @@ def test_a_worker_that_lost_its_lease_ends_its_trial_and_changes_nothing_more() 
         house.claim("two")
 
     still = house.run(InterferingLauncher(house, steal))
-    assert (still.state, still.owner) == (SweepState.RUNNING, "two")
+    assert (still.state, still.owner) == (RunState.RUNNING, "two")
     assert [t.state for t in house.store.list_trials(house.sweep_id)[0]] == [TrialState.QUEUED]
 
 
@@ -182,8 +186,8 @@ def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_store
     class Forgetful(SqlStore):
         num_lost_answers = 1
 
-        def finish_trial(self, trial_id: str, outcome: Outcome, *, owner: str, now: float) -> Trial:
-            ended = super().finish_trial(trial_id, outcome, owner=owner, now=now)
+        def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
+            ended = super().finish_trial(trial_id, outcome, lease=lease, now=now)
             if self.num_lost_answers:
                 self.num_lost_answers -= 1
                 raise StoreUnavailable("connection lost after the commit")
@@ -191,7 +195,7 @@ def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_store
 
     house = House(store=Forgetful(memory_engine()))
     ended = house.run(FakeLauncher())
-    assert ended.state == SweepState.COMPLETE
+    assert ended.state == RunState.COMPLETE
     assert house.store.ranking(house.sweep_id)[1] == 4
 
 
@@ -217,7 +221,7 @@ def test_a_trial_beside_which_the_store_was_away_for_a_moment_runs_once(write: s
 
     request = sweep_request(budget=Budget(num_trials=4, prune_below=0, min_gain=0), max_parallel_trials=2)
     house = House(request, store=Flickering(memory_engine()))
-    assert house.run(FakeLauncher(capacity=2)).state == SweepState.COMPLETE
+    assert house.run(FakeLauncher(capacity=2)).state == RunState.COMPLETE
     trials, _ = house.store.list_trials(house.sweep_id)
     assert [(trial.state, trial.attempts) for trial in trials] == [(TrialState.COMPLETE, 1)] * 4
 
@@ -241,7 +245,7 @@ def test_a_launcher_that_breaks_fails_its_trial_and_the_sweep_goes_on() -> None:
 
     ended = house.run(FakeLauncher(broken_once))
     first = house.store.list_trials(house.sweep_id)[0][0]
-    assert ended.state == SweepState.COMPLETE
+    assert ended.state == RunState.COMPLETE
     assert first.failure is not None
     assert (first.failure.kind, "ZeroDivisionError: a bug" in first.failure.message) == (FailureKind.CRASH, True)
 
@@ -254,14 +258,14 @@ def test_a_bug_ends_its_sweep_with_the_reason_and_leaves_the_worker_alive() -> N
 
     house = House()
     ended = house.run(Broken())
-    assert (ended.state, ended.stop_reason) == (SweepState.FAILED, StopReason.ERROR)
+    assert (ended.state, ended.stop_reason) == (RunState.FAILED, StopReason.ERROR)
     assert "ZeroDivisionError: a bug" in ended.stop_detail
     assert not house.worker(FakeLauncher()).run_once()
 
 
 def test_a_sweep_that_measured_nothing_has_failed_whatever_ended_it() -> None:
     ended = House().run(FakeLauncher(lambda spec: failure(FailureKind.OOM)))
-    assert ended.state == SweepState.FAILED
+    assert ended.state == RunState.FAILED
     assert "nothing was measured" in ended.stop_detail
 
 
@@ -272,7 +276,9 @@ def test_a_trial_that_kills_the_service_each_time_is_given_up_as_interrupted() -
         if attempt == 0:
             plan_first_trial(house, owner="dead-0")
         trial = house.store.list_trials(house.sweep_id)[0][0]
-        house.store.start_trial(trial.id, owner=f"dead-{attempt}", now=house.clock.now())
+        house.store.start_trial(
+            trial.id, lease=lease_of(house.store, trial.id, f"dead-{attempt}"), now=house.clock.now()
+        )
     house.takes_over(house.worker(FakeLauncher()))
     first = house.store.list_trials(house.sweep_id)[0][0]
     assert first.failure is not None
@@ -314,9 +320,15 @@ def test_the_steps_of_a_running_trial_are_stored_as_they_come() -> None:
 
 def plan_first_trial(house: House, owner: str) -> None:
     """What a worker does before it starts its first trial."""
-    order = SweepPlan(house.store.get_sweep(house.sweep_id).request, [], started_at=0.0).next(0.0)
+    order = SweepMachine(house.store.get_sweep(house.sweep_id).request, [], started_at=0.0).decide(0.0)
     assert isinstance(order, RunTrial)
-    house.store.add_trial(house.sweep_id, owner=owner, number=0, layout=order.layout, prediction=order.prediction)
+    house.store.add_trial(
+        house.sweep_id,
+        lease=lease_of(house.store, house.sweep_id, owner),
+        number=0,
+        layout=order.layout,
+        prediction=order.prediction,
+    )
 
 
 def void(value: object) -> None:
@@ -324,23 +336,24 @@ def void(value: object) -> None:
 
 
 def test_a_sweep_is_not_taken_from_a_worker_that_could_not_say_that_it_lives_on_a_full_disk() -> None:
-    class Full(SqlStore):
+    class Full(RunStore):
         is_full = False
 
-        def claim_sweep(
-            self, *, owner: str, now: float, lease_s: float, lapsed: Collection[HeldLease] = ()
-        ) -> Sweep | None:
+        def claim(
+            self, kinds: Collection[str], *, owner: str, now: float, lease_s: float, lapsed: Collection[Lease] = ()
+        ) -> Run | None:
             if self.is_full and lapsed:
                 raise StoreUnavailable("disk full")
-            return super().claim_sweep(owner=owner, now=now, lease_s=lease_s, lapsed=lapsed)
+            return super().claim(kinds, owner=owner, now=now, lease_s=lease_s, lapsed=lapsed)
 
-    store = Full(memory_engine())
+    store = memory_store()
+    store.runs = full = Full(store._engine, {"sweep": SWEEP_ROWS})
     house = House(store=store)
     house.claim("two")
-    worker, store.is_full = house.worker(FakeLauncher()), True
+    worker, full.is_full = house.worker(FakeLauncher()), True
     with pytest.raises(StoreUnavailable):
         house.takes_over(worker)
-    store.is_full = False
+    full.is_full = False
     house.clock.sleep(1.0)
     assert not worker.run_once()
     assert house.store.get_sweep(house.sweep_id).owner == "two"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup
-from autotuner.core.run import StopReason, SweepState
+from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import Retune, RetuneRequest
 from tests.builders import cpu_layout, sweep_request
@@ -60,7 +60,7 @@ SLOWER = findings(
 BETTER = findings(challenger=CHALLENGER, challenger_runs=runs(1100.0), gain=comparison(change=0.1), is_better=True)
 
 
-def ended(state: SweepState = SweepState.COMPLETE, detail: str = "tried all") -> Sweep:
+def ended(state: RunState = RunState.COMPLETE, detail: str = "tried all") -> Sweep:
     """The sweep of a run, with what the retune was held to when it began."""
     return Sweep(
         id="sw-1",

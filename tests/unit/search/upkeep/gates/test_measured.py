@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autotuner.core.comparison import ChallengeFindings, Decision
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
@@ -18,7 +18,7 @@ from tests.unit.search.upkeep.gates.builders import baseline, gate, gate_request
 
 
 def result(
-    found: ChallengeFindings, state: SweepState = SweepState.COMPLETE, *, of: MfuGate | None = None, dies: Any = None
+    found: ChallengeFindings, state: RunState = RunState.COMPLETE, *, of: MfuGate | None = None, dies: Any = None
 ) -> MfuGateResult:
     return gate_result(of or gate(), ended(state), found, [] if dies is None else [died(dies)])
 
@@ -74,16 +74,16 @@ def test_what_the_noise_hides_is_undecided() -> None:
     assert found.outcome is MfuGateOutcome.UNDECIDED
 
 
-@pytest.mark.parametrize("state", [SweepState.CANCELLED, SweepState.FAILED])
-def test_what_was_decided_stands_however_the_sweep_ended(state: SweepState) -> None:
+@pytest.mark.parametrize("state", [RunState.CANCELLED, RunState.FAILED])
+def test_what_was_decided_stands_however_the_sweep_ended(state: RunState) -> None:
     assert result(SLOWER, state).outcome is MfuGateOutcome.FAILED
 
 
 @pytest.mark.parametrize(
     ("state", "outcome"),
-    [(SweepState.CANCELLED, MfuGateOutcome.CANCELLED), (SweepState.FAILED, MfuGateOutcome.COULD_NOT_RUN)],
+    [(RunState.CANCELLED, MfuGateOutcome.CANCELLED), (RunState.FAILED, MfuGateOutcome.COULD_NOT_RUN)],
 )
-def test_a_sweep_that_ended_undecided_says_why(state: SweepState, outcome: MfuGateOutcome) -> None:
+def test_a_sweep_that_ended_undecided_says_why(state: RunState, outcome: MfuGateOutcome) -> None:
     undecided = findings(against_baseline=comparison(Decision.UNDECIDED))
     found = gate_result(gate(), ended(state, "somebody said so"), undecided, [])
     assert found.outcome is outcome
@@ -109,7 +109,7 @@ def test_a_death_that_the_layout_brought_about_fails_and_another_says_nothing(
 
 def test_a_death_that_ended_the_sweep_is_of_the_change_all_the_same() -> None:
     died_at_once = ChallengeFindings(measured=INCUMBENT, death="it died (oom)")
-    assert result(died_at_once, SweepState.FAILED, dies=FailureKind.OOM).outcome is MfuGateOutcome.FAILED
+    assert result(died_at_once, RunState.FAILED, dies=FailureKind.OOM).outcome is MfuGateOutcome.FAILED
 
 
 def test_a_search_that_found_nothing_could_not_run() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from autotuner.core.comparison import Challenge, ChallengeFindings, Decision, EnvironmentChange, SequentialTest
 from autotuner.core.measuring import LINKS
-from autotuner.core.run import SweepState
+from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.upkeep import RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
@@ -111,7 +111,7 @@ def test_a_loss_that_was_not_decided_is_not_called_unchanged() -> None:
 @pytest.mark.parametrize(
     ("sweep", "found", "why"),
     [
-        (ended(SweepState.FAILED, "no GPU"), ChallengeFindings(), "its sweep failed: no GPU"),
+        (ended(RunState.FAILED, "no GPU"), ChallengeFindings(), "its sweep failed: no GPU"),
         (
             ended(),
             ChallengeFindings(measured=INCUMBENT, death="it died (oom): rank 1 ran out of memory"),
@@ -119,7 +119,7 @@ def test_a_loss_that_was_not_decided_is_not_called_unchanged() -> None:
         ),
         (ended(), ChallengeFindings(), "nothing was measured: tried all"),
         (
-            ended(SweepState.CANCELLED, "by request"),
+            ended(RunState.CANCELLED, "by request"),
             findings(against_baseline=comparison(Decision.UNDECIDED)),
             "its sweep was cancelled before the incumbent was compared: by request",
         ),
@@ -131,7 +131,7 @@ def test_a_run_that_measured_nothing_says_why(sweep: Sweep, found: ChallengeFind
 
 
 def test_what_was_decided_stands_though_the_sweep_was_cancelled_later() -> None:
-    assert outcome(SLOWER, ended(SweepState.CANCELLED)).verdict is Verdict.REGRESSION
+    assert outcome(SLOWER, ended(RunState.CANCELLED)).verdict is Verdict.REGRESSION
 
 
 def test_what_was_simulated_says_so() -> None:

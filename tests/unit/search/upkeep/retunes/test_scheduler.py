@@ -20,10 +20,10 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RetuneState, Trigger, Verdict
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Store
-from autotuner.search.sweeps.worker import Worker
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler, software_changes
 from autotuner.store.sql import memory_store
+from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, profile, sweep_request
 from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT
 
@@ -67,7 +67,7 @@ class Night:
 
     def work(self) -> None:
         """Run every sweep that waits."""
-        worker = Worker(self.store, FakeLauncher(self.measure), self, owner="one", lease_s=1e6)
+        worker = sweep_worker(self.store, FakeLauncher(self.measure), self, owner="one", lease_s=1e6)
         while worker.run_once():
             pass
 

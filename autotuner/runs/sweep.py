@@ -1,40 +1,63 @@
-"""One sweep as a state machine without I/O: finished trials go in, instructions come out.
+"""The sweep as a durable run: it decides which layout to try next, however many of its trials run at once.
 
-What is known of its trials lies in ``SweepStudy``, which is rebuilt whenever a worker picks the sweep up.
+What is known of its trials lies in ``SweepStudy``, which is rebuilt whenever a worker takes the sweep. The worker asks
+on one thread, while trials tell how they go on others: a lock makes each call whole.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import optuna
+import structlog
 
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import StepReport
 from autotuner.core.prediction import TrialEstimate
-from autotuner.core.run import StopReason, SweepState
-from autotuner.core.sweep import Demand, Prospects, SweepRequest
+from autotuner.core.run import Finish, Run, RunState, Stop, StopReason
+from autotuner.core.sweep import Demand, Prospects, SweepRequest, SweepResult
 from autotuner.core.trial import EngineJob, FailureKind, PastTrial, Stopped, Trial, TrialState
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.scenarios import predicted_under
+from autotuner.runs.kind import Do, Step, Wait
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sampler.propose import Proposal
+from autotuner.search.sweeps import instructions, stopping
 from autotuner.search.sweeps.candidates import Candidates
-from autotuner.search.sweeps.instructions import Instruction, Repeat, RunTrial, Wait
+from autotuner.search.sweeps.instructions import Instruction, Repeat, RunGate, RunTrial
 from autotuner.search.sweeps.loss_gates import LossGates
 from autotuner.search.sweeps.memory_notes import long_shot_in_words, memory_in_words
 from autotuner.search.sweeps.phases import Phases
 from autotuner.search.sweeps.reruns import is_rerun, next_rerun
-from autotuner.search.sweeps.stopping import Finish, Spending, finish, no_improvement, nothing_runs, spent
+from autotuner.search.sweeps.stopping import Spending, no_improvement, nothing_runs, spent
 from autotuner.search.sweeps.study import SweepStudy
 from autotuner.search.text.sentences import gain_in_words
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class SweepPlan:
-    """Decides what a sweep does next, however many of its trials run at once.
+_log = structlog.get_logger(__name__)
+
+
+def locked(method: Callable[Concatenate[SweepMachine, P], T]) -> Callable[Concatenate[SweepMachine, P], T]:
+    """Run a method while no other one of the machine runs."""
+
+    @wraps(method)
+    def whole(machine: SweepMachine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with machine.lock:
+            return method(machine, *args, **kwargs)
+
+    return whole
+
+
+class SweepMachine:
+    """The machine of one sweep.
 
     Args:
         request: What was asked for.
@@ -42,6 +65,9 @@ class SweepPlan:
         started_at: Epoch seconds of the sweep's first start, or as much later as it lay idle since.
         past: Trials of earlier sweeps that the search knows; the same for all of the sweep's life.
         demand: What is asked of it now; None: just its request.
+
+    Attributes:
+        lock: Held by each call. Hold it to do several calls as one.
     """
 
     def __init__(
@@ -53,6 +79,9 @@ class SweepPlan:
         past: Sequence[PastTrial] = (),
         demand: Demand | None = None,
     ) -> None:
+        self.lock = threading.RLock()
+        self._stop: Stop | None = None
+        self._num_changes = -1
         self._request = request
         self._started_at = started_at
         self._trials = {trial.number: trial for trial in trials}
@@ -63,9 +92,50 @@ class SweepPlan:
         self._phases = None if request.challenge is None else Phases(request, request.challenge)
         self.demand = demand or Demand(budget=request.budget)
 
-    # ------------------------------------------------------------------ instructions
-    def next(self, now: float) -> Instruction:
-        """What to begin now beside what runs already."""
+    # ------------------------------------------------------------------ asked by the worker
+    @locked
+    def next(self, now: float) -> Step:
+        """Return the trial or the loss gate to begin now, beside what runs already, or how the sweep ends."""
+        if self._stop is not None:
+            left = self._left_behind(now)
+            return Wait() if left is None else Do(action=left, ends_jobs=True)
+        match step := self.decide(now):
+            case instructions.Wait():
+                return Wait()
+            case stopping.Finish():
+                _log.info("sweep.finished", reason=step.reason.value, detail=step.detail)
+                result = SweepResult(reason=step.reason, prospects=self.prospects)
+                return Finish(state=step.state, detail=step.detail, result=result)
+            case RunGate():
+                self.gate_started(step.trial, now)
+        return Do(action=step)
+
+    def tell(self, outcome: None) -> None:
+        """Do nothing: a trial says how it ended on its own thread (``finished``), since what it tells changes others.
+
+        So the estimates of two trials that end together do not cross.
+        """
+
+    @locked
+    def hear(self, run: Run) -> None:
+        """Learn what people want of the sweep now."""
+        self._stop = run.wanted
+        if run.num_changes > self._num_changes:
+            self._num_changes = run.num_changes
+            self.change(run.demand)
+
+    def _left_behind(self, now: float) -> RunTrial | None:
+        """Return an interrupted trial whose job goes on, so that it ends with a cancel or a pause."""
+        left = (t for t in self._trials.values() if not t.state.finished and t.number not in self._study.running)
+        if not any(not job.phase.is_over for trial in left for job in trial.jobs):
+            return None
+        step = self.decide(now)
+        return step if isinstance(step, RunTrial) else None
+
+    # ------------------------------------------------------------------ what comes next
+    @locked
+    def decide(self, now: float) -> Instruction:
+        """Return what to begin now beside what runs already, whatever people want."""
         if answered := self._gates.answered(self._trials.values()):
             return answered
         if self._spent(now) is None and (gate := self._gates.due(self._leaders())):
@@ -76,8 +146,8 @@ class SweepPlan:
             case None:
                 return self._searched()
             case _ if self._study.running or self._gates:
-                return Wait()
-            case Finish():
+                return instructions.Wait()
+            case stopping.Finish():
                 return wanted
             case Repeat(layout=layout, repeats=repeats):
                 return replace(self._order(*self._study.ask(layout)), repeats=repeats)
@@ -100,6 +170,7 @@ class SweepPlan:
         return "hypervolume of the front" if objective.front else f"best {objective.noun}"
 
     @property
+    @locked
     def prospects(self) -> Prospects:
         """What the search expects of going on; the sampler remembers it as long as nothing more is known."""
         proposal = self._study.propose()
@@ -110,13 +181,13 @@ class SweepPlan:
             expected_gain=gain if math.isfinite(gain) else None,
         )
 
-    def _wanted(self, now: float) -> Repeat | Finish | None:
+    def _wanted(self, now: float) -> Repeat | stopping.Finish | None:
         """What to begin now that nobody interrupted; None: a trial of the layout to try next."""
         if self._phases is None:
             return self._rerun(now) or self._earlier_end() or self._reason_to_stop(now)
         trials, spending = [trial for _, trial in sorted(self._trials.items())], self._spending(now)
         if over := spent(self._request.budget, spending):
-            return finish(*over, trials)
+            return stopping.finish(*over, trials)
         if first := self._phases.before_search(trials, spending):
             return first
         end = self._phases.end_of_search(trials, spending) or self._reason_to_stop(now)
@@ -128,13 +199,15 @@ class SweepPlan:
             return None
         return next_rerun(self.demand.reruns, self._trials)
 
-    def _earlier_end(self) -> Finish | None:
+    def _earlier_end(self) -> stopping.Finish | None:
         """How the search ended, of a sweep that was reopened only to run trials again."""
         ended, is_measured = self.demand.ended, any(trial.measurement for trial in self._trials.values())
-        if ended is None or ended.state is not SweepState.FAILED or not is_measured:
-            return None if ended is None else Finish(state=ended.state, reason=ended.reason, detail=ended.detail)
+        if ended is None or ended.state is not RunState.FAILED or not is_measured:
+            return (
+                None if ended is None else stopping.Finish(state=ended.state, reason=ended.reason, detail=ended.detail)
+            )
         detail = f"{ended.detail}; a trial that ran again was measured since"
-        return Finish(state=SweepState.COMPLETE, reason=ended.reason, detail=detail)
+        return stopping.Finish(state=RunState.COMPLETE, reason=ended.reason, detail=detail)
 
     def _step_from_incumbent(self) -> Proposal | None:
         """What to try of the layouts around the incumbent: every other trial is one of them, while they promise enough.
@@ -161,6 +234,7 @@ class SweepPlan:
         return first if self._phases is None else [*first, *self._phases.leaders(list(self._trials.values()))]
 
     @property
+    @locked
     def reference_flop_per_s(self) -> float | None:
         """Peak of one rank that every MFU of the sweep is a share of; None until the first trial has measured it.
 
@@ -172,6 +246,7 @@ class SweepPlan:
         told = ((t.measurement, t.ran) for _, t in sorted(self._trials.items()) if t.measurement)
         return next((measured.peak_flop_per_s / ran.world_size for measured, ran in told), None)
 
+    @locked
     def tells_noise(self, number: int) -> bool:
         """Whether this trial is the one that should tell what equal runs differ by: the first that may be measured.
 
@@ -183,14 +258,9 @@ class SweepPlan:
             t.measurement for t in self._trials.values()
         )
 
-    @property
-    def has_jobs_left(self) -> bool:
-        """Whether engines may still run jobs of trials that were interrupted."""
-        left = (t for t in self._trials.values() if not t.state.finished and t.number not in self._study.running)
-        return any(not job.phase.is_over for trial in left for job in trial.jobs)
-
-    # ------------------------------------------------------------------ events
-    def hear(self, demand: Demand) -> None:
+    # ------------------------------------------------------------------ told by trials and people
+    @locked
+    def change(self, demand: Demand) -> None:
         """Learn what is asked of the sweep now."""
         if demand == self.demand:
             return
@@ -199,14 +269,17 @@ class SweepPlan:
             self._request = replace(self._request, budget=demand.budget)
             self._study.change_budget(demand.budget, self._trials)
 
+    @locked
     def started(self, trial: Trial) -> None:
-        """The trial that ``next`` ordered runs; from now on it costs."""
+        """The trial that ``decide`` ordered runs; from now on it costs."""
         self._trials[trial.number] = trial
 
+    @locked
     def placed(self, trial: Trial) -> None:
         """A running trial waits or goes on, or its job stands elsewhere now, which says what it costs."""
         self._trials[trial.number] = trial
 
+    @locked
     def reported(self, number: int, step: StepReport) -> Stopped | None:
         """Whether the running trial should end after this step because it already loses."""
         layout = self._study.layout(number)
@@ -224,22 +297,26 @@ class SweepPlan:
             return True
         return challenge is not None and self._study.layout(number) == challenge.incumbent
 
+    @locked
     def overspent(self, now: float) -> Stopped | None:
         """Whether the time or the accelerator-hours ran out while something runs."""
         over = self._spent(now)
         return None if over is None else Stopped(reason="budget", detail=over[1])
 
+    @locked
     def finished(self, trial: Trial) -> None:
-        """Learn how a trial that ``next`` ordered ended."""
+        """Learn how a trial that ``decide`` ordered ended."""
         self._trials[trial.number] = trial
         self._study.tell(trial)
 
+    @locked
     def learnt_of_memory(self, trial: Trial) -> str:
         """What the search believes of memory now that a trial ran out of it; empty of a trial that ended otherwise."""
         if trial.failure is None or trial.failure.kind is not FailureKind.OOM:
             return ""
         return memory_in_words(self._study.memory())
 
+    @locked
     def estimates(self, *ended: Trial) -> Mapping[str, TrialEstimate]:
         """What is estimated at full size of every trial that was measured, by its id; nothing where all run whole.
 
@@ -254,6 +331,7 @@ class SweepPlan:
         assert reference is not None, "a measured trial tells it, if nothing else does"
         return self._candidates.small.estimates(trials.values(), reference)
 
+    @locked
     def estimated(self, trials: Sequence[Trial]) -> None:
         """Learn which estimates were stored."""
         had_none = [trial.number for trial in trials if self._trials[trial.number].estimate is None]
@@ -262,36 +340,44 @@ class SweepPlan:
             self._study.rebuild(self._trials)
 
     @property
+    @locked
     def lacks_estimates(self) -> bool:
         """Whether a small trial was measured and nothing was stored of what that tells at full size."""
         return any(trial.measurement and trial.reached is None for trial in self._trials.values())
 
+    @locked
     def given_back(self, trial: Trial) -> None:
-        """A trial that ``next`` ordered was interrupted; it is queued, and ordered again as if it had not begun."""
+        """A trial that ``decide`` ordered was interrupted; it is queued, and ordered again as if it had not begun."""
         self._trials[trial.number] = trial
         self._study.drop(trial.number)
         self._study.rebuild(self._trials)
 
+    @locked
     def gate_started(self, trial: Trial, now: float) -> None:
-        """The loss gate that ``next`` ordered runs; from now on it costs."""
+        """The loss gate that ``decide`` ordered runs; from now on it costs."""
         self._gates.started(trial, now)
 
+    @locked
     def gate_waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
         """A running loss gate waits for devices, or goes on: waiting costs nothing."""
         self._gates.waits(trial, now, is_waiting=is_waiting)
 
+    @locked
     def gate_placed(self, trial: Trial, job: EngineJob) -> None:
         """A job of a running loss gate stands elsewhere now, which says what it costs."""
         self._gates.placed(trial, job)
 
+    @locked
     def gate_jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
         """What engines were given for the trial's running loss gate."""
         return self._gates.jobs(trial)
 
+    @locked
     def gate_hours(self, trial: Trial, now: float) -> float:
         """Accelerator-hours of the trial's running loss gate."""
         return self._gates.hours(trial, now)
 
+    @locked
     def gate_ended(self, trial: Trial) -> None:
         """Learn what a loss gate found; one that was stopped left the trial as it was."""
         self._gates.ended(trial)
@@ -305,7 +391,7 @@ class SweepPlan:
         return self._study.study
 
     # ------------------------------------------------------------------ reasons to stop
-    def _reason_to_stop(self, now: float) -> Finish | None:
+    def _reason_to_stop(self, now: float) -> stopping.Finish | None:
         ended = [trial for _, trial in sorted(self._trials.items()) if _was_tried(trial)]
         reason = (
             nothing_runs(ended)
@@ -314,7 +400,7 @@ class SweepPlan:
             or no_improvement(self._request, ended)
             or self._nothing_to_gain(len(ended))
         )
-        return None if reason is None else finish(*reason, list(self._trials.values()))
+        return None if reason is None else stopping.finish(*reason, list(self._trials.values()))
 
     def _trials_ran(self, num_ended: int) -> tuple[StopReason, str] | None:
         num_trials = self._request.budget.num_trials

@@ -1,0 +1,460 @@
+"""TrialPerformer: runs the trials and the loss gates of one sweep, and stores what they find out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import structlog
+
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.errors import Conflict, LeaseLost, StoreUnavailable
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.rules.legality import reasons
+from autotuner.core.run import Finish, Lease, RunState, StopReason
+from autotuner.core.sweep import SweepRequest, SweepResult
+from autotuner.core.trial import (
+    EngineJob,
+    FailureKind,
+    Outcome,
+    Stopped,
+    Trial,
+    TrialFailure,
+    TrialState,
+)
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.ports import Launcher, Store
+from autotuner.runs.hold import Hold
+from autotuner.runs.kind import Do, Kind, OneAction, Work
+from autotuner.runs.sweep import SweepMachine
+from autotuner.search.expressible import trial_rules
+from autotuner.search.learning.recollection import informed_with_trials
+from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again
+from autotuner.search.sweeps.history import all_trials
+from autotuner.search.sweeps.instructions import RunGate, RunTrial
+from autotuner.search.sweeps.loss_gating import run_gate
+from autotuner.tracing import working_on
+
+T = TypeVar("T")
+
+_NOISE_RUNS = 2
+"""The fewest runs that can differ."""
+
+_STARTED = (TrialState.RUNNING, TrialState.WAITING)
+
+_log = structlog.get_logger(__name__)
+
+
+def sweep_kind(store: Store, launcher: Launcher) -> Kind:
+    """Return the kind that searches layouts by trials.
+
+    Args:
+        store: Of sweeps and trials.
+        launcher: Runs the trials.
+    """
+
+    def begin(hold: Hold) -> Work:
+        _log.info("sweep.claimed")
+        run = hold.run
+        asked = replace(run.request, budget=run.demand.budget)
+        if refusal := launcher.refuses(asked.runs_on, asked.trainer):
+            result = SweepResult(reason=StopReason.CANNOT_RUN)
+            return _ended(Finish(state=RunState.FAILED, detail=refusal, result=result))
+        known, past = informed_with_trials(replace(store.get_sweep(run.id), request=asked), store.history)
+        machine = SweepMachine(
+            known.request,
+            _trials(store, run.id),
+            started_at=(run.started_at or hold.now()) + run.idle_s,
+            past=past,
+            demand=run.demand,
+        )
+        performer = TrialPerformer(hold, machine, store, launcher, known.request)
+        performer.estimate_what_was_left()
+        num_parallel = min(asked.max_parallel_trials, launcher.capacity(asked.runs_on))
+        return Work(machine=machine, perform=performer.perform, num_parallel=num_parallel, hear=machine.hear)
+
+    return Kind(name="sweep", begin=begin, span="sweep.run")
+
+
+def _ended(end: Finish) -> Work:
+    machine = OneAction(Do(action=None))
+    machine.tell(end)
+    return Work(machine=machine, perform=lambda _: None)
+
+
+def _trials(store: Store, sweep_id: str) -> Sequence[Trial]:
+    """Return every trial of the sweep, with its steps where they are all that a pruned trial left."""
+    trials = all_trials(store, sweep_id)
+    return [store.get_trial(t.id) if t.state == TrialState.PRUNED else t for t in trials]
+
+
+class TrialPerformer:
+    """Performs what the machine of one sweep says, each on a thread: a launcher returns when its trial has ended.
+
+    Every write names the lease. What must not be lost is written as often as it takes.
+
+    Args:
+        hold: The worker's hold on the sweep.
+        machine: Hears how trials go.
+        store: Gets it.
+        launcher: Runs the trials.
+        request: What is asked, with what is known of the job's speed.
+    """
+
+    def __init__(
+        self, hold: Hold, machine: SweepMachine, store: Store, launcher: Launcher, request: SweepRequest
+    ) -> None:
+        self._hold = hold
+        self._machine = machine
+        self._store = store
+        self._launcher = launcher
+        self._request = request
+
+    def perform(self, action: RunTrial | RunGate) -> None:
+        """Run a trial or a loss gate.
+
+        Raises:
+            LeaseLost: Another worker has the sweep.
+        """
+        match action:
+            case RunTrial():
+                self._try(action)
+            case RunGate():
+                self._gate(action)
+
+    def estimate_what_was_left(self) -> None:
+        """Estimate at full size what was measured, where a worker died between its last trial and its estimates."""
+        if self._machine.lacks_estimates:
+            estimates = self._machine.estimates()
+            self._machine.estimated(self._write(lambda lease: self._set_estimates(estimates, lease)))
+
+    # ------------------------------------------------------------------ on a trial's thread
+    def _try(self, order: RunTrial) -> None:
+        queued = order.stored or self._added(order)
+        if order.note:
+            self.noted(queued, order.note)
+        with working_on("trial.run", trial_id=queued.id) as span:
+            ended = self._tried(queued)
+            span.set_attribute("autotuner.state", ended.state.value)
+            with self._machine.lock:
+                if ended.state.finished:
+                    self._machine.finished(self._estimated(ended))
+                else:
+                    self._machine.given_back(ended)
+                learnt = self._machine.learnt_of_memory(ended)
+            if learnt:
+                self.noted(ended, learnt)
+
+    def _tried(self, queued: Trial) -> Trial:
+        """The trial as it ended, stored."""
+        running = self._started(queued)
+        with self._machine.lock:
+            spec = self._spec(running)
+            self._machine.started(running)
+        outcome: Outcome | None = given_up(queued)
+        if outcome is None:
+            outcome = unless_lost_again(running, self._launched(spec, _Watcher(self, running)))
+            outcome = self._with_footprint(running, outcome)
+            if isinstance(outcome, Stopped) and outcome.reason == "infrastructure":
+                again = f"attempt {running.attempts} of {MAX_ATTEMPTS} is lost, and the trial queued again"
+                self.noted(running, f"{outcome.detail}; {again}")
+        ended = self._finished(running, outcome)
+        _log.info("trial.finished", state=ended.state.value, layout=str(ended.layout))
+        return ended
+
+    def _with_footprint(self, trial: Trial, outcome: Outcome) -> Outcome:
+        """What a whole trial measured, with what its layout takes beside time; a small one's is estimated."""
+        if trial.scaled is not None or not isinstance(outcome, Measurement):
+            return outcome
+        job = self._request.trial_job
+        return replace(outcome, footprint=footprint_of(trial.layout, job, trial.prediction, outcome, outcome.power_w))
+
+    def _estimated(self, ended: Trial) -> Trial:
+        """A trial that ended, with what is estimated of it; what it told changes the estimates of the others, too."""
+        if not (estimates := self._machine.estimates(ended)):
+            return ended
+        estimated = self._write(lambda lease: self._set_estimates(estimates, lease))
+        self._machine.estimated([trial for trial in estimated if trial.number != ended.number])
+        return next((trial for trial in estimated if trial.number == ended.number), ended)
+
+    def _gate(self, order: RunGate) -> None:
+        with working_on("trial.gate", trial_id=order.trial.id):
+            trial, found = order.trial, self._gate_result(order)
+            if isinstance(found, GateResult):
+                with self._machine.lock:
+                    hours = 0.0 if order.known else self._machine.gate_hours(trial, self._now())
+                trial = self._gated(trial, found.having_cost(hours))
+                _log.info("trial.gated", outcome=found.outcome.value, detail=found.detail)
+        with self._machine.lock:
+            self._machine.gate_ended(trial)
+
+    def _gate_result(self, order: RunGate) -> GateResult | Stopped:
+        if order.known is not None:
+            return order.known
+        request = self._request
+        broken = reasons(order.reference, request.job_of(order.trial.scaled), trial_rules(request.trainer))
+        if broken:
+            return self._not_gated(order, f"the reference {order.reference} cannot run here: {broken[0].message}")
+        for _ in range(MAX_ATTEMPTS):
+            found = self._gate_attempt(order)
+            if not (isinstance(found, Stopped) and found.reason == "infrastructure"):
+                return found
+        with self._machine.lock:
+            on_engine = bool(self._machine.gate_jobs(order.trial))
+        return self._not_gated(order, lost_in_words(MAX_ATTEMPTS, found.detail, on_engine=on_engine))
+
+    def _gate_attempt(self, order: RunGate) -> GateResult | Stopped:
+        with self._machine.lock:
+            spec = replace(
+                self._spec(order.trial), jobs=self._machine.gate_jobs(order.trial), runs=(), fault_trace=None
+            )
+        gate, watcher = self._request.loss_gate, _GateWatcher(self, order.trial)
+        return run_gate(self._launcher, spec, order.reference, gate, watcher)
+
+    def _not_gated(self, order: RunGate, detail: str) -> GateResult:
+        outcome, tolerance = GateOutcome.NOT_GATED, self._request.loss_gate.tolerance
+        return GateResult(outcome=outcome, detail=detail, reference=order.reference, tolerance=tolerance)
+
+    def _launched(self, spec: TrialSpec, watcher: _Watcher) -> Outcome:
+        """How the trial ended; a launcher that broke fails this trial, and the sweep goes on."""
+        try:
+            return self._launcher.run(spec, watcher)
+        except Exception as error:
+            if error is watcher.error:
+                raise
+            _log.exception("launcher.error")
+            message = f"the launcher failed: {type(error).__name__}: {error}"
+            return TrialFailure(kind=FailureKind.CRASH, message=message)
+
+    def _spec(self, trial: Trial) -> TrialSpec:
+        """What to run; the first trial that is measured runs twice, so that the sweep knows its noise floor."""
+        request, job = self._request, self._request.job_of(trial.scaled)
+        accelerator = job.cluster.accelerator
+        settings = replace(request.trial, timeout_s=request.trial_timeout_s)
+        on_cpu, reference = accelerator.kind == "cpu", self._machine.reference_flop_per_s
+        if self._machine.tells_noise(trial.number):
+            settings = replace(settings, num_runs=max(settings.num_runs, _NOISE_RUNS))
+        is_known = accelerator.peak_is_measured or not on_cpu
+        return TrialSpec(
+            trial_id=trial.id,
+            model=job.model,
+            workload=job.workload,
+            layout=trial.ran,
+            device="cpu" if on_cpu else "cuda",
+            settings=settings,
+            seed=request.seed,
+            reference_flop_per_s=reference,
+            precision_flop_per_s=accelerator.peak_flop_per_s(trial.ran.precision) if is_known else None,
+            memory_bytes=None if on_cpu else accelerator.memory_bytes,  # cores share theirs
+            trainer=request.trainer,
+            cluster=job.cluster,
+            repeat=0 if trial.repeats is None else trial.number,
+            jobs=trial.jobs,
+            runs=trial.runs,
+            stack=request.job.stack,
+            fault_trace=request.fault_trace,
+        )
+
+    # ------------------------------------------------------------------ writes whose answer may have been lost
+    def _added(self, order: RunTrial) -> Trial:
+        def add(lease: Lease) -> Trial:
+            return self._store.add_trial(
+                lease.run_id,
+                lease=lease,
+                number=order.number,
+                layout=order.layout,
+                prediction=order.prediction,
+                scaled=order.scaled,
+                repeats=order.repeats,
+                prospects=order.prospects,
+            )
+
+        def added(lease: Lease) -> Trial | None:
+            stored = next((t for t in all_trials(self._store, lease.run_id) if t.number == order.number), None)
+            is_same = stored is not None and stored.state is TrialState.QUEUED and stored.layout == order.layout
+            return stored if is_same else None
+
+        return self._write_or_find(add, added)
+
+    def _started(self, trial: Trial) -> Trial:
+        """Store that the trial runs: its attempt is counted once."""
+        return self._write_or_find(
+            lambda lease: self._store.start_trial(trial.id, lease=lease, now=self._now()),
+            lambda _: self._found(trial, lambda stored: stored.state in _STARTED),
+        )
+
+    def _finished(self, trial: Trial, outcome: Outcome) -> Trial:
+        return self._write_or_find(
+            lambda lease: self._store.finish_trial(trial.id, outcome, lease=lease, now=self._now()),
+            lambda _: self._found(trial, lambda stored: stored.state not in _STARTED),
+        )
+
+    def _gated(self, trial: Trial, result: GateResult) -> Trial:
+        return self._write_or_find(
+            lambda lease: self._store.add_gate(trial.id, result, lease=lease, now=self._now()),
+            lambda _: self._found(trial, lambda stored: stored.gate is not None),
+        )
+
+    def _set_estimates(self, estimates: Mapping[str, TrialEstimate], lease: Lease) -> Sequence[Trial]:
+        return self._store.set_estimates(lease.run_id, estimates, lease=lease, now=self._now())
+
+    def _found(self, trial: Trial, is_written: Callable[[Trial], bool]) -> Trial | None:
+        stored = self._store.get_trial(trial.id)
+        return stored if is_written(stored) else None
+
+    def _write_or_find(self, write: Callable[[Lease], Trial], find: Callable[[Lease], Trial | None]) -> Trial:
+        """Store it as often as it takes. Where an earlier attempt was stored, and only its answer was lost, find it."""
+
+        def attempt(lease: Lease) -> Trial:
+            try:
+                return write(lease)
+            except Conflict:
+                if (stored := find(lease)) is None:
+                    raise
+                return stored
+
+        return self._write(attempt)
+
+    def _write(self, write: Callable[[Lease], T]) -> T:
+        return self._hold.write(write)
+
+    def _now(self) -> float:
+        return self._hold.now()
+
+    # ------------------------------------------------------------------ what watchers ask
+    def heard(self, trial: Trial, step: StepReport) -> Stopped | None:
+        """Store a step, and return why the trial should end if it loses by it. The measurement holds what counts."""
+        self._unless_away(
+            lambda lease: self._store.add_step(trial.id, step, lease=lease, now=self._now()),
+            "lease.step_not_stored",
+            trial_id=trial.id,
+            step=step.step,
+        )
+        return self._machine.reported(trial.number, step)
+
+    def link_event(self, trial: Trial, event: LinkEvent) -> None:
+        """Store what a pipeline found out. A store that is away loses it until the trial is measured."""
+        self._unless_away(
+            lambda lease: self._store.add_link_event(trial.id, event, lease=lease, now=self._now()),
+            "lease.link_event_not_stored",
+            trial_id=trial.id,
+            step=event.step,
+        )
+
+    def noted(self, trial: Trial, note: str) -> None:
+        """Store what a person who waits should know. A store that is away loses it."""
+        self._unless_away(
+            lambda lease: self._store.add_note(trial.id, note, lease=lease, now=self._now()),
+            "lease.note_not_stored",
+            trial_id=trial.id,
+            note=note,
+        )
+
+    def run_ended(self, trial: Trial, run: FinishedRun) -> None:
+        """Store a run of a trial, so that whoever takes the trial over need not repeat it, unless the store is away."""
+        self._unless_away(
+            lambda lease: self._store.add_run(trial.id, run, lease=lease, now=self._now()),
+            "lease.run_not_stored",
+            trial_id=trial.id,
+            run=run.number,
+        )
+
+    def waits(self, trial: Trial, reason: str | None) -> None:
+        """Store that a trial waits, and why: what it costs is counted from when it goes on."""
+        self._machine.placed(
+            self._write(lambda lease: self._store.set_waiting(trial.id, reason, lease=lease, now=self._now()))
+        )
+
+    def placed(self, trial: Trial, job: EngineJob) -> None:
+        """Store how a job of an engine stands: what it costs is counted from when it has its accelerators."""
+        self._machine.placed(
+            self._write(lambda lease: self._store.set_job(trial.id, job, lease=lease, now=self._now()))
+        )
+
+    def gate_waits(self, trial: Trial, reason: str | None) -> None:
+        """Tell why a loss gate waits, which costs nothing; the trial is complete, and has no state of its own."""
+        if reason is not None:
+            self.noted(trial, reason)
+        self._machine.gate_waits(trial, self._now(), is_waiting=reason is not None)
+
+    def gate_placed(self, trial: Trial, job: EngineJob) -> None:
+        """Count what a job of a trial's loss gate costs; the trial is complete, and the job none of its own."""
+        self._machine.gate_placed(trial, job)
+
+    def reason_to_end(self) -> Stopped | None:
+        """Return why everything that runs should end, if it should."""
+        self._hold.renew_if_due()
+        if (stopped := self._hold.stopped()) is not None:
+            return stopped
+        with self._machine.lock:
+            self._machine.hear(self._hold.run)
+            return self._machine.overspent(self._now())
+
+    def _unless_away(self, write: Callable[[Lease], None], event: str, **facts: Any) -> None:
+        try:
+            self._hold.write_once(write)
+        except StoreUnavailable as error:
+            _log.warning(event, error=str(error), **facts)
+
+
+class _Watcher:
+    """Follows one trial for the launcher that runs it, and knows when it should end.
+
+    Attributes:
+        error: What a method raised, so that it can be told from an error of the launcher.
+    """
+
+    def __init__(self, performer: TrialPerformer, trial: Trial) -> None:
+        self._performer = performer
+        self._trial = trial
+        self._stop: Stopped | None = None
+        self.error: Exception | None = None
+
+    def on_step(self, step: StepReport) -> None:
+        self._remembering(lambda: self._performer.heard(self._trial, step))
+
+    def on_link_event(self, event: LinkEvent) -> None:
+        self._remembering(lambda: self._performer.link_event(self._trial, event))
+
+    def on_note(self, note: str) -> None:
+        self._remembering(lambda: self._performer.noted(self._trial, note))
+
+    def on_wait(self, reason: str | None) -> None:
+        self._remembering(lambda: self._performer.waits(self._trial, reason))
+
+    def on_run(self, run: FinishedRun) -> None:
+        self._remembering(lambda: self._performer.run_ended(self._trial, run))
+
+    def on_job(self, job: EngineJob) -> None:
+        self._remembering(lambda: self._performer.placed(self._trial, job))
+
+    def stop_requested(self) -> Stopped | None:
+        self._remembering(self._performer.reason_to_end)
+        return self._stop
+
+    def _remembering(self, ask: Callable[[], Stopped | None]) -> None:
+        try:
+            answer = ask()
+        except LeaseLost:
+            answer = Stopped(reason="lease_lost")
+        except Exception as error:
+            self.error = error
+            raise
+        if answer is not None and (self._stop is None or answer.reason == "lease_lost"):
+            self._stop = answer
+
+
+class _GateWatcher(_Watcher):
+    """Follows the loss gate of a trial."""
+
+    def on_wait(self, reason: str | None) -> None:
+        self._remembering(lambda: self._performer.gate_waits(self._trial, reason))
+
+    def on_run(self, run: FinishedRun) -> None:
+        """A gate trains each of its layouts once: there is nothing to keep."""
+
+    def on_job(self, job: EngineJob) -> None:
+        self._remembering(lambda: self._performer.gate_placed(self._trial, job))
