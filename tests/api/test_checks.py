@@ -107,18 +107,6 @@ def test_a_name_that_means_this_machine_is_not_given_to_a_cluster(client: httpx.
     assert (problem.status_code, problem.json()["field"]) == (422, "name")
 
 
-def test_a_check_is_queued_and_read_and_listed(client: httpx.Client) -> None:
-    stored(client, queue="long")
-    created = client.post("/clusters/pair/checks", json={"num_nodes": 1, "max_queued_s": 60.0})
-    assert created.status_code == 201
-    assert created.headers["location"] == f"/api/v1/checks/{created.json()['id']}"
-    check = client.get(f"/checks/{created.json()['id']}").json()
-    assert check == created.json()
-    assert (check["cluster"], check["engine"], check["queue"], check["state"]) == ("pair", "two", "long", "queued")
-    assert check["request"] == {"num_nodes": 1, "max_queued_s": 60.0, "quick": False, "links": False}
-    assert client.get("/clusters/pair/checks").json() == {"items": [check], "total": 1, "limit": 50, "offset": 0}
-
-
 def test_a_running_check_shows_what_it_found_by_now(client: httpx.Client, store: Store) -> None:
     stored(client)
     check_id = client.post("/clusters/pair/checks", json={}).json()["id"]

@@ -31,13 +31,6 @@ def finished(driver: StoreDriver) -> Sweep:
 
 
 # ---------------------------------------------------------------------- pauses
-def test_a_queued_sweep_is_paused_and_resumed(client: httpx.Client) -> None:
-    sweep = post(client, "/sweeps", BODY, status=201)
-    assert post(client, f"/sweeps/{sweep['id']}/pause")["state"] == "paused"
-    assert client.get("/sweeps", params={"state": "paused"}).json()["total"] == 1
-    assert post(client, f"/sweeps/{sweep['id']}/pause")["state"] == "paused"
-    assert post(client, f"/sweeps/{sweep['id']}/resume")["state"] == "queued"
-    assert post(client, f"/sweeps/{sweep['id']}/resume")["state"] == "queued"
 
 
 def test_a_running_sweep_says_that_a_pause_was_asked_for(client: httpx.Client, driver: StoreDriver) -> None:
@@ -54,14 +47,6 @@ def test_a_finished_sweep_cannot_be_paused(client: httpx.Client, driver: StoreDr
 
 
 # ---------------------------------------------------------------------- budgets
-def test_a_finished_sweep_goes_on_by_a_larger_budget(client: httpx.Client, driver: StoreDriver) -> None:
-    sweep = finished(driver)
-    answer = post(client, f"/sweeps/{sweep.id}/budget", {"budget": {"num_trials": 9}})
-    assert (answer["state"], answer["budget"]["num_trials"], answer["stop_reason"]) == ("queued", 9, None)
-    assert answer["request"]["budget"] == answer["budget"]
-    assert answer["budget"]["min_gain"] == sweep.request.budget.min_gain
-    assert answer["interventions"]["num_reopened"] == 1
-    assert answer["best"]["number"] == 0
 
 
 def test_a_budget_that_leaves_nothing_to_do_is_refused_with_the_least_that_does(
@@ -88,13 +73,6 @@ def test_a_key_still_creates_nothing_once_the_budget_has_changed(client: httpx.C
 
 
 # ---------------------------------------------------------------------- trials again
-def test_a_trial_of_a_finished_sweep_is_run_again(client: httpx.Client, driver: StoreDriver) -> None:
-    sweep = finished(driver)
-    answer = post(client, f"/trials/{sweep.id}-0000/rerun")
-    assert answer["state"] == "queued"
-    assert answer["interventions"]["reruns"] == [{"number": 0, "num_runs": 2}]
-    assert answer["interventions"]["ended"]["reason"] == "trial_budget"
-    assert post(client, f"/trials/{sweep.id}-0000/rerun") == answer
 
 
 def test_a_running_trial_cannot_be_run_again_yet(client: httpx.Client, driver: StoreDriver) -> None:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from autotuner.core.choices import Recompute
 from autotuner.core.link import LinkHealth
 from autotuner.core.trial_spec import TrialSettings
 from tests.api.service import StoreDriver
@@ -14,18 +12,6 @@ from tests.api.test_predictions import JOB
 from tests.builders import breakdown, cpu_cluster, cpu_layout, measurement, step_timeline, sweep_request, tiny_job
 
 LAYOUT: dict[str, Any] = {"tensor_parallel_degree": 8, "recompute": "full"}
-
-
-def test_an_explanation_has_parts_that_sum_and_changes_that_help(client: httpx.Client) -> None:
-    answer = client.post("/explanations", json=JOB | {"layout": LAYOUT}).json()
-    predicted = answer["predicted"]
-    assert sum(part["seconds"] for part in answer["time"]) == pytest.approx(predicted["step_time_s"])
-    assert sum(part["num_bytes"] for part in answer["memory"]) == pytest.approx(predicted["peak_bytes"])
-    assert answer["margin_bytes"] == pytest.approx(answer["limit_bytes"] - predicted["peak_bytes"])
-    assert all(part["limit"] for part in answer["time"])
-    without = next(change for change in answer["helpful"] if change["change"] == "recompute full → none")
-    assert without["layout"]["recompute"] == "none"
-    assert without["predicted"]["step_time_s"] < predicted["step_time_s"]
 
 
 def test_an_explanation_is_of_the_layout_that_a_prediction_is_of(client: httpx.Client) -> None:
@@ -60,14 +46,6 @@ def test_an_unknown_stack_is_not_found_and_the_nearest_is_named(client: httpx.Cl
     assert (refused.status_code, refused.json()["nearest"]) == (404, "megatron")
 
 
-def test_another_stack_is_predicted_otherwise(client: httpx.Client) -> None:
-    torch, other = (
-        client.post("/explanations", json=JOB | {"layout": LAYOUT, "stack": stack}).json()["predicted"]
-        for stack in ("torch", "aleph-alpha")  # the second gathers the logits
-    )
-    assert torch["step_time_s"] != other["step_time_s"]
-
-
 def test_a_trial_is_explained_within_the_memory_that_it_had(client: httpx.Client, driver: StoreDriver) -> None:
     sweep = driver.sweep(sweep_request(trial=TrialSettings(memory_budget_bytes=10**8)))
     trial = driver.ended(sweep, 0)
@@ -80,14 +58,6 @@ def test_an_unknown_trial_has_no_explanation(client: httpx.Client) -> None:
     assert client.get("/trials/sw-none-0000/explanation").status_code == 404
 
 
-def test_an_explanation_tells_the_memory_of_every_pipeline_rank(client: httpx.Client) -> None:
-    answer = client.post("/explanations", json=JOB | {"layout": {"pipeline_parallel_degree": 8}}).json()
-    stages = [sum(size for part, size in stage.items() if part.endswith("_bytes")) for stage in answer["stages"]]
-    assert len(stages) == 8
-    assert max(stages) == pytest.approx(answer["predicted"]["peak_bytes"])  # the same sum in another order
-    assert sum(part["predicted_s"] for part in answer["step"]["parts"]) == pytest.approx(answer["step"]["predicted_s"])
-
-
 def test_the_parts_of_a_trial_stand_beside_what_was_measured_of_them(client: httpx.Client, driver: StoreDriver) -> None:
     profiled = measurement(breakdown=breakdown(forward_s=0.1, backward_s=0.3))
     trial = driver.ended(driver.sweep(), 0, profiled)
@@ -97,20 +67,6 @@ def test_the_parts_of_a_trial_stand_beside_what_was_measured_of_them(client: htt
     assert parts["step"]["rank"] == 0
     assert "of the step computes" in parts["largest_loss"]
     assert [stage["stage"] for stage in parts["stages"]] == [0]
-
-
-def test_the_rules_of_a_sweep_count_pairs_of_measured_trials(client: httpx.Client, driver: StoreDriver) -> None:
-    sweep = driver.sweep()
-    plain = cpu_layout(tensor_parallel_degree=2)
-    driver.ended(sweep, 0, measurement(step_time_s=0.5), layout=plain)
-    driver.ended(sweep, 1, measurement(step_time_s=0.75), layout=replace(plain, recompute=Recompute.FULL))
-    driver.queued(sweep, 2, replace(plain, micro_batch_size=2))
-    answer = client.get(f"/sweeps/{sweep.id}/rules").json()
-    assert answer["num_measured"] == 2
-    first = answer["items"][0]
-    assert (first["subject"], first["before"], first["after"]) == ("recompute", "full", "none")
-    assert (first["num_pairs"], first["num_faster"], first["median_gain"]) == (1, 1, 0.5)
-    assert [item["num_pairs"] for item in answer["items"][1:]] == [0] * 5
 
 
 def test_a_sweep_without_trials_has_six_rules_without_pairs(client: httpx.Client, driver: StoreDriver) -> None:
@@ -160,17 +116,6 @@ def test_a_trial_on_healthy_links_has_no_slow_step(client: httpx.Client, driver:
     found = client.get(f"/trials/{driver.running(driver.sweep(), 0).id}/link-timelines").json()
     assert found["slow"] is None
     assert found["links"] == []
-
-
-def test_a_bandwidth_curve_says_which_exchange_is_fastest_where(client: httpx.Client) -> None:
-    layout = {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 8, "shard_level": "parameters"}
-    job = JOB | {"layout": layout, "cluster": "h100:16"}
-    curve = client.post("/bandwidth-curves", json=job).json()
-    assert {way["name"] for way in curve["ways"]} >= {"FSDP", "HSDP", "demo", "random", "diloco"}
-    assert all(len(way["step_s"]) == len(curve["bandwidths_bytes_per_s"]) for way in curve["ways"])
-    assert curve["spans"][0]["way"] in {"demo", "random", "diloco"}
-    refused = client.post("/bandwidth-curves", json=job | {"layout": {"tensor_parallel_degree": 3}})
-    assert refused.status_code == 422
 
 
 def test_a_trial_on_one_machine_has_no_bandwidth_curve_and_hears_why(client: httpx.Client, driver: StoreDriver) -> None:

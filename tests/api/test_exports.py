@@ -6,11 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.core.layout import OPTIONS
-from autotuner.core.trial_spec import ExportFormat
-from autotuner.export.registry import TARGETS
 from tests.api.service import StoreDriver
-from tests.builders import cpu_layout
 
 JOB: dict[str, Any] = {
     "model": "llama-3-8b",
@@ -18,29 +14,6 @@ JOB: dict[str, Any] = {
     "workload": {"seq_len": 8192, "global_batch_size": 64},
 }
 LAYOUT = {"data_parallel_shard_degree": 8, "shard_level": "parameters", "recompute": "full"}
-
-
-@pytest.mark.parametrize("wanted", sorted(TARGETS))
-def test_a_layout_is_written_in_every_format_with_what_that_cannot_say(client: httpx.Client, wanted: str) -> None:
-    answer = client.post("/exports", json=JOB | {"layout": LAYOUT, "format": wanted}).json()
-    assert answer["format"] == wanted
-    assert answer["version"]
-    assert answer["text"]
-    assert answer["arguments"] or answer["files"]
-    assert answer["layout"]["recompute"] == "full"
-    assert answer["label"] == "fsdp8 mb1 recompute-full flash bf16"
-
-
-@pytest.mark.parametrize(
-    "wanted", sorted(target.format for target in TARGETS.values() if target.read and "megatron" not in target.format)
-)
-def test_what_is_exported_is_imported_as_the_same_layout(client: httpx.Client, wanted: str) -> None:
-    exported = client.post("/exports", json=JOB | {"layout": LAYOUT, "format": wanted}).json()
-    for named in (wanted, None):
-        read = client.post("/imports", json={"text": exported["text"], "format": named, "num_ranks": 8}).json()
-        assert read["format"] == wanted
-        degrees = [name for name in OPTIONS if name.endswith("_degree")]
-        assert [read["layout"][name] for name in degrees] == [exported["layout"][name] for name in degrees]
 
 
 def test_an_illegal_layout_is_refused_with_its_reasons(client: httpx.Client) -> None:
@@ -64,23 +37,11 @@ def test_a_word_that_no_layout_has_is_refused_with_the_nearest(client: httpx.Cli
     assert (endless.status_code, endless.json()["field"]) == (422, "layout")
 
 
-def test_an_unknown_format_names_the_nearest(client: httpx.Client) -> None:
-    refused = client.post("/exports", json=JOB | {"layout": LAYOUT, "format": "megatron"})
-    assert (refused.status_code, refused.json()["field"]) == (422, "format")
-    assert refused.json()["nearest"].startswith("megatron-")
-
-
 def test_a_layout_is_written_for_the_stack_of_its_format_unless_another_is_named(client: httpx.Client) -> None:
     body = JOB | {"layout": LAYOUT, "format": "megatron-lm"}
     assert client.post("/exports", json=body | {"stack": "megatron"}).status_code == 200
     refused = client.post("/exports", json=body | {"stack": "megatrn"})
     assert (refused.status_code, refused.json()["nearest"]) == (404, "megatron")
-
-
-def test_a_trial_is_exported_for_the_job_of_its_sweep(client: httpx.Client, driver: StoreDriver) -> None:
-    trial = driver.ended(driver.sweep(), 0, layout=cpu_layout(tensor_parallel_degree=2))
-    answer = client.get(f"/trials/{trial.id}/export", params={"format": "arguments"}).json()
-    assert ("--tensor-parallel-degree", "2") in list(zip(answer["arguments"], answer["arguments"][1:], strict=False))
 
 
 def test_a_trial_that_is_not_stored_or_a_format_that_is_none_is_refused(
@@ -90,17 +51,6 @@ def test_a_trial_that_is_not_stored_or_a_format_that_is_none_is_refused(
     assert client.get("/trials/sw-none-0000/export", params={"format": "torchrun"}).status_code == 404
     assert client.get(f"/trials/{trial.id}/export", params={"format": "fortran"}).status_code == 422
     assert client.get(f"/trials/{trial.id}/export").status_code == 422
-
-
-def test_the_formats_are_listed_with_what_they_cannot_say(client: httpx.Client) -> None:
-    items = client.get("/exports/formats").json()["items"]
-    assert [item["format"] for item in items] == list(TARGETS)
-    assert set(TARGETS) <= set(ExportFormat)
-    known = {stack["name"] for stack in client.get("/catalog/stacks").json()["items"]}
-    for item in items:
-        assert item["stack"] in known
-        of_layout = {rule["field"] for rule in item["rules"] if "." not in rule["field"]}
-        assert of_layout | set(item["elsewhere"]) <= set(OPTIONS)
 
 
 @pytest.mark.parametrize(

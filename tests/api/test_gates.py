@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -74,23 +73,6 @@ def read(client: httpx.Client, gate: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def test_a_gate_is_queued_with_the_sweep_that_measures_for_it(client: httpx.Client) -> None:
-    answer = client.post("/gates", json=BODY)
-    gate = answer.json()
-    assert answer.headers["location"] == f"/api/v1/gates/{gate['id']}"
-    assert (gate["outcome"], gate["is_passed"], gate["held_to"]) == (None, False, None)
-    sweep = client.get(f"/sweeps/{gate['sweep_id']}").json()
-    assert (sweep["state"], sweep["request"]["challenge"]["searches"]) == ("queued", False)
-
-
-def test_the_first_gate_of_a_branch_sets_its_baseline(client: httpx.Client, store: Store) -> None:
-    gate = with_baseline(client, store)
-    assert (gate["outcome"], gate["is_passed"]) == ("no_baseline", True)
-    (baseline,) = client.get("/baselines").json()["items"]
-    assert (baseline["name"], baseline["num_runs"], baseline["gate_id"]) == ("main", 4, gate["id"])
-    assert baseline["tokens_per_s"] == pytest.approx(1000.125)
-
-
 def test_without_a_baseline_nothing_is_passed_that_does_not_set_it(client: httpx.Client, store: Store) -> None:
     gate = ask(client)
     run(store, (1000.0, 1001.0, 999.0))
@@ -133,33 +115,10 @@ def test_a_gate_of_another_job_has_no_baseline_under_the_same_name(client: httpx
     assert ask(client, workload={"seq_len": 64, "global_batch_size": 16})["held_to"] is None
 
 
-def test_a_cancelled_gate_ends_with_its_sweep(client: httpx.Client, store: Store) -> None:
-    gate = ask(client)
-    client.post(f"/gates/{gate['id']}/cancel")
-    conclude_gates(store, now=NOW)
-    assert read(client, gate)["outcome"] == "cancelled"
-    assert client.post(f"/gates/{gate['id']}/cancel").json()["outcome"] == "cancelled"
-
-
 def test_gates_are_listed_newest_first_by_baseline_or_all(client: httpx.Client) -> None:
     first, other = ask(client), ask(client, baseline="release")
     assert [gate["id"] for gate in client.get("/gates", params={"baseline": "main"}).json()["items"]] == [first["id"]]
     assert {gate["id"] for gate in client.get("/gates").json()["items"]} == {first["id"], other["id"]}
-
-
-def test_what_ci_reads_is_served_in_its_own_formats(client: httpx.Client, store: Store) -> None:
-    gate = with_baseline(client, store)
-    junit, summary, badge = (client.get(f"/gates/{gate['id']}/{name}") for name in FORMATS)
-    assert [answer.headers["content-type"].split(";")[0] for answer in (junit, summary, badge)] == list(
-        FORMATS.values()
-    )
-    assert ElementTree.fromstring(junit.text).get("failures") == "0"
-    assert summary.text.startswith("### ✅ MFU of tiny on cpu:2")
-    assert ElementTree.fromstring(badge.text).get("aria-label") == "MFU: 25.0 %"
-    assert badge.headers["cache-control"] == "no-cache"
-
-
-FORMATS = {"junit.xml": "application/xml", "summary.md": "text/markdown", "badge.svg": "image/svg+xml"}
 
 
 def test_the_badge_of_a_branch_is_that_of_its_last_finished_gate(client: httpx.Client, store: Store) -> None:

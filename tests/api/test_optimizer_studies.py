@@ -31,13 +31,6 @@ def study(client: httpx.Client) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def test_a_study_is_queued_with_what_it_leaves_out(client: httpx.Client, study: dict[str, Any]) -> None:
-    assert (study["state"], study["name"], study["trials"], study["front"]) == ("queued", "after the sweep", [], [])
-    assert study["request"]["space"]["optimizers"] == ["adamw", "lamb", "madgrad"]
-    assert client.get(f"/optimizer-studies/{study['id']}").json() == study
-    assert client.get("/optimizer-studies").json()["items"][0]["id"] == study["id"]
-
-
 def test_a_key_creates_one_study(client: httpx.Client, study: dict[str, Any]) -> None:
     again = client.post("/optimizer-studies", json=STUDY, headers=KEY)
     assert (again.status_code, again.json()["id"]) == (200, study["id"])
@@ -71,19 +64,3 @@ def test_a_study_tells_its_curves_and_its_front(client: httpx.Client, store: Sto
     assert found["trials"][0]["losses"] == [6.0, 5.5, 5.0, 4.5]
     assert found["trials"][0]["reached"]["time_s"] == 2.0
     assert found["trials"][2]["label"] == "adamw, learning rate 0.001, batch 64, data-parallel degree 2"
-
-
-def test_a_queued_study_is_cancelled_at_once(client: httpx.Client, study: dict[str, Any]) -> None:
-    cancelled = client.post(f"/optimizer-studies/{study['id']}/cancel").json()
-    assert (cancelled["state"], cancelled["detail"]) == ("cancelled", "cancelled before it began")
-
-
-def test_the_pages_show_the_study(client: httpx.Client, store: Store, study: dict[str, Any]) -> None:
-    held = claimed(store, "study", now=1e12)
-    for trial in (reached_trial(0, 2.0, 3.0), reached_trial(1, 8.0, 1.0), study_trial(2, 6.0, 5.9)):
-        store.optimizer_studies.save_trial(replace(trial, study_id=study["id"]), lease_of(held))
-    root = str(client.base_url).removesuffix("/").removesuffix("/api/v1")
-    assert "after the sweep" in client.get(f"{root}/optimizer-studies").text
-    shown = client.get(f"{root}/optimizer-studies/{study['id']}").text
-    for words in ("Best settings", "Loss over training time", "Time against accelerator-hours", "Candidates"):
-        assert words in shown

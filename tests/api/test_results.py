@@ -25,16 +25,6 @@ def sweep(driver: StoreDriver) -> Sweep:
     return made
 
 
-def test_the_answer_names_the_best_and_what_it_beats(client: httpx.Client, sweep: Sweep) -> None:
-    answer = client.get(f"/sweeps/{sweep.id}/answer").json()["answer"]
-    assert (answer["best"]["number"], answer["best"]["source"]) == (1, "measured")
-    assert answer["best"]["layout"]["recompute"] == "none"
-    (rival,) = answer["beaten"]
-    assert (rival["rival"], rival["change"]) == ("next", "recompute full → none")
-    assert rival["gain"] == pytest.approx(0.5)
-    assert answer["certainty"]["num_tried"] == 3
-
-
 def test_a_sweep_without_a_rank_has_no_answer(client: httpx.Client, driver: StoreDriver) -> None:
     made = driver.sweep()
     assert client.get(f"/sweeps/{made.id}/answer").json() == {"answer": None, "prospects": None}
@@ -72,18 +62,6 @@ def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, sweep: 
     refused = client.get(f"/sweeps/{sweep.id}/choices", params={"rows": "zp"})
     assert refused.status_code == 422
     assert "must be one of tp" in refused.text
-
-
-def test_failures_are_grouped_with_a_way_out(client: httpx.Client, sweep: Sweep) -> None:
-    (group,) = client.get(f"/sweeps/{sweep.id}/failures").json()["items"]
-    assert (group["kind"], group["trials"][0]["number"]) == ("oom", 2)
-    assert group["way_out"]["change"] == "micro-batch 4 → 1"
-
-
-def test_predictions_stand_beside_what_was_reached(client: httpx.Client, sweep: Sweep) -> None:
-    answer = client.get(f"/sweeps/{sweep.id}/accuracy").json()
-    assert [trial["reached_step_s"] for trial in answer["trials"]] == [0.75, 0.5]
-    assert answer["sentences"]
 
 
 def test_the_front_holds_what_no_other_beats_and_says_what_beats_the_rest(client: httpx.Client, sweep: Sweep) -> None:

@@ -74,26 +74,6 @@ def test_a_name_is_taken_once(client: httpx.Client) -> None:
 
 
 @pytest.mark.usefixtures("nightly")
-def test_a_paused_retune_is_due_at_no_time_until_it_goes_on(client: httpx.Client) -> None:
-    assert client.post("/retunes/nightly/pause").json()["next_due_at"] is None
-    assert client.get("/retunes").json()["items"][0]["is_paused"]
-    assert client.post("/retunes/nightly/resume").json()["next_due_at"] == 1_760_054_400.0
-
-
-@pytest.mark.usefixtures("nightly")
-def test_a_run_asked_for_queues_its_sweep_and_there_is_one_at_a_time(client: httpx.Client) -> None:
-    answer = client.post("/retunes/nightly/runs")
-    run = answer.json()
-    assert (answer.status_code, answer.headers["location"]) == (201, f"/api/v1/retune-runs/{run['id']}")
-    assert (run["trigger"], run["state"], run["outcome"]) == ("manual", "running", None)
-    sweep = client.get(f"/sweeps/{run['sweep_id']}").json()
-    assert (sweep["name"], sweep["state"]) == ("retune nightly", "queued")
-    assert sweep["request"]["challenge"]["incumbent"]["data_parallel_replicate_degree"] == 2
-    assert client.post("/retunes/nightly/runs").status_code == 409
-    assert client.delete("/retunes/nightly").status_code == 409
-
-
-@pytest.mark.usefixtures("nightly")
 def test_an_outcome_is_read_with_its_findings_and_stands_in_the_trend(client: httpx.Client, store: Store) -> None:
     run = client.post("/retunes/nightly/runs").json()
     conclude(store, run, RetuneOutcome(verdict=Verdict.REGRESSION, detail="the incumbent lost 7 %", findings=SLOWER))

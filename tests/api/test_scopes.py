@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import pytest
@@ -38,17 +38,18 @@ ADMINS_ALONE = {
 }
 
 
+Operations: TypeAlias = list[tuple[str, str, dict[str, Any]]]
+
+
 def service(login: str) -> FastAPI:
     return create_app(app_on(memory_store(), login=login))
 
 
-DOCUMENT: dict[str, Any] = service("tokens").openapi()
-
-OPERATIONS = [
-    (method.upper(), path, operation)
-    for path, operations in DOCUMENT["paths"].items()
-    for method, operation in operations.items()
-]
+@pytest.fixture(scope="module")
+def operations() -> Operations:
+    """Method, path and description of each operation."""
+    paths: dict[str, Any] = service("tokens").openapi()["paths"]
+    return [(method.upper(), path, one) for path, methods in paths.items() for method, one in methods.items()]
 
 
 def scope_of(operation: dict[str, Any]) -> Scope | None:
@@ -69,38 +70,36 @@ def callers() -> Iterator[dict[Scope, httpx.Client]]:
             client.close()
 
 
-def test_looking_needs_read_and_changing_run_but_for_those_that_are_named_here() -> None:
+def test_looking_needs_read_and_changing_run_but_for_those_that_are_named_here(operations: Operations) -> None:
     wanted = {
-        operation["operationId"]: Scope.READ if method == "GET" else Scope.RUN for method, _, operation in OPERATIONS
+        operation["operationId"]: Scope.READ if method == "GET" else Scope.RUN for method, _, operation in operations
     }
     wanted |= dict.fromkeys(READS_BY_POST, Scope.READ) | dict.fromkeys(ADMINS_ALONE, Scope.ADMIN)
-    said = {operation["operationId"]: scope_of(operation) for _, _, operation in OPERATIONS}
+    said = {operation["operationId"]: scope_of(operation) for _, _, operation in operations}
     assert said == wanted | dict.fromkeys(("health", "ready"))
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "operation"), [pytest.param(*one, id=f"{one[0]} {one[1]}") for one in OPERATIONS]
-)
 def test_a_caller_below_the_scope_of_an_operation_is_refused_and_no_other(
-    callers: dict[Scope, httpx.Client], method: str, path: str, operation: dict[str, Any]
+    callers: dict[Scope, httpx.Client], operations: Operations
 ) -> None:
-    needs, url = scope_of(operation), re.sub(r"\{\w+\}", "nobody", path.removeprefix("/api/v1"))
-    below = [scope for scope in Scope if needs is not None and not scope.covers(needs)]
-    for scope in (*below[-1:], needs or Scope.READ):
-        with callers[scope].stream(method, url, json={} if method in ("POST", "PUT") else None) as answer:
-            is_refused = answer.status_code == 403
-        assert is_refused == (scope in below), (scope, answer.status_code)
+    for method, path, operation in operations:
+        needs, url = scope_of(operation), re.sub(r"\{\w+\}", "nobody", path.removeprefix("/api/v1"))
+        below = [scope for scope in Scope if needs is not None and not scope.covers(needs)]
+        for scope in (*below[-1:], needs or Scope.READ):
+            with callers[scope].stream(method, url, json={} if method in ("POST", "PUT") else None) as answer:
+                is_refused = answer.status_code == 403
+            assert is_refused == (scope in below), (method, path, scope, answer.status_code)
 
 
-def test_whoever_can_be_refused_is_told_so_by_the_document() -> None:
-    for _, path, operation in OPERATIONS:
+def test_whoever_can_be_refused_is_told_so_by_the_document(operations: Operations) -> None:
+    for _, path, operation in operations:
         assert ({"401", "403"} <= operation["responses"].keys()) == bool(operation["security"]), path
 
 
-def test_every_route_asks_for_a_scope_and_every_open_one_is_an_open_path() -> None:
+def test_every_route_asks_for_a_scope_and_every_open_one_is_an_open_path(operations: Operations) -> None:
     routes = [one for one in iter_route_contexts(service("tokens").routes) if isinstance(one.original_route, APIRoute)]
     asked = {check.dependency for check in CHECKS}
-    assert len(routes) > len(OPERATIONS)
+    assert len(routes) > len(operations)
     for route in routes:
         assert asked <= {one.call for one in route.dependant.dependencies}, route.path
         for method in route.methods or ():

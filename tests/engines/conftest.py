@@ -21,6 +21,7 @@ class ByEngine(LoadScopeScheduling):  # type: ignore[misc]  # of which none is k
         return str(PurePosixPath(nodeid.partition("::")[0]).parent)
 
 
+@pytest.hookimpl(optionalhook=True)  # tests of one process have no such plugin
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByEngine:
     """In the place of whatever ``--dist`` names, where this folder is named on the command line."""
     return ByEngine(config, log)

@@ -27,13 +27,6 @@ def text_of(browser: httpx.Client, address: str) -> str:
     return answer.text
 
 
-def test_without_a_question_the_best_layout_of_a_known_job_is_shown(browser: httpx.Client) -> None:
-    page = text_of(browser, "/explore")
-    assert "Memory calculator" in page
-    assert "legal, fits" in page
-    assert 'value="1024"' in page
-
-
 def test_the_permalink_of_an_answer_asks_the_same_again(browser: httpx.Client) -> None:
     page = text_of(browser, f"/explore?{TP8}")
     link = page.split('data-permalink="')[1].split('"')[0].replace("&amp;", "&")
@@ -145,15 +138,6 @@ def test_slow_links_are_an_input_and_the_step_is_drawn_with_and_without_them(bro
     assert Permalink.read(link).link_health == "2_4; 0.01"
     assert "must be link; state" in text_of(browser, f"/explore?{job}&link_health=2_4")
     assert "the cluster&#39;s links join 8 ends" in text_of(browser, f"/explore?{job}&link_health=2_9;0.01")
-
-
-def test_sequences_that_differ_are_drawn_with_every_way_to_deal_them(browser: httpx.Client) -> None:
-    job = "model=llama-3-8b&cluster=h100:16&seq_len=512&global_batch_size=256&lengths=1-128:6,+512:3"
-    page = text_of(browser, f"/explore?{job}&layout=fsdp16+mb4+balance-stratified_snake")
-    assert "Sequences by length, up to 512 tokens" in page
-    assert '<th scope="row">stratified + snake, packed</th>' in page
-    assert page.count(">this layout<") == 1
-    assert "Sequences by length" not in text_of(browser, f"/explore?{TP8}")
 
 
 def test_lengths_that_say_nothing_are_told_beside_their_input(browser: httpx.Client) -> None:

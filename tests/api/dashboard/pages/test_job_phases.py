@@ -20,15 +20,6 @@ def text_of(browser: httpx.Client, address: str) -> str:
     return answer.text
 
 
-def test_a_question_is_answered_with_a_picture_the_layout_of_each_phase_and_what_staying_takes(
-    browser: httpx.Client,
-) -> None:
-    text = text_of(browser, f"/phases?{JOB}&phases=main:+80+%25%0Athin:+20+%25;+bandwidth+10gbit")
-    assert "Ways through all phases on one axis of time: best" in text
-    assert "Switch before thin" in text
-    assert "stays in " in text
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

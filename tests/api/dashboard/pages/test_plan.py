@@ -27,12 +27,6 @@ def planned(browser: httpx.Client, query: str) -> str:
     return page
 
 
-def test_before_anybody_asks_the_page_says_what_a_plan_is(browser: httpx.Client) -> None:
-    page = browser.get("/plan").text
-    assert "What a plan says" in page
-    assert 'value="60d"' in page
-
-
 def test_a_plan_says_what_to_take_and_shows_the_front(browser: httpx.Client) -> None:
     page = planned(browser, SMALL)
     assert re.search(r"Take h100-sxm:(16|32)", page)

@@ -49,16 +49,6 @@ def test_engines_lists_what_clusters_may_name_and_whether_it_answers(registered:
     assert [each["name"] for each in registered.run_json("engines")["items"]] == ["local", "simulated", "two"]
 
 
-def test_a_cluster_is_added_by_options_listed_shown_and_removed(registered: CommandLine) -> None:
-    assert "pair is stored: 2 nodes of 2 cpu, engine two, queue long" in registered.run(*ADD, "--queue", "long")
-    assert "two, queue long" in registered.run("cluster", "list")
-    shown = registered.run("cluster", "show", "pair")
-    assert "pair: 2 nodes of 2 cpu, runs on two, queue long" in shown
-    assert "last check: never" in shown
-    assert "pair is forgotten" in registered.run("cluster", "remove", "pair")
-    assert "no cluster is stored" in registered.run("cluster", "list")
-
-
 def test_what_is_not_said_is_what_is_usual_around_the_accelerator(registered: CommandLine) -> None:
     saved = registered.run_json(
         "cluster", "add", "ours", "--accelerator", "h100", "--nodes", "16", "--network", "ndr200", "--price", "2"
@@ -93,12 +83,6 @@ def test_wrong_input_ends_with_its_exit_code_and_says_what_is_right(
 ) -> None:
     registered.run(*arguments, code=code)
     assert said in " ".join(registered.error.split())
-
-
-def test_another_cluster_under_a_stored_name_is_a_conflict(registered: CommandLine) -> None:
-    registered.run(*ADD)
-    registered.run(*ADD)  # the same again
-    registered.run(*ADD, "--oversubscription", "2", code=4)
 
 
 def test_this_machine_is_not_checked(registered: CommandLine) -> None:
@@ -193,7 +177,3 @@ def test_a_cluster_is_added_with_a_network_of_the_catalog_or_of_files(registered
         "latency_s": 0,
     }
     assert "leaf: 6 nodes below a switch, which passes up 1/3 of it" in registered.run("cluster", "show", "read")
-
-
-def test_networks_are_listed_by_name(cli: CommandLine) -> None:
-    assert "dgx-superpod: 8 rails" in cli.run("cluster", "networks")

@@ -11,20 +11,6 @@ TODAY = "fsdp16 tp8 pp4 1f1b mb1 sp"
 PREDICT = ["gate", "--predict", "--no-dry-run", *JOB, "--against", TODAY]
 
 
-def test_a_layout_that_is_as_fast_and_fits_passes(cli: CommandLine) -> None:
-    text = cli.run(*PREDICT, "--layout", TODAY)
-    assert "passed: " in text
-    assert "Nothing was measured." in text
-
-
-def test_a_layout_that_runs_out_of_memory_on_512_accelerators_fails_without_any(cli: CommandLine) -> None:
-    assert "runs out of memory" in cli.run(*PREDICT, "--layout", "fsdp16 tp8 pp4 gpipe mb1 sp", code=8)
-
-
-def test_a_loss_that_only_a_measurement_could_tell_is_undecided(cli: CommandLine) -> None:
-    assert "measure it" in cli.run(*PREDICT, "--layout", "fsdp8 tp8 pp8 1f1b mb1 sp", code=9)
-
-
 def test_files_for_ci_are_written_where_it_failed_too(cli: CommandLine) -> None:
     junit, summary, badge = (cli.directory / "of-ci" / name for name in ("junit.xml", "summary.md", "badge.svg"))
     files = ["--junit", str(junit), "--summary", str(summary), "--badge", str(badge)]
@@ -32,11 +18,6 @@ def test_files_for_ci_are_written_where_it_failed_too(cli: CommandLine) -> None:
     assert ElementTree.parse(junit).getroot().get("failures") == "1"
     assert summary.read_text().startswith("### ❌ llama-3-70b on h100:64x8, predicted: failed")
     assert ElementTree.parse(badge).getroot().get("aria-label", "").startswith("MFU: ")
-
-
-def test_json_is_all_that_is_printed(cli: CommandLine) -> None:
-    found = cli.run_json(*PREDICT, "--layout", TODAY)
-    assert (found["outcome"], found["is_passed"], found["change"]["change"]) == ("passed", True, 0.0)
 
 
 def test_a_configuration_of_a_trainer_is_read_as_a_layout(cli: CommandLine) -> None:

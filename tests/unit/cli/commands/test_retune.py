@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from autotuner.bootstrap import build
 from autotuner.core.upkeep import RetuneOutcome, Verdict
 from autotuner.settings import Settings
@@ -45,12 +43,6 @@ def test_what_is_asked_is_stored(cli: CommandLine) -> None:
     assert (request["test"]["loss"], request["test"]["max_runs"], request["on_new_environment"]) == (0.1, 9, True)
 
 
-def test_an_expression_that_is_not_legal_is_refused_with_the_nearest_that_is(cli: CommandLine) -> None:
-    error = cli.error_of(*ADD[:4], "61 2 * * *", *ADD[5:])
-    assert "61 for its minute" in error
-    assert "nearest legal value: 59 2 * * *" in error
-
-
 def test_the_history_shows_each_run_beside_the_band_of_its_noise(cli: CommandLine) -> None:
     cli.run(*ADD)
     lost = "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET"
@@ -72,28 +64,3 @@ def test_the_better_layout_of_the_last_run_is_adopted(cli: CommandLine) -> None:
     concluded(RetuneOutcome(verdict=Verdict.BETTER_FOUND, detail="10 % faster", findings=BETTER))
     assert "in use: tp2" in cli.run("retune", "adopt", "nightly")
     assert "in use: dp2 mb2" in cli.run("retune", "adopt", "nightly", "--layout", "dp2 mb2")
-
-
-def test_a_run_asked_for_without_waiting_is_left_to_a_service(cli: CommandLine) -> None:
-    cli.run(*ADD)
-    assert "a service or `autotuner worker` runs its sweep sw-" in cli.run("retune", "run", "nightly", "--no-wait")
-    assert "is not finished" in cli.error_of("retune", "run", "nightly", "--no-wait", code=4)
-
-
-def test_a_run_is_followed_to_its_outcome(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNER_POLL_S", "0.1")
-    simulated = cli.directory / "simulated.json"
-    simulated.write_text(
-        '{"name": "far", "accelerator": "h100", "num_nodes": 1, "accelerators_per_node": 2, "engine": "simulated"}'
-    )
-    far = ("--model", "gpt-3-125m", "--cluster", str(simulated), "--global-batch", "8", "--seq-len", "256")
-    cli.run("retune", "add", "far", "--cron", "0 2 * * *", *far, "--layout", "dp2 mb1 flash bf16", "--no-search")
-    assert "baseline set\n  nothing to compare with yet" in cli.run("retune", "run", "far")
-    assert "baseline set" in cli.run("retune", "history", "far")
-    assert cli.run_json("retune", "run", "far")["outcome"]["verdict"] == "unchanged"
-    assert "% MFU, simulated)" in cli.run("retune", "list")
-
-
-def test_a_name_that_is_not_stored_is_told_the_nearest(cli: CommandLine) -> None:
-    cli.run(*ADD)
-    assert "did you mean 'nightly'?" in cli.error_of("retune", "show", "nihgtly", code=3)

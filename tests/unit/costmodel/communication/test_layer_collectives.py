@@ -26,7 +26,7 @@ from autotuner.costmodel.communication.layer_collectives import (
 from autotuner.costmodel.communication.layout_groups import context_group
 from tests.builders import big_job, cpu_cluster, h100, llama_70b, tiny_job
 from tests.unit.costmodel.memory_jobs import on_stack
-from tests.unit.costmodel.test_micro_batch import apart
+from tests.unit.costmodel.test_stage_load import apart
 from tests.unit.costmodel.works import columns, first, with_stack
 
 

@@ -17,7 +17,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.costmodel.layer.matrix_products import Product, gemm_s, layer_products, router_product
 from tests.builders import big_job, h100, h100_cluster, llama_70b
-from tests.unit.costmodel.test_micro_batch import apart
+from tests.unit.costmodel.test_stage_load import apart
 from tests.unit.costmodel.works import columns, first, layer, output, sparse_job, with_stack
 
 EXPERTS = MixtureOfExperts(

@@ -170,19 +170,6 @@ def test_a_recipe_shards_its_optimizer_unless_it_says_otherwise() -> None:
     assert "trainer.strategy.ddp.use_distributed_optimizer=false" in written
 
 
-def test_overrides_lie_in_the_sections_of_the_recipe() -> None:
-    layout = Layout(
-        tensor_parallel_degree=4, sequence_parallel=True, pipeline_parallel_degree=2, recompute=Recompute.FULL
-    )
-    bridge, nemo = (export(big_job(1), layout, name) for name in ("megatron-bridge", "nemo"))
-    assert {"model.tensor_model_parallel_size=4", "train.micro_batch_size=1", "mixed_precision=bf16_mixed"} <= {
-        *bridge.arguments
-    }
-    assert {"trainer.strategy.tensor_model_parallel_size=4", "data.micro_batch_size=1"} <= {*nemo.arguments}
-    assert "model.config.recompute_granularity=full" in nemo.arguments
-    assert "trainer.plugins=bf16_mixed" in nemo.arguments
-
-
 def test_a_text_that_assigns_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="assigns no field"):
         read("hello", "megatron-bridge")

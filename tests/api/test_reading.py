@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import httpx
+import pytest
+
+from autotuner.core.run import KnownWorker
+from autotuner.core.trial import Trial
+from autotuner.core.upkeep import MfuGateOutcome, Verdict
+from autotuner.ports import Store
+from tests.api.service import NOW, StoreDriver
+from tests.browser.in_use import finished_gate, finished_run, retune
+from tests.builders import cpu_layout, measurement, sweep_request
+from tests.contracts.acts import claim_sweep, lease_of
+from tests.unit.catalog.topology import published
+
+
+# ---------------------------------------------------------------- attention
+def test_nothing_needs_anybody_where_nothing_went_wrong(client: httpx.Client, driver: StoreDriver) -> None:
+    driver.finish(driver.sweep())
+    assert client.get("/attention").json() == {"items": []}
+
+
+def test_what_went_wrong_is_listed_the_worst_first_with_its_page(client: httpx.Client, driver: StoreDriver) -> None:
+    retune(driver)
+    finished_run(driver, Verdict.REGRESSION, 900.0, "lost 10 %")
+    gate = finished_gate(driver, MfuGateOutcome.FAILED, 940.0, "6 % slower")
+    found = client.get("/attention").json()["items"]
+    assert [(one["kind"], one["path"], one["detail"]) for one in found[1:]] == [
+        ("regression", "/retunes/nightly", "lost 10 %"),
+        ("gate_failed", f"/gates/{gate.id}", "6 % slower"),
+    ]
+    assert (found[0]["kind"], found[0]["count"]) == ("no_worker", 2)
+
+
+def test_sweeps_that_wait_need_somebody_only_while_no_worker_lives(client: httpx.Client, driver: StoreDriver) -> None:
+    driver.store.create_sweep(sweep_request(), now=NOW - 60)
+    (waiting,) = client.get("/attention").json()["items"]
+    assert (waiting["kind"], waiting["at"], waiting["path"]) == ("no_worker", NOW - 60, "/?state=queued")
+    assert waiting["detail"] == "1 sweep waits, and no worker has told within a minute that it lives"
+    driver.store.workers.tell(KnownWorker(name="node1", version="1", started_at=NOW - 99, seen_at=NOW - 3))
+    assert client.get("/attention").json()["items"] == []
+
+
+# ---------------------------------------------------------------- workers
+def test_workers_are_listed_with_whether_they_live_and_what_they_run(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    for name, silent_s in ((driver.owner, 10.0), ("idle", 20.0), ("dead", 3600.0)):
+        driver.store.workers.tell(KnownWorker(name=name, version="1", started_at=NOW - 7200, seen_at=NOW - silent_s))
+    items = client.get("/workers").json()["items"]
+    assert [(item["name"], item["is_alive"], item["sweep_id"]) for item in items] == [
+        (driver.owner, True, sweep.id),
+        ("idle", True, None),
+        ("dead", False, None),
+    ]
+    assert client.get("/ready").json()["num_workers"] == 2
+
+
+# ---------------------------------------------------------------- What waits says so, and why, in REST and on pages
+REASON = "waits until trials that run on this machine have ended (process 17 has them)"
+
+
+@pytest.fixture
+def waiting(driver: StoreDriver) -> Trial:
+    """A trial that has waited for devices for 35 s."""
+    trial = driver.start(driver.sweep(), 0)
+    return driver.store.set_waiting(
+        trial.id, REASON, lease=lease_of(driver.store, trial.id, driver.owner), now=NOW - 35
+    )
+
+
+def test_a_trial_that_waits_says_why_and_takes_no_accelerator_hours(client: httpx.Client, waiting: Trial) -> None:
+    trial = client.get(f"/trials/{waiting.id}").json()
+    assert (trial["state"], trial["waiting"]) == ("waiting", {"reason": REASON, "since": NOW - 35})
+    (listed,) = client.get(f"/sweeps/{waiting.sweep_id}/trials").json()["items"]
+    assert listed["waiting"] == trial["waiting"]
+    sweep = client.get(f"/sweeps/{waiting.sweep_id}").json()
+    assert (sweep["trials"]["waiting"], sweep["trials"]["running"]) == (1, 0)
+    assert sweep["progress"]["accelerator_hours"] == 0.0
+
+
+def test_a_sweep_whose_worker_died_says_that_it_waits_for_one(client: httpx.Client, address: str, store: Store) -> None:
+    sweep, _ = store.create_sweep(sweep_request(), now=NOW - 100)
+    claim_sweep(store, owner="dead", now=NOW - 50, lease_s=15.0)
+    reason = "waits for a worker: its worker gives no sign of life, and the next one takes it over"
+    shown = client.get(f"/sweeps/{sweep.id}").json()
+    assert (shown["state"], shown["waiting"]) == ("running", {"reason": reason, "since": NOW - 35})
+    assert client.get("/sweeps").json()["items"][0]["waiting"] == shown["waiting"]
+    page = httpx.get(f"{address}/sweeps/{sweep.id}", headers={"Accept": "text/html"}, timeout=60).text
+    assert f"{reason}, 35 s" in page
+
+
+@pytest.mark.parametrize("path", ["/sweeps/{0.sweep_id}", "/trials/{0.id}"])
+def test_pages_say_what_a_trial_waits_for_and_for_how_long(address: str, waiting: Trial, path: str) -> None:
+    page = httpx.get(address + path.format(waiting), headers={"Accept": "text/html"}, timeout=60).text
+    assert f"{REASON[1:]}, 35 s" in page  # one begins a sentence with it
+    assert "starting" not in page
+
+
+# ---------------------------------------------------------------- tables
+@pytest.fixture
+def sweep_id(driver: StoreDriver) -> str:
+    sweep = driver.sweep()
+    for number, mfu in enumerate((0.2, 0.4, 0.3)):
+        layout = cpu_layout(tensor_parallel_degree=2, micro_batch_size=2**number)
+        driver.ended(sweep, number, measurement(mfu=mfu, tokens_per_s=1000 * mfu), layout)
+    return sweep.id
+
+
+def test_a_table_has_the_rows_the_order_and_the_columns_that_are_asked_for(client: httpx.Client, sweep_id: str) -> None:
+    query = {"where": "mfu>25 tp=2", "sort": "mb", "columns": "mb,mfu,rank"}
+    answer = client.get(f"/sweeps/{sweep_id}/table", params=query).json()
+    assert [column["name"] for column in answer["columns"]] == ["mb", "mfu", "rank"]
+    assert [(row["values"]["mb"], row["values"]["mfu"], row["values"]["rank"]) for row in answer["items"]] == [
+        (2, 0.4, 1),
+        (4, 0.3, 2),
+    ]
+    assert answer["items"][0]["source"] == "measured"
+    assert (answer["total"], answer["num_rows"]) == (2, 3)
+
+
+def test_a_table_has_pages(client: httpx.Client, sweep_id: str) -> None:
+    answer = client.get(f"/sweeps/{sweep_id}/table", params={"limit": 1, "offset": 2}).json()
+    assert [row["values"]["rank"] for row in answer["items"]] == [3]
+    assert answer["total"] == 3
+
+
+def test_the_same_table_comes_as_csv_with_every_row(client: httpx.Client, sweep_id: str) -> None:
+    answer = client.get(f"/sweeps/{sweep_id}/table.csv", params={"sort": "mfu", "columns": "trial,mfu"})
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert [row["trial"] for row in csv.DictReader(io.StringIO(answer.text))] == ["0", "2", "1"]
+
+
+def test_untried_layouts_are_the_best_by_prediction_without_those_that_were_tried(
+    client: httpx.Client, sweep_id: str
+) -> None:
+    answer = client.get(f"/sweeps/{sweep_id}/table", params={"rows": "untried", "limit": 1000}).json()
+    tried = {item["label"] for item in client.get(f"/sweeps/{sweep_id}/table").json()["items"]}
+    assert answer["items"]
+    assert {item["source"] for item in answer["items"]} == {"predicted"}
+    assert tried.isdisjoint(item["label"] for item in answer["items"])
+    predicted = [item["values"]["predicted_mfu"] for item in answer["items"]]
+    assert predicted == sorted(predicted, reverse=True)
+
+
+def test_a_table_follows_its_sweep(client: httpx.Client, driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    assert client.get(f"/sweeps/{sweep.id}/table").json()["items"] == []
+    driver.ended(sweep, 0)
+    assert client.get(f"/sweeps/{sweep.id}/table").json()["total"] == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "field"), [({"where": "tpp=4"}, "where"), ({"sort": "speed"}, "sort"), ({"columns": "x"}, "columns")]
+)
+def test_what_a_table_cannot_be_asked_for_is_refused(
+    client: httpx.Client, sweep_id: str, query: dict[str, str], field: str
+) -> None:
+    refused = client.get(f"/sweeps/{sweep_id}/table", params=query)
+    assert refused.status_code == 422
+    assert refused.json()["field"] == field
+    assert refused.json()["nearest"]
+
+
+# ---------------------------------------------------------------- topologies
+def test_networks_are_listed_with_their_sources(client: httpx.Client) -> None:
+    items = client.get("/catalog/networks").json()["items"]
+    pod = next(each for each in items if each["network"]["name"] == "llama3-roce")
+    assert "arXiv 2407.21783" in pod["source"]
+    assert pod["network"]["tiers"][1]["oversubscription"] == 7.0
+
+
+def test_files_are_read_and_said_and_stored_with_a_cluster(client: httpx.Client) -> None:
+    cluster = {"name": "ours", "accelerator": "h100", "num_nodes": 16}
+    body = {"files": [published.SLURM_TREE, published.DGX_H100], "cluster": cluster}
+    found = client.post("/topologies", json=body).json()
+    assert found["read"] == ["Slurm's topology.conf", "nvidia-smi topo -m"]
+    assert (found["num_nodes"], found["num_accelerators"]) == (18, 8)
+    saved = client.put("/clusters/ours", json=found["cluster"])
+    assert saved.status_code == 200
+    assert client.get("/clusters/ours").json()["network"] == found["network"]
+
+
+def test_a_file_of_a_large_cluster_is_read_whole(client: httpx.Client) -> None:
+    nodes = [[f"gpu-node-{16 * leaf + number:06d}" for number in range(16)] for leaf in range(64)]
+    leaves = [f"SwitchName=leaf{number} Nodes={','.join(names)}" for number, names in enumerate(nodes)]
+    text = "\n".join([*leaves, "SwitchName=spine Switches=leaf[0-63]"])
+    assert len(text) > 15_000
+    found = client.post("/topologies", json={"files": [text]})
+    assert (found.status_code, found.json()["num_nodes"]) == (200, 1024)
+
+
+def test_a_bad_file_is_refused_with_its_line_and_the_nearest(client: httpx.Client) -> None:
+    refused = client.post("/topologies", json={"files": ["SwitchName=s0 Node=x"]})
+    assert refused.status_code == 422
+    assert "line 1" in refused.text
+    assert "Nodes" in refused.text
+
+
+def test_a_cluster_names_its_network_in_its_short_form_and_in_its_description(client: httpx.Client) -> None:
+    assert client.get("/clusters/h100:64@torus-3d").json()["network"]["torus"] == [2, 2, 2]
+    body = {"name": "ours", "accelerator": "h100", "num_nodes": 4, "network": "dgx-superpod"}
+    assert client.put("/clusters/ours", json=body).json()["network"]["num_rails"] == 8
+    unknown = client.put("/clusters/theirs", json=body | {"name": "theirs", "network": "fat-tree"})
+    assert unknown.status_code == 404
+    assert "fat-tree-" in unknown.text

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotuner.core.choices import P2PTransport, PipelineSchedule
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.measurement import Measurement
+from autotuner.core.placement import Place
+from autotuner.core.trial import FailureKind, Outcome, TrialFailure
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.launch.simulation.scenario import Scenario
+from autotuner.launch.zygote import Forks
+from bench.fault_sweep import sweep_request, tried
+from tests.builders import cpu_cluster, cpu_layout, tiny_model
+from tests.trials.launching import Watcher, spec
+from trials.faults.links import Links, pipeline_conditions
+
+
+# ---------------------------------------------------------------- fault sweep
+def test_replicas_are_first_on_healthy_links_and_an_adaptive_pipeline_while_one_is_late() -> None:
+    trace = FaultTrace.parse("3;2_3;0.06", num_steps=12)
+    exact = Scenario(noise=0.0, run_noise=0.0, step_noise=0.0, memory_noise=0.0)  # what the cost model says, no luck
+    with closing(SimulatedLauncher({"exact": exact})) as launcher:
+        healthy, _ = tried(sweep_request(None, is_simulated=True), launcher)
+        faulty, _ = tried(sweep_request(trace, is_simulated=True), launcher)
+    assert healthy[0].layout.pipeline_parallel_degree == 1
+    assert faulty[0].layout.pipeline_schedule is PipelineSchedule.ADAPTIVE
+    assert faulty[0].layout.p2p_transport is P2PTransport.DELEGATED
+    assert {trial.layout for trial in healthy} == {trial.layout for trial in faulty}
+
+
+@pytest.mark.oracle
+def test_real_trials_rank_an_adaptive_pipeline_first_where_a_link_is_very_late(tmp_path: Path, forks: Forks) -> None:
+    """So late that nothing else takes as long on whatever machine: a quarter of a second for each message."""
+    asked = sweep_request(FaultTrace.parse("2;2_3;0.25", num_steps=10))
+    job = replace(asked.job, model=tiny_model(num_layers=8), workload=replace(asked.job.workload, seq_len=64))
+    space = asked.space.with_axes(
+        pipeline_parallel_degree=(4,),
+        pipeline_schedule=(PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.ADAPTIVE),
+        p2p_transport=(P2PTransport.DELEGATED,),
+    )
+    with closing(LocalLauncher(tmp_path, forks)) as launcher:
+        ranked, others = tried(replace(asked, job=job, space=space), launcher)
+    assert others == []
+    first, second = ranked
+    assert first.layout.pipeline_schedule is PipelineSchedule.ADAPTIVE
+    assert second.layout.pipeline_schedule is PipelineSchedule.ONE_F_ONE_B
+    assert first.measurement is not None
+    assert [event.kind.value for event in first.measurement.link_events][:2] == ["link_slow", "replanned"]
+
+
+# ---------------------------------------------------------------- links
+SLOW, DEAD = LinkHealth(ends=(2, 3), delay_s=0.06), LinkHealth(ends=(0, 1), is_dead=True)
+PIPELINE = Layout(pipeline_parallel_degree=4)
+FIRST = Place(0, 0, 0, 0)
+
+
+def links(*health: LinkHealth, num_cores: int = 4) -> Links:
+    return Links.of(replace(cpu_cluster(num_cores), link_health=health))
+
+
+def test_what_was_measured_is_slow_by_itself_and_what_is_assumed_is_emulated() -> None:
+    assert not links(SLOW).are_healthy
+    assert links(replace(SLOW, source="profile of cpu:4")).are_healthy
+
+
+def test_a_fault_has_the_last_word_on_its_link_and_leaves_the_others_as_they_are() -> None:
+    worse = links(SLOW).befallen_by([replace(SLOW, delay_s=0.1), DEAD])
+    assert [found and found.delay_s for found in (worse.between(3, 2), worse.between(1, 2))] == [0.1, None]
+    assert [found and found.is_dead for found in (worse.between(0, 1),)] == [True]
+
+
+def test_a_ring_meets_links_of_its_neighbours_and_an_exchange_those_of_any_two() -> None:
+    met = links(LinkHealth(ends=(0, 2), delay_s=0.02))
+    assert met.in_ring((0, 1, 2, 3)) is None
+    assert met.among((0, 1, 2, 3)) is not None
+    around = links(LinkHealth(ends=(0, 3), delay_s=0.02))
+    assert around.in_ring((0, 1, 2, 3)) is not None
+
+
+def test_of_several_links_the_dead_one_counts_and_the_thinnest_bandwidth() -> None:
+    thin = LinkHealth(ends=(1, 2), bandwidth_bytes_per_s=1e6)
+    worst = links(SLOW, thin, DEAD).in_ring((0, 1, 2, 3))
+    assert worst is not None
+    assert (worst.is_dead, worst.bandwidth_bytes_per_s) == (True, 1e6)
+
+
+def test_a_pipeline_meets_the_links_between_its_own_stages() -> None:
+    found = pipeline_conditions(links(SLOW), PIPELINE, FIRST)
+    assert {pair: condition.delay_s for pair, condition in found.of_pairs.items()} == {(2, 3): 0.06}
+
+
+def test_rotated_stages_meet_the_link_elsewhere() -> None:
+    rotated = replace(PIPELINE, stage_rotation=3)  # stage 0 lies at end 3, stage 3 at end 2: nobody sends over 2_3
+    assert set(pipeline_conditions(links(SLOW), rotated, FIRST).of_pairs) == {(0, 3)}
+
+
+def test_only_the_pipeline_that_crosses_a_link_between_nodes_meets_it() -> None:
+    nodes = replace(cpu_cluster(2), num_nodes=2, link_health=(LinkHealth(ends=(0, 1), delay_s=0.06),))
+    both = Layout(pipeline_parallel_degree=2, tensor_parallel_degree=2)
+    assert set(pipeline_conditions(Links.of(nodes), both, Place(0, 0, 0, 1)).of_pairs) == {(0, 1)}
+    assert Links.of(nodes).in_ring((0, 1)) is None
+
+
+def test_a_trace_that_heals_a_link_leaves_nothing_to_emulate() -> None:
+    trace = FaultTrace.parse("1;2_3;0.06\n2;2_3;0", num_steps=4)
+    assert [links().befallen_by(stretch.links).are_healthy for stretch in trace.stretches()] == [True, False, True]
+
+
+# ---------------------------------------------------------------- replay
+LATE_S = 0.03
+
+
+def run(trace: str, folder: Path, forks: Forks, watcher: Watcher, **changes: Any) -> Outcome:
+    """Two replicas, whose gradients are reduced once a step: two steps of a ring."""
+    asked = spec("faults", cluster=cpu_cluster(2), fault_trace=FaultTrace.parse(trace, num_steps=4), **changes)
+    return LocalLauncher(folder, forks).run(asked, watcher)
+
+
+def test_the_trace_is_replayed_behind_the_measured_steps_and_counts_for_robust_figures_alone(
+    tmp_path: Path, forks: Forks
+) -> None:
+    watcher = Watcher()
+    outcome = run(f"1;0_1;{LATE_S}\n3;0_1;0", tmp_path, forks, watcher)
+    assert isinstance(outcome, Measurement), outcome
+    assert [step.is_under_trace for step in watcher.steps] == [False] * 3 + [True] * 4
+    assert (outcome.num_steps, outcome.num_warmup_steps) == (2, 1)
+    assert outcome.robust is not None
+    healthy, late, healed = (stretch.step_times_s for stretch in outcome.robust.stretches)
+    assert (len(healthy), len(late), len(healed)) == (1, 2, 1)
+    assert min(late) >= 2 * LATE_S  # the ring's two steps, each of them late
+    mean_s = sum((*healthy, *late, *healed)) / 4
+    assert outcome.robust.step_time_s == pytest.approx(mean_s)  # added in another order
+
+
+def test_a_layout_that_cannot_do_without_a_dead_link_fails_and_says_which(tmp_path: Path, forks: Forks) -> None:
+    outcome = run("1;0_1;dead", tmp_path, forks, Watcher())
+    assert isinstance(outcome, TrialFailure), outcome
+    assert outcome.kind is FailureKind.COMMUNICATION
+    assert "link 0_1 is dead" in outcome.message
+
+
+@pytest.mark.parametrize("schedule", [PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.ZERO_BUBBLE])
+def test_a_pipeline_meets_the_trace_on_the_link_between_its_stages(
+    tmp_path: Path, forks: Forks, schedule: PipelineSchedule
+) -> None:
+    layout = cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, pipeline_schedule=schedule)
+    outcome = run(f"2;0_1;{LATE_S}", tmp_path, forks, Watcher(), layout=layout)
+    assert isinstance(outcome, Measurement), outcome
+    assert outcome.robust is not None
+    _, late = outcome.robust.stretches
+    assert min(late.step_times_s) >= 4 * LATE_S  # a rank's own sends are held back one after the other: 4 micro-batches
+
+
+def test_an_assumed_delay_of_the_cluster_stands_during_all_steps(tmp_path: Path, forks: Forks) -> None:
+    slow = replace(cpu_cluster(2), link_health=(LinkHealth(ends=(0, 1), delay_s=LATE_S),))
+    outcome = LocalLauncher(tmp_path, forks).run(spec("assumed", cluster=slow), Watcher())
+    assert isinstance(outcome, Measurement), outcome
+    assert outcome.step_time_s >= 2 * LATE_S
+    assert outcome.robust is None

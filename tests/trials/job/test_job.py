@@ -1,0 +1,448 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from autotuner.core import codec
+from autotuner.core.blocks import LatentAttention
+from autotuner.core.choices import (
+    AttentionKernel,
+    CollectiveAlgorithm,
+    CollectiveHierarchy,
+    CollectiveProtocol,
+    GradientClip,
+    P2PTransport,
+    PipelineSchedule,
+    Precision,
+    RankPlacement,
+    Recompute,
+    ShardLevel,
+)
+from autotuner.core.errors import InvalidInput
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import LinkEvent, LinkEventKind, Measurement
+from autotuner.core.rules.collectives import collective_environment
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.core.units import MIB
+from autotuner.core.workload import Workload
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.zygote import Forks
+from autotuner.machine import settings_of_libraries
+from tests.builders import cpu_cluster, cpu_layout, tiny_model
+from tests.trials.agreement import TOLERANCES, Trainer
+from tests.trials.launching import Watcher, spec
+from tests.trials.specs import (
+    FIVE_STEPS,
+    ONE_STEP,
+    PIPELINE,
+    SEQUENCE,
+    THREE_STEPS,
+    ZBV,
+    ddp,
+    fsdp,
+    hsdp,
+    trial_spec,
+    zero,
+)
+from tests.trials.zygote import Run, Zygote
+from trials.job.admission import admit
+from trials.job.attempt import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED, attempt
+from trials.job.steered import powers
+from trials.process.fork import fork_rank
+from trials.process.task import TaskContext
+from trials.runtime.rank import RankInfo
+from trials.runtime.report import Reporter
+
+# ---------------------------------------------------------------- admission
+LATENT = LatentAttention(query_rank=8, key_value_rank=8, rope_head_dim=8, value_head_dim=16)
+
+ZERO_BUBBLE: dict[str, Any] = {"pipeline_parallel_degree": 2, "pipeline_schedule": PipelineSchedule.ZERO_BUBBLE}
+
+REFUSED: tuple[tuple[str, TrialSpec], ...] = (
+    ("pipeline_schedule", trial_spec(cpu_layout(pipeline_schedule=PipelineSchedule.ZERO_BUBBLE))),
+    ("recompute", trial_spec(cpu_layout(recompute=Recompute.SELECTIVE, **ZERO_BUBBLE))),
+    ("compiled", trial_spec(cpu_layout(compiled=True, **ZERO_BUBBLE))),
+    ("offload_activations", trial_spec(cpu_layout(offload_activations=True))),
+    ("collective_algorithm", trial_spec(ddp(2, collective_algorithm=CollectiveAlgorithm.NVLS))),
+    ("collective_algorithm", trial_spec(zero(2, collective_algorithm=CollectiveAlgorithm.TREE))),
+    ("collective_hierarchy", trial_spec(ddp(4, collective_hierarchy=CollectiveHierarchy.TWO_LEVEL))),
+    ("rank_placement", trial_spec(ddp(4, rank_placement=RankPlacement.CYCLIC))),
+    ("collective_protocol", trial_spec(ddp(2, collective_protocol=CollectiveProtocol.SIMPLE))),
+    ("collective_channels", trial_spec(ddp(2, collective_channels=4))),
+    ("precision", trial_spec(cpu_layout(precision=Precision.FP8))),
+    ("attention_kernel", trial_spec(cpu_layout(attention_kernel=AttentionKernel.EFFICIENT))),
+    ("attention_kernel", trial_spec(cpu_layout(attention_kernel=AttentionKernel.FLEX))),
+    ("attention_kernel", trial_spec(cpu_layout(attention_kernel=AttentionKernel.FLASH_3), device="cuda")),
+    ("tensor_parallel_degree", trial_spec(cpu_layout(tensor_parallel_degree=3))),
+    ("micro_batch_size", trial_spec(cpu_layout(micro_batch_size=3))),
+    ("shard_level", trial_spec(zero(2, shard_level=ShardLevel.GRADIENTS, pipeline_parallel_degree=2))),
+    ("reshard_after_forward", trial_spec(zero(2, reshard_after_forward=True))),
+    ("model.latent_attention", trial_spec(model=tiny_model(latent_attention=LATENT))),
+    ("attention_kernel", trial_spec(cpu_layout(attention_kernel=AttentionKernel.EFFICIENT), device="cuda")),
+    (
+        "workload.optimizer_state_precision",
+        trial_spec(workload=Workload(seq_len=32, global_batch_size=8, optimizer_state_precision="bf16")),
+    ),
+    ("workload.seq_len", trial_spec(model=tiny_model(num_learned_positions=31))),
+)
+
+
+def rank_info(world_size: int, local_world_size: int | None = None) -> RankInfo:
+    return RankInfo(world_size=world_size, local_world_size=local_world_size or world_size)
+
+
+@pytest.mark.parametrize(("field", "spec"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_spec_that_cannot_run_is_refused_by_the_field_to_change(field: str, spec: TrialSpec) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        admit(spec, rank_info(spec.layout.world_size))
+    assert refusal.value.field.endswith(field)
+
+
+@pytest.mark.parametrize(
+    ("layout", "where"),
+    [
+        (cpu_layout(), rank_info(1)),
+        (cpu_layout(precision=Precision.FP8_EMULATED, compiled=True, fused_norm=False), rank_info(1)),
+        (cpu_layout(tensor_parallel_degree=2, pipeline_parallel_degree=2), rank_info(4)),
+        (hsdp(2, 2, tensor_parallel_degree=2), rank_info(8, local_world_size=4)),
+    ],
+)
+def test_a_legal_layout_on_its_number_of_ranks_is_admitted(layout: Any, where: RankInfo) -> None:
+    admit(trial_spec(layout), where)
+
+
+def test_a_gpu_is_given_what_only_gpus_can() -> None:
+    layout = cpu_layout(
+        precision=Precision.FP8, attention_kernel=AttentionKernel.FLEX, compiled=True, offload_activations=True
+    )
+    admit(trial_spec(layout, device="cuda"), rank_info(1))
+
+
+def test_a_wrong_number_of_ranks_is_refused_with_both_numbers() -> None:
+    with pytest.raises(InvalidInput, match="multiply to 2 ranks, the cluster has 4"):
+        admit(trial_spec(cpu_layout(tensor_parallel_degree=2)), rank_info(4))
+
+
+def test_a_tensor_group_across_hosts_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="2 tensor ranks do not divide the 1 accelerators of a node"):
+        admit(trial_spec(cpu_layout(tensor_parallel_degree=2)), rank_info(2, local_world_size=1))
+
+
+# ---------------------------------------------------------------- attempt
+DDP = ddp(2, micro_batch_size=4)
+
+
+def kinds(run: Run) -> set[str]:
+    return {failure["kind"] for failure in run.failures}
+
+
+def test_a_trial_reports_its_start_every_step_and_then_the_measurement(zygote: Zygote, tmp_path: Path) -> None:
+    settings = TrialSettings(
+        warmup_steps=2, max_warmup_steps=2, measured_steps=3, max_measured_steps=3, profiled_steps=1
+    )
+    run = zygote.run(trial_spec(DDP, settings=settings), tmp_path)
+    assert run.exit_codes == (EXIT_MEASURED, EXIT_MEASURED)
+    kinds_told = [line["type"] for line in run.lines]
+    assert kinds_told == ["started", *["step"] * 5, "measurement", "timeline", "breakdown"]
+    assert run.lines[0] == {"type": "started", "trial_id": "trial", "world_size": 2, "layout": str(DDP)}
+    assert [step.is_warmup for step in run.steps] == [True, True, False, False, False]
+    assert run.measurement.num_steps == 3
+    assert run.measurement.losses == tuple(step.loss for step in run.steps)
+    assert len(run.measurement.peak_bytes) == 2
+
+
+@pytest.mark.parametrize("layout", [cpu_layout(), DDP, fsdp(2, **SEQUENCE, **PIPELINE, micro_batch_size=2)], ids=str)
+def test_a_trial_reports_the_losses_of_a_single_process_and_prints_nothing(
+    layout: Layout, zygote: Zygote, trainer: Trainer, tmp_path: Path
+) -> None:
+    run = zygote.run(trial_spec(layout), tmp_path)
+    expected = trainer.alone(layout, tiny_model()).losses
+    assert run.measurement.losses == pytest.approx(expected, rel=TOLERANCES[layout.precision].loss)
+    assert set(run.logs) == {""}
+
+
+def test_the_phases_follow_each_other_inside_the_step(zygote: Zygote, tmp_path: Path) -> None:
+    run = zygote.run(trial_spec(), tmp_path)
+    phases = run.measurement.phases
+    assert phases is not None
+    parts_s = (phases.forward_backward_s, phases.gradient_sync_s, phases.optimizer_s)
+    assert min(parts_s) > 0.0
+    assert sum(parts_s) < fmean(step.step_time_s for step in run.steps if not step.is_warmup)
+
+
+def test_a_trial_without_warm_up_measures_every_step(zygote: Zygote, tmp_path: Path) -> None:
+    settings = replace(FIVE_STEPS, warmup_steps=0, max_warmup_steps=0, measured_steps=2, max_measured_steps=2)
+    run = zygote.run(trial_spec(settings=settings), tmp_path)
+    assert run.measurement.num_steps == len(run.steps) == 2
+    assert run.measurement.num_warmup_steps == 0
+    assert run.measurement.peak_bytes[0] > 0
+
+
+def test_ranks_agree_on_how_long_to_warm_up_and_to_measure(zygote: Zygote, tmp_path: Path) -> None:
+    settings = TrialSettings(max_warmup_steps=8, max_measured_steps=12, target_interval=0.05)
+    run = zygote.run(trial_spec(DDP, settings=settings), tmp_path)
+    assert run.exit_codes == (EXIT_MEASURED, EXIT_MEASURED)  # a rank with one step more would wait for ever
+    assert run.measurement.num_warmup_steps is not None
+    assert 2 <= run.measurement.num_warmup_steps <= 8
+    assert 5 <= run.measurement.num_steps <= 12
+    assert [step.is_warmup for step in run.steps].index(False) == run.measurement.num_warmup_steps
+
+
+def test_the_process_grows_by_what_its_tensors_hold_at_least(zygote: Zygote, tmp_path: Path) -> None:
+    model = tiny_model(hidden_size=512, ffn_size=1024, num_heads=4, head_dim=128, num_layers=2)
+    result = zygote.run(trial_spec(model=model), tmp_path).measurement
+    assert len(result.reserved_bytes) == 1
+    assert result.reserved_bytes[0] > 12 * model.num_parameters  # fp32 parameters and two moments never leave
+
+
+def test_without_a_given_peak_the_cores_are_measured(zygote: Zygote, tmp_path: Path) -> None:
+    given = zygote.run(trial_spec(DDP, reference_flop_per_s=1e11), tmp_path / "given").measurement
+    found = zygote.run(trial_spec(DDP, reference_flop_per_s=None), tmp_path / "found").measurement
+    assert given.peak_flop_per_s == 2e11
+    assert found.peak_source.startswith("measured GEMM rate of ")
+    assert found.peak_flop_per_s > 1e9  # a core multiplies faster than 1 GFLOP/s
+    assert found.mfu == pytest.approx(found.model_flop_per_s / found.peak_flop_per_s)
+
+
+def test_ranks_hold_their_parameters_gradients_and_optimizer_state_at_least(zygote: Zygote, tmp_path: Path) -> None:
+    """Four fp32 values per parameter: itself, its gradient and two moments."""
+    whole = 16 * tiny_model().num_parameters
+    assert peak(zygote, cpu_layout(micro_batch_size=1), tmp_path / "single") > whole
+    sharded = peak(zygote, fsdp(2, micro_batch_size=1), tmp_path / "fsdp")
+    assert sharded > whole / 2
+    assert sharded < peak(zygote, replace(DDP, micro_batch_size=1), tmp_path / "ddp")
+
+
+def test_full_recomputation_lowers_the_peak_by_most_of_the_layers_activations(zygote: Zygote, tmp_path: Path) -> None:
+    """A layer without recomputation keeps its norms, projections and feed-forward for the backward pass."""
+    layout = cpu_layout(micro_batch_size=8)
+    kept = peak(zygote, layout, tmp_path / "none")
+    recomputed = peak(zygote, replace(layout, recompute=Recompute.FULL), tmp_path / "full")
+    model = tiny_model()
+    floats_per_token = 2 * model.hidden_size + 3 * model.ffn_size  # two norms, three halves of the feed-forward
+    not_kept = (model.num_layers - 1) * 8 * 32 * floats_per_token * 4
+    assert kept - recomputed > not_kept
+
+
+def peak(zygote: Zygote, layout: Layout, folder: Path) -> int:
+    return max(zygote.run(trial_spec(layout, settings=ONE_STEP), folder).measurement.peak_bytes)
+
+
+def test_a_rank_that_exceeds_its_memory_budget_dies_of_oom(zygote: Zygote, tmp_path: Path) -> None:
+    spec = trial_spec(
+        cpu_layout(micro_batch_size=8, data_parallel_replicate_degree=2),
+        workload=Workload(seq_len=256, global_batch_size=16),  # 150 MiB of scores and activations
+        settings=TrialSettings(memory_budget_bytes=64 * MIB),
+    )
+    run = zygote.run(spec, tmp_path)
+    assert set(run.exit_codes) == {EXIT_FAILED}
+    assert run.failures[0]["kind"] == "oom"
+    assert "allocate" in run.failures[0]["message"]
+    assert "Traceback" in run.failures[0]["traceback"]
+
+
+def test_a_budget_with_no_room_for_the_stack_of_a_thread_ends_in_oom(zygote: Zygote, tmp_path: Path) -> None:
+    run = zygote.run(trial_spec(DDP, settings=replace(ONE_STEP, memory_budget_bytes=4 * MIB)), tmp_path)
+    assert run.exit_codes == (EXIT_FAILED, EXIT_FAILED)
+    assert run.failures[0]["kind"] == "oom"
+
+
+def test_a_budget_that_suffices_changes_nothing(zygote: Zygote, tmp_path: Path) -> None:
+    spec = trial_spec(settings=replace(FIVE_STEPS, memory_budget_bytes=1024 * MIB))
+    assert zygote.run(spec, tmp_path).exit_codes == (EXIT_MEASURED,)
+
+
+@pytest.mark.parametrize("layout", [cpu_layout(), cpu_layout(pipeline_parallel_degree=2), DDP], ids=str)
+def test_a_loss_that_is_no_number_is_a_numerics_failure_on_every_rank(
+    layout: Layout, zygote: Zygote, tmp_path: Path
+) -> None:
+    run = zygote.run(trial_spec(layout, settings=replace(FIVE_STEPS, learning_rate=1e30)), tmp_path)
+    assert set(run.exit_codes) == {EXIT_FAILED}
+    assert kinds(run) == {"numerics"}
+    assert len(run.failures) == layout.world_size
+    assert not any(line["type"] == "measurement" for line in run.lines)
+
+
+def test_a_rank_whose_peer_vanishes_reports_a_communication_failure(zygote: Zygote, tmp_path: Path) -> None:
+    run = zygote.run(trial_spec(DDP), tmp_path, task="deserter")
+    assert run.exit_codes == (EXIT_FAILED, 0)
+    assert kinds(run) == {"communication"}
+    assert run.failures[0]["rank"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"tensor_parallel_degree": 2}, "the degrees multiply to 2 ranks, the cluster has 1"),
+        ({"precision": Precision.FP8}, "not fp8; nearest legal value: "),
+    ],
+)
+def test_a_refused_spec_names_value_and_rule(change: dict[str, Any], rule: str, zygote: Zygote, tmp_path: Path) -> None:
+    run = zygote.run(trial_spec(cpu_layout(**change)), tmp_path, world_size=1)
+    assert run.exit_codes == (EXIT_REFUSED,)
+    assert [failure["kind"] for failure in run.failures] == ["crash"]
+    assert rule in run.failures[0]["message"]
+
+
+# ---------------------------------------------------------------- collective environment
+def test_a_rank_has_the_variables_before_its_process_group_starts_and_its_environment_tells_them(
+    tmp_path: Path,
+) -> None:
+    asked = Layout(
+        data_parallel_replicate_degree=2,
+        collective_algorithm=CollectiveAlgorithm.RING,
+        collective_protocol=CollectiveProtocol.LL128,
+        collective_channels=16,
+    )
+    pid = fork_rank(partial(_fail_to_meet, asked), tmp_path, RankInfo(world_size=2, local_world_size=2), {})
+    os.waitpid(pid, 0)
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert {name: told[name] for name in collective_environment(asked)} == {
+        "NCCL_ALGO": "allreduce:ring",
+        "NCCL_PROTO": "ll128",
+        "NCCL_MIN_NCHANNELS": "16",
+        "NCCL_MAX_NCHANNELS": "16",
+    }
+
+
+def _fail_to_meet(layout: Layout, context: TaskContext) -> int:
+    """A trial on GPUs whose process group cannot start: nobody gave it an address, and there may be no GPU."""
+    spec = codec.dumps(trial_spec(layout, device="cuda"))
+    code = attempt(spec, Reporter(context.folder / "reports.jsonl", rank=0), context.rank_info)
+    assert code == EXIT_FAILED
+    (context.folder / "told.json").write_text(json.dumps(settings_of_libraries(os.environ)))
+    return 0
+
+
+# ---------------------------------------------------------------- overlap
+SMALL: dict[str, Any] = {"gradient_bucket_bytes": 2**14}
+"""Some 40 buckets of the tiny model."""
+PRE: dict[str, Any] = {"gradient_clip": GradientClip.PRE}
+BUCKET: dict[str, Any] = {"gradient_clip": GradientClip.BUCKET}
+
+
+def share(layout: Layout, zygote: Zygote, folder: Path) -> float | None:
+    spec = trial_spec(layout, settings=replace(THREE_STEPS, max_gradient_norm=1.0))
+    return zygote.run(spec, folder).measurement.overlapped_share
+
+
+def oracle(layout: Layout) -> Any:
+    return pytest.param(layout, marks=pytest.mark.oracle)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ddp(2, **SMALL, micro_batch_size=2),
+        ddp(2, **SMALL, **BUCKET, micro_batch_size=2),
+        oracle(zero(2, **SMALL, micro_batch_size=2)),
+        oracle(zero(2, **SMALL, **BUCKET, micro_batch_size=2)),
+        oracle(ddp(2, **SMALL, **PIPELINE, micro_batch_size=2)),
+        oracle(ddp(2, **SMALL, **BUCKET, **PIPELINE, micro_batch_size=2)),
+    ],
+    ids=str,
+)
+def test_small_buckets_are_mostly_reduced_under_the_backward_pass(
+    layout: Layout, zygote: Zygote, tmp_path: Path
+) -> None:
+    found = share(layout, zygote, tmp_path)
+    assert found is not None
+    assert 0.5 <= found < 1.0
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ddp(2, **SMALL, **PRE, micro_batch_size=2),
+        oracle(ddp(2, micro_batch_size=2)),  # one bucket
+        oracle(zero(2, **SMALL, **PRE, **ZBV, micro_batch_size=2)),
+    ],
+    ids=str,
+)
+def test_what_waits_for_the_last_gradient_is_reduced_behind_it(layout: Layout, zygote: Zygote, tmp_path: Path) -> None:
+    assert share(layout, zygote, tmp_path) == 0.0
+
+
+@pytest.mark.oracle
+def test_a_stage_is_reduced_under_the_backward_passes_of_another_on_its_rank(zygote: Zygote, tmp_path: Path) -> None:
+    """The first of the V's stages of a rank is done while the second still computes, or the other way round."""
+    found = share(ddp(2, **ZBV, **BUCKET, micro_batch_size=2), zygote, tmp_path)
+    assert found is not None
+    assert 0.2 < found < 0.8
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("layout", [fsdp(2, micro_batch_size=2), ddp(1, micro_batch_size=8)], ids=str)
+def test_where_no_hook_hears_of_a_reduction_nothing_is_said(layout: Layout, zygote: Zygote, tmp_path: Path) -> None:
+    assert share(layout, zygote, tmp_path) is None
+
+
+# ---------------------------------------------------------------- steered
+LATE_S = 0.4
+"""Far longer than a pass, however busy the machine is: half of it was never seen without the late link."""
+
+SETTINGS = TrialSettings(
+    warmup_steps=1, max_warmup_steps=1, measured_steps=6, max_measured_steps=6, profiled_steps=0, max_foreign_share=1.0
+)
+
+
+def events(folder: Path, forks: Forks, *, late_s: float = LATE_S, **layout: Any) -> tuple[LinkEvent, ...]:
+    """Of two stages whose link is late for four steps, as the measurement has them and the watcher heard them."""
+    watcher = Watcher()
+    asked = spec(
+        "steered",
+        SETTINGS,
+        cluster=cpu_cluster(2),
+        fault_trace=FaultTrace.parse(f"0;0_1;{late_s}\n4;0_1;0", num_steps=8),
+        layout=cpu_layout(pipeline_parallel_degree=2, micro_batch_size=2, **layout),
+    )
+    outcome = LocalLauncher(folder, forks).run(asked, watcher)
+    assert isinstance(outcome, Measurement), outcome
+    assert tuple(watcher.link_events) == outcome.link_events
+    return outcome.link_events
+
+
+def test_an_adaptive_pipeline_is_planned_around_a_slow_link_and_back_again(tmp_path: Path, forks: Forks) -> None:
+    planned = {"pipeline_schedule": PipelineSchedule.ADAPTIVE, "p2p_transport": P2PTransport.DELEGATED}
+    for late_s in (LATE_S, 4 * LATE_S, 16 * LATE_S):  # beside long passes a short delay is not worth another plan
+        found = events(tmp_path / str(late_s), forks, late_s=late_s, **planned, num_delegates=4)
+        replans = [event.delegated for event in found if event.kind is LinkEventKind.REPLANNED]
+        if any(replans):
+            break
+    slow = next(event for event in found if event.kind is LinkEventKind.LINK_SLOW and event.delay_s > late_s / 2)
+    assert slow.stages == (0, 1)
+    assert slow.step in range(8, 11)  # seven steps go before the trace, whose link is late in the next four
+    assert (any(replans), replans[-1:]) == (True, [False])
+    assert any(event.kind is LinkEventKind.LINK_RECOVERED and event.step > slow.step for event in found)
+
+
+@pytest.mark.oracle  # a second real trial; what a controller may do is held below
+def test_a_fixed_schedule_under_a_trace_is_watched_and_left_alone(tmp_path: Path, forks: Forks) -> None:
+    found = events(tmp_path, forks, pipeline_schedule=PipelineSchedule.ONE_F_ONE_B)
+    assert any(event.kind is LinkEventKind.LINK_SLOW and event.delay_s > LATE_S / 2 for event in found)
+    assert not any(event.kind is LinkEventKind.REPLANNED for event in found)
+
+
+@pytest.mark.parametrize(
+    ("layout", "may"),
+    [
+        ({"pipeline_schedule": PipelineSchedule.ADAPTIVE}, (True, False, False)),
+        (
+            {"pipeline_schedule": PipelineSchedule.ADAPTIVE, "p2p_transport": P2PTransport.DELEGATED},
+            (True, True, False),
+        ),
+        ({"p2p_transport": P2PTransport.DELEGATED}, (False, False, True)),
+        ({}, (False, False, False)),
+    ],
+)
+def test_a_layout_says_what_may_be_done_to_its_pipeline(layout: dict[str, Any], may: tuple[bool, bool, bool]) -> None:
+    found = powers(cpu_layout(pipeline_parallel_degree=2, **layout))
+    assert (found.may_replan, found.may_delegate, found.is_always_delegated) == may

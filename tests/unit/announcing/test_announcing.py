@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from autotuner.announcing.destination import Refused, check_url, destination, origin, system_resolver
+from autotuner.announcing.networks import is_allowed, refusal
+from autotuner.announcing.payloads import payload
+from autotuner.announcing.signature import check_secret, new_secret, signed_headers
+from autotuner.core.announcement import AnnouncementKind, PayloadFormat
+from autotuner.core.errors import InvalidInput
+from autotuner.networks import read_networks
+from autotuner.runs.delivery import DELAYS_S
+from tests.announcements import announcement
+
+# ---------------------------------------------------------------- destination
+HOME = read_networks("127.0.0.0/8, ::1", "AUTOTUNER_WEBHOOK_ALLOW")
+SPELLINGS = (
+    *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "127。0。0。1"),
+    *("localhost", "LOCALHOST", "[::1]", "[::ffff:7f00:1]"),
+)
+
+
+@pytest.mark.parametrize("url", ["https://hooks.example.com/a?b=c", "https://[2606:4700::1]:8443/", "https://8.8.8.8"])
+def test_a_url_of_the_public_internet_is_taken(url: str) -> None:
+    check_url(url, ())
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("hooks.example.com", "must be a URL"),
+        ("ftp://hooks.example.com", "must be a URL of https"),
+        ("file:///etc/passwd", "must be a URL of https"),
+        ("https://", "must be a URL of https"),
+        ("https://a:b@hooks.example.com", "no user and no password"),
+        ("http://hooks.example.com", "must begin with https"),
+        ("https://127.0.0.1/", "loopback"),
+        ("https://[::1]/", "loopback"),
+        ("https://169.254.169.254/latest/meta-data", "link-local"),
+        ("https://hooks.example.com:port/", "must be a URL"),
+        ("https://hooks.example.com:65536/", "must have a port from 1 to 65535; nearest legal value: 443"),
+        ("https://hooks.example.com:0/", "must have a port from 1 to 65535"),
+        ("https://hooks.example.com:-1/", "must have a port from 1 to 65535"),
+        ("https://xn--0.1/", "must be a URL"),
+        ("https://[::ffff%00\xff:127.0.0.1]/", "must be a URL"),
+        ("https://hooks.example.com/" + "x" * 2000, "at most 2000 characters"),
+    ],
+)
+def test_a_url_that_leads_nowhere_or_inside_is_refused(url: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        check_url(url, ())
+
+
+def test_without_tls_only_networks_that_the_operator_allows_are_posted_to() -> None:
+    check_url("http://127.0.0.1:9000/", HOME)
+    check_url("http://inside.example.com/", HOME)
+    with pytest.raises(InvalidInput, match="without TLS"):
+        check_url("http://8.8.8.8/", HOME)
+    with pytest.raises(Refused, match="without TLS"):
+        destination("http://inside.example.com/", HOME, lambda *_: ("8.8.8.8",))
+
+
+@pytest.mark.parametrize("written", SPELLINGS)
+def test_this_machine_is_refused_however_it_is_written(written: str) -> None:
+    with pytest.raises(Refused, match="loopback"):
+        destination(f"https://{written}/", (), system_resolver)
+
+
+@pytest.mark.parametrize("addresses", [("10.0.0.1",), ("8.8.8.8", "10.0.0.1"), ("2606:4700::1", "::1")])
+def test_one_refused_address_refuses_the_name(addresses: Sequence[str]) -> None:
+    with pytest.raises(Refused, match="only the operator can allow"):
+        destination("https://hooks.example.com/", (), lambda *_: addresses)
+
+
+def test_a_name_without_an_address_is_refused_as_such() -> None:
+    def nothing(_host: str, _port: int) -> Sequence[str]:
+        raise OSError("Name or service not known")
+
+    with pytest.raises(Refused, match=r"hooks\.example\.com has no address"):
+        destination("https://hooks.example.com/", (), nothing)
+    with pytest.raises(Refused, match="has no address"):
+        destination("https://hooks.example.com/", (), lambda *_: ())
+
+
+def test_each_address_is_kept_once_and_public_only_if_all_are() -> None:
+    allowed = read_networks("10.0.0.0/8", "AUTOTUNER_WEBHOOK_ALLOW")
+    found = destination("https://hooks.example.com/", allowed, lambda *_: ("8.8.8.8", "8.8.8.8", "10.0.0.1"))
+    assert found.addresses == ("8.8.8.8", "10.0.0.1")
+    assert not found.is_public
+
+
+def test_the_port_that_is_looked_up_is_the_one_that_is_connected_to() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append((host, port))
+        return ("8.8.8.8",)
+
+    for url in ("https://bücher.example/", "https://hooks.example.com:8443/"):
+        destination(url, (), resolve)
+    assert asked == [("xn--bcher-kva.example", 443), ("hooks.example.com", 8443)]
+
+
+def test_what_is_told_of_a_url_ends_with_its_host() -> None:
+    assert origin("https://hooks.slack.com/services/T0/B0/secret?key=secret") == "https://hooks.slack.com"
+    assert origin("https://hooks.example.com:8443/x") == "https://hooks.example.com:8443"
+
+
+# ---------------------------------------------------------------- networks
+PUBLIC = ["8.8.8.8", "140.82.121.4", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"]
+INNER = [
+    *("127.0.0.1", "127.8.9.1", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254"),
+    *("168.63.129.16", "100.100.100.200", "192.0.0.192", "192.0.2.1", "198.18.0.1", "224.0.0.1", "239.1.1.1"),
+    *("240.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%lo", "fc00::1", "fd00:ec2::254", "fec0::1"),
+    *("ff02::1", "ff0e::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::7f00:1", "64:ff9b::127.0.0.1", "2001:db8::1"),
+    *("64:ff9b:1::1", "2002:7f00:1::", "2001:0:1::1", "3fff::1", "5f00::1", "100::1"),
+]
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_an_address_of_the_public_internet_may_be_posted_to(address: str) -> None:
+    assert refusal(address, ()) is None
+
+
+@pytest.mark.parametrize("address", INNER)
+def test_an_address_of_any_other_kind_is_refused_with_its_kind(address: str) -> None:
+    assert "AUTOTUNER_WEBHOOK_ALLOW" in (refusal(address, ()) or "")
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("127.0.0.1", "loopback"),
+        ("169.254.169.254", "link-local"),
+        ("10.0.0.1", "private"),
+        ("ff02::1", "multicast"),
+        ("::ffff:10.0.0.1", "private"),
+        ("168.63.129.16", "no address of the public internet"),
+    ],
+)
+def test_a_refusal_names_the_kind(address: str, kind: str) -> None:
+    assert kind in (refusal(address, ()) or "")
+
+
+def test_the_operator_allows_networks_and_nothing_beside_them() -> None:
+    allowed = read_networks(" 10.1.0.0/16, ::1,127.0.0.1 ,", "AUTOTUNER_WEBHOOK_ALLOW")
+    assert [refusal(address, allowed) for address in ("10.1.2.3", "127.0.0.1", "::1", "::ffff:10.1.2.3")] == [None] * 4
+    assert refusal("10.2.0.1", allowed) is not None
+    assert refusal("127.0.0.2", allowed) is not None
+    assert not is_allowed(ip_address("8.8.8.8"), allowed)
+
+
+@pytest.mark.parametrize("text", ["10.1.0.1/16", "localhost", "10.1.0.0/33"])
+def test_a_network_that_is_none_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidInput, match="AUTOTUNER_WEBHOOK_ALLOW"):
+        read_networks(f"127.0.0.1, {text}", "AUTOTUNER_WEBHOOK_ALLOW")
+
+
+# ---------------------------------------------------------------- page
+TEXT = (Path(__file__).parents[3] / "docs/webhooks.md").read_text()
+
+
+def test_the_page_on_webhooks_names_every_kind() -> None:
+    assert [kind for kind in AnnouncementKind if f"`{kind}`" not in TEXT] == []
+
+
+def test_the_page_on_webhooks_tells_every_delay() -> None:
+    words = "10 s, 1 min, 5 min, 30 min, 2 h, 6 h and\n12 h"
+    assert words in TEXT
+    units = {"s": 1, "min": 60, "h": 3600}
+    pairs = (word.split() for word in words.replace(" and\n", ", ").split(", "))
+    assert tuple(int(number) * units[unit] for number, unit in pairs) == DELAYS_S
+
+
+# ---------------------------------------------------------------- payloads
+def slack(**changes: Any) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(payload(replace(announcement(), **changes), PayloadFormat.SLACK, "https://tuner"))
+    return told
+
+
+def test_a_program_reads_type_time_and_facts() -> None:
+    told = json.loads(payload(announcement(), PayloadFormat.JSON, "https://tuner.example/"))
+    assert (told["type"], told["timestamp"]) == ("retune.regression", "2025-10-09T08:53:20Z")
+    assert told["data"] == {
+        "id": "an-1",
+        "title": "nightly: regression",
+        "text": "nightly lost 7.1 % ± 0.8 % since 2026-11-20: OMP_NUM_THREADS was 2 and is 1",
+        "url": "https://tuner.example/retunes/nightly",
+        "path": "/retunes/nightly",
+        "subject_id": "rr-1",
+        "facts": {"loss": 0.071, "since": "2026-11-20"},
+    }
+
+
+def test_without_an_address_of_the_service_nothing_is_linked() -> None:
+    assert json.loads(payload(announcement(), PayloadFormat.JSON, None))["data"]["url"] is None
+    assert "http" not in payload(announcement(), PayloadFormat.SLACK, None).decode()
+
+
+def test_slack_gets_a_linked_title_the_text_and_the_facts() -> None:
+    told = slack()
+    assert told["text"].startswith("nightly: regression: nightly lost")
+    head, facts = told["blocks"]
+    assert head["text"]["text"].startswith("*<https://tuner/retunes/nightly|nightly: regression>*\nnightly lost")
+    assert [field["text"] for field in facts["fields"]] == ["*loss*\n0.071", "*since*\n2026-11-20"]
+
+
+def test_slack_gets_times_as_dates_and_shares_as_percents() -> None:
+    found = {
+        "due_at": 1_796_000_000.0,
+        "tokens_per_s": 12_345.6,
+        "mfu": 0.509,
+        "change": -0.0712,
+        "gain": 0.1,
+        "best_measured_mfu": 0.4,
+    }
+    facts = [field["text"] for field in slack(facts=found)["blocks"][1]["fields"]]
+    assert facts == [
+        "*due at*\n2026-11-30 00:53 UTC",
+        "*throughput*\n12.3 ktoken/s",
+        "*MFU*\n50.9 %",
+        "*change*\n−7.1 %",
+        "*gain*\n+10.0 %",
+        "*best measured MFU*\n40.0 %",
+    ]
+
+
+def test_slack_finds_no_command_in_what_somebody_called_a_thing() -> None:
+    told = slack(title="<!channel> & co", text="<https://evil|here>", facts={"name": "<@U1>"})
+    assert "<!" not in json.dumps(told).replace("*<https://tuner", "")
+    assert "<https://evil" not in json.dumps(told)
+    assert told["blocks"][1]["fields"][0]["text"] == "*name*\n&lt;@U1&gt;"
+
+
+def test_slack_gets_no_more_than_it_takes() -> None:
+    told = slack(text="x" * 9000, facts={f"fact_{i}": "y" * 3000 for i in range(20)})
+    assert len(told["blocks"][0]["text"]["text"]) == 3000
+    assert [len(field["text"]) for field in told["blocks"][1]["fields"]] == [2000] * 10
+    assert len(slack(facts={})["blocks"]) == 1
+
+
+# ---------------------------------------------------------------- signature
+BODY = '{"type":"gate.failed","said":"3,4 % ± 0,5 %"}'.encode()
+
+
+def test_a_receiver_that_knows_the_scheme_takes_what_we_sign() -> None:
+    secret = new_secret()
+    headers = signed_headers(secret, "an-1", time.time(), BODY)
+    assert Webhook(secret).verify(BODY, headers)["type"] == "gate.failed"
+
+
+@pytest.mark.parametrize("changed", ["body", "webhook-id", "webhook-timestamp", "secret"])
+def test_whatever_is_changed_on_the_way_is_refused_by_the_receiver(changed: str) -> None:
+    secret, now = new_secret(), time.time()
+    headers = signed_headers(secret, "an-1", now, BODY)
+    if changed in headers:
+        headers[changed] = {"webhook-id": "an-2", "webhook-timestamp": str(int(now) + 1)}[changed]
+    receiver = Webhook(new_secret() if changed == "secret" else secret)
+    with pytest.raises(WebhookVerificationError):
+        receiver.verify(BODY + (b" " if changed == "body" else b""), headers)
+
+
+def test_what_was_signed_long_ago_is_refused_by_the_receiver() -> None:
+    secret = new_secret()
+    with pytest.raises(WebhookVerificationError, match="too old"):
+        Webhook(secret).verify(BODY, signed_headers(secret, "an-1", time.time() - 3600, BODY))
+
+
+def test_every_secret_is_another_and_can_be_one() -> None:
+    secrets = {new_secret() for _ in range(3)}
+    assert len(secrets) == 3
+    for secret in secrets:
+        check_secret(secret)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "whsec_",
+        "whsec_short",
+        "whsec_!!!!",
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSé",
+        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    ],
+)
+def test_what_is_no_key_is_refused_and_not_repeated(secret: str) -> None:
+    with pytest.raises(InvalidInput, match="must be whsec_ and 24 to 64 bytes") as raised:
+        check_secret(secret)
+    assert raised.value.value == "…"

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotuner.batches.draws import drawn
+from autotuner.batches.groups import dealing_ranks
+from autotuner.batches.shape import BatchShape, batch_shape
+from autotuner.core.choices import BatchBalance, ShardLevel
+from autotuner.core.layout import Layout
+from autotuner.core.workload import LengthDistribution, Workload
+from tests.unit.batches.samsung import SEQ_LEN, wikipedia
+
+# ---------------------------------------------------------------- Lengths are drawn by seed and step
+HALVES = LengthDistribution(lengths=(16, 64), weights=(1.0, 3.0))
+
+
+def test_a_seed_and_a_step_draw_the_same_lengths_in_every_process() -> None:
+    assert drawn(HALVES, num_sequences=8, seed=1, step=2) == (16, 64, 64, 64, 64, 64, 64, 64)
+    assert drawn(HALVES, num_sequences=8, seed=1, step=3) != drawn(HALVES, num_sequences=8, seed=1, step=2)
+
+
+def test_lengths_occur_as_often_as_their_weights_say() -> None:
+    lengths = drawn(HALVES, num_sequences=10_000, seed=0, step=0)
+    assert set(lengths) == {16, 64}
+    # four standard deviations of a share of 10,000 draws
+    assert lengths.count(64) / len(lengths) == pytest.approx(0.75, abs=4 * (0.75 * 0.25 / 10_000) ** 0.5)
+
+
+# ---------------------------------------------------------------- groups
+@pytest.mark.parametrize(
+    ("choices", "num_dealing_ranks"),
+    [
+        ({"data_parallel_replicate_degree": 32}, 8),
+        ({"data_parallel_replicate_degree": 32, "num_dealing_ranks": 16}, 16),
+        ({"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 8, "tensor_parallel_degree": 2}, 4),
+        ({"data_parallel_replicate_degree": 6}, 6),  # a node holds them all
+        ({"data_parallel_replicate_degree": 12}, 4),  # groups of 8 would not divide them
+        ({"data_parallel_replicate_degree": 4, "tensor_parallel_degree": 16}, 1),
+    ],
+)
+def test_a_node_s_ranks_deal_among_each_other(choices: dict[str, Any], num_dealing_ranks: int) -> None:
+    layout = Layout(batch_balance=BatchBalance.SNAKE, **choices)
+    assert dealing_ranks(layout, devices_per_node=8) == num_dealing_ranks
+
+
+# ---------------------------------------------------------------- shape
+WORKLOAD = Workload(seq_len=SEQ_LEN, global_batch_size=64, lengths=wikipedia())
+EQUAL = replace(WORKLOAD, lengths=LengthDistribution.of([96]))
+REPLICAS: dict[str, Any] = {"data_parallel_replicate_degree": 8}
+
+
+def shape(workload: Workload = WORKLOAD, **choices: Any) -> BatchShape:
+    return batch_shape(Layout(**{**REPLICAS, **choices}), workload, devices_per_node=8)
+
+
+def test_sequences_that_are_alike_are_neither_padded_nor_waited_for() -> None:
+    assert shape(EQUAL, micro_batch_size=4) == BatchShape(tokens=96, keys=96, imbalance=0, padding_waste=0)
+    assert shape(replace(EQUAL, lengths=None)) == BatchShape(tokens=512, keys=512, imbalance=0, padding_waste=0)
+
+
+def test_a_row_is_as_long_as_ranks_that_split_it_ask_for() -> None:
+    assert shape(EQUAL, tensor_parallel_degree=5).tokens == 100
+    assert shape(EQUAL, context_parallel_degree=5).tokens == 100  # two parts for each context rank
+    packed = shape(EQUAL, tensor_parallel_degree=5, sequence_packing=True, micro_batch_size=4)
+    assert packed.tokens == 385 / 4  # one row of four sequences is filled up once
+
+
+def test_balance_cuts_what_the_slowest_rank_has() -> None:
+    by_balance = {balance: shape(batch_balance=balance) for balance in BatchBalance}
+    assert by_balance[BatchBalance.NONE].imbalance > 0.2
+    assert by_balance[BatchBalance.STRATIFIED_SNAKE].imbalance < 0.05
+    assert len({one.padding_waste for one in by_balance.values()}) == 1  # rows of one sequence have no padding
+
+
+def test_rows_of_like_sequences_waste_less_and_packed_ones_nothing() -> None:
+    by_chance, sorted_ = shape(micro_batch_size=4), shape(micro_batch_size=4, batch_balance=BatchBalance.GLOBAL_SORT)
+    assert by_chance.padding_waste > 0.5
+    assert sorted_.padding_waste < by_chance.padding_waste / 2
+    packed = shape(micro_batch_size=4, sequence_packing=True)
+    assert packed.padding_waste == 0
+    assert packed == shape(sequence_packing=True)  # tokens and squares do not see rows
+
+
+def test_ranks_that_gather_parameters_wait_in_every_micro_batch() -> None:
+    shards: dict[str, Any] = {"data_parallel_replicate_degree": 1, "data_parallel_shard_degree": 8}
+    at_the_end = shape(**shards, shard_level=ShardLevel.OPTIMIZER)
+    each_time = shape(**shards, shard_level=ShardLevel.PARAMETERS)
+    assert each_time.imbalance > at_the_end.imbalance
+    assert each_time.padding_waste == at_the_end.padding_waste
+
+
+def test_stages_pad_every_sequence_to_the_longest_allowed() -> None:
+    found = shape(pipeline_parallel_degree=2)
+    assert (found.tokens, found.keys, found.imbalance) == (SEQ_LEN, SEQ_LEN, 0)
+    # 512 tokens beside 252.4 on average: the paper's 100 % of waste
+    assert found.padding_waste == pytest.approx(1.03, abs=0.005)
+
+
+def test_attention_counts_the_squares_of_what_the_slowest_rank_has() -> None:
+    lengths = LengthDistribution(lengths=(10, 30), weights=(1.0, 1.0))
+    found = shape(Workload(seq_len=30, global_batch_size=4096, lengths=lengths), data_parallel_replicate_degree=1)
+    # half of the sequences are long: (100 + 900) / (10 + 30) keys
+    assert found.keys == 25

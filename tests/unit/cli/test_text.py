@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotuner.cli.console import console, plain_table, status
+from autotuner.cli.layout_text import read_layout
+from autotuner.cli.measured_runs import read_measured
+from autotuner.cli.money import objective_body, price_body
+from autotuner.core.errors import InvalidInput, NotFound
+
+
+# ---------------------------------------------------------------- console
+def widest_line(capsys: pytest.CaptureFixture[str]) -> int:
+    table = plain_table("layout", "why")
+    table.add_row("fsdp8", "word " * 60)
+    console().print(table)
+    return max(len(line) for line in capsys.readouterr().out.splitlines())
+
+
+def test_what_is_piped_is_as_wide_as_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 300 < widest_line(capsys) < 320
+
+
+def test_what_is_piped_keeps_to_the_columns_that_the_environment_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    assert widest_line(capsys) == 72
+
+
+def test_control_characters_of_a_name_are_spelt_out_and_colours_stay(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
+    table = plain_table("name")
+    table.add_row("a\x1b]0;owned\x9b31m\u202eb")
+    console().print(table, style="red")
+    printed = capsys.readouterr().out
+    assert r"a\x1b]0;owned\x9b31m\u202eb" in printed
+    assert "\x1b[31m" in printed
+
+
+def test_a_status_is_seen_on_a_terminal_with_its_brackets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
+    with status("starting") as say:
+        say("[1] of 2 runs done")
+    printed = capsys.readouterr()
+    assert "[1] of 2 runs done" in printed.err
+    assert printed.out == ""
+
+
+def test_a_status_is_not_seen_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    with status("starting") as say:
+        say("1 of 2 runs done")
+    assert "".join(capsys.readouterr()) == ""
+
+
+# ---------------------------------------------------------------- layout text
+FIELDS = {"tensor_parallel_degree": 2, "recompute": "full"}
+
+
+def test_a_layout_is_given_as_words_as_json_or_as_a_file_of_json(tmp_path: Path) -> None:
+    file = tmp_path / "layout.json"
+    file.write_text(json.dumps(FIELDS))
+    for text in ("tp2 recompute-full", json.dumps(FIELDS), str(file)):
+        assert read_layout(text) == FIELDS
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "must be words or JSON"), ('{"a":' * 5_000, "must be words or JSON"), ("none.json", "cannot be read")],
+)
+def test_what_is_no_json_or_cannot_be_read_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        read_layout(text)
+
+
+def test_a_number_without_end_is_told_with_a_line_of_it() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_layout("tp" + "9" * 5_000)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "layout.json"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_layout(str(file))
+
+
+# ---------------------------------------------------------------- measured runs
+WORKLOAD = {"seq_len": 4096, "global_batch_size": 64}
+
+
+def test_without_a_file_a_request_carries_no_runs() -> None:
+    assert read_measured(None, WORKLOAD) == {}
+
+
+def test_a_csv_and_a_json_file_say_the_same(tmp_path: Path) -> None:
+    table, document = tmp_path / "runs.csv", tmp_path / "runs.json"
+    table.write_text("layout,step_time_s,tokens_per_s,model,cluster,seq_len,global_batch\ntp8 mb1,8.5,,,,8192,\n")
+    document.write_text(json.dumps([{"layout": "tp8 mb1", "step_time_s": 8.5, "seq_len": 8192}]))
+    (run,) = read_measured(str(table), WORKLOAD)["measured"]
+    assert run == {
+        "layout": {"tensor_parallel_degree": 8, "micro_batch_size": 1},
+        "step_time_s": 8.5,
+        "workload": {"seq_len": 8192, "global_batch_size": 64},
+    }
+    assert read_measured(str(document), WORKLOAD) == {"measured": [run]}
+
+
+def test_a_run_may_name_its_own_model_and_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("layout,tokens_per_s,model,cluster\ntp8,1e5,llama-3-70b,h100:64\n")
+    (run,) = read_measured(str(path), WORKLOAD)["measured"]
+    assert (run["model"], run["cluster"], run["tokens_per_s"]) == ("llama-3-70b", "h100:64", 1e5)
+    assert "workload" not in run
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("runs.csv", "layout,seconds\ntp8,1\n", "is no column"),
+        ("runs.csv", "layout,step_time_s\ntp8,\n", "one of step_time_s"),
+        ("runs.csv", "layout,step_time_s,tokens_per_s\ntp8,1,1\n", "one of step_time_s"),
+        ("runs.csv", "layout,step_time_s\ntp8,fast\n", "must be a number"),
+        ("runs.csv", "layout,step_time_s\ntq8,1\n", "no word of a layout"),
+        ("runs.json", "{}", "JSON list"),
+        ("runs.csv", "layout,step_time_s\ntp8,inf\n", "must be a number"),
+        ("runs.csv", "layout,step_time_s,seq_len\ntp8,1,1e999\n", "must be a number"),
+        ("runs.csv", "layout,step_time_s,model\ntp8,1," + "x" * 300 + ".json\n", "cannot be read"),
+        ("runs.json", '[{"layout": [1], "step_time_s": 1}]', "must be text or an object"),
+        ("runs.json", '[{"layout": "tp8", "step_time_s": 1, "model": 5}]', "must be text or an object"),
+        ("runs.json", "[", "must be JSON"),
+        ("runs.json", "[" * 5_000, "must be JSON"),
+    ],
+)
+def test_a_file_that_says_no_runs_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        read_measured(str(tmp_path / name), WORKLOAD)
+
+
+def test_a_file_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_measured("/nowhere.csv", WORKLOAD)
+
+
+def test_a_name_that_is_longer_than_any_path_is_for_the_service_to_refuse(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("layout,step_time_s,model\ntp8,1," + "x" * 300 + "\n")
+    (run,) = read_measured(str(tmp_path / "runs.csv"), WORKLOAD)["measured"]
+    assert run["model"] == "x" * 300
+
+
+# ---------------------------------------------------------------- money
+def test_a_metric_alone_is_what_a_sweep_maximises() -> None:
+    assert objective_body("tokens_per_joule") == {"metric": "tokens_per_joule"}
+
+
+def test_a_profile_is_said_by_weights_which_are_one_where_none_stands() -> None:
+    said = objective_body("mfu", "mfu=2, tokens_per_dollar")
+    weights = [{"metric": "mfu", "weight": 2.0}, {"metric": "tokens_per_dollar", "weight": 1.0}]
+    assert said == {"metric": "mfu", "profile": weights}
+
+
+@pytest.mark.parametrize(
+    ("profile", "told"),
+    [
+        ("mfo=1", "nearest legal value: mfu"),
+        ("mfu=much", "mfu=1"),
+        ("mfu=0", "above 0"),
+        ("simplicity", "needs a rate"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused(profile: str, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        objective_body("mfu", profile)
+
+
+def test_a_tariff_names_a_region_or_says_its_fields() -> None:
+    assert price_body(None, None) == {}
+    assert price_body(2.5, "France")["price_per_accelerator_hour"] == 2.5
+    assert price_body(None, "france")["tariff"]["co2_kg_per_kwh"] == 0.044
+    changed = price_body(None, '{"base": "sweden", "energy_price_per_kwh": 0.2}')["tariff"]
+    assert (changed["co2_kg_per_kwh"], changed["energy_price_per_kwh"]) == (0.036, 0.2)
+
+
+def test_a_tariff_may_stand_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tariff.json"
+    file.write_text('{"base": "france"}')
+    assert price_body(None, str(file)) == price_body(None, "france")
+
+
+def test_a_tariff_that_cannot_be_is_refused() -> None:
+    with pytest.raises(NotFound, match="germany"):
+        price_body(None, "germny")
+    with pytest.raises(InvalidInput, match="energy_price_per_kwh"):
+        price_body(None, '{"energy_price": 0.2}')
+    with pytest.raises(InvalidInput, match="must be a region or JSON"):
+        price_body(None, "{")

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from autotuner.core.choices import RankOrder, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Integers, LayoutColumns
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth, MeasuredCollective
+from autotuner.core.network import Wiring
+from autotuner.costmodel.communication.collectives import all_gather_s, all_reduce_s, all_to_all_s
+from autotuner.costmodel.communication.layout_groups import (
+    context_group,
+    expert_group,
+    group_of,
+    pipeline_group,
+    replicate_group,
+    shard_group,
+    tensor_group,
+)
+from autotuner.costmodel.communication.node_topology import PCIE_EFFICIENCY, WiredNode, wired_node
+from autotuner.costmodel.communication.rank_placement import Windows
+from autotuner.search.explain.routes import routes
+from tests.builders import big_job, h100_cluster
+
+# ---------------------------------------------------------------- What a late or narrow link does to collectives
+FOUR = h100_cluster(num_nodes=4, accelerators_per_node=1)
+SHARDED = LayoutColumns.from_layouts([Layout(data_parallel_shard_degree=4, shard_level=ShardLevel.PARAMETERS)])
+BYTES = np.array([1e6])
+
+
+def with_link(cluster: Cluster, **changes: object) -> Cluster:
+    return replace(cluster, link_health=(LinkHealth(**{"ends": (1, 2), **changes}),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("collective", "num_steps"),
+    [(all_gather_s, 3), (all_to_all_s, 3), (all_reduce_s, 4)],  # a tree of four: two steps up, two down
+    ids=["all_gather", "all_to_all", "all_reduce"],
+)
+def test_a_late_link_is_late_in_every_step_of_a_collective(collective: object, num_steps: int) -> None:
+    assert callable(collective)
+    healthy, late = (shard_group(SHARDED, cluster) for cluster in (FOUR, with_link(FOUR, delay_s=0.01)))
+    added_s = collective(BYTES, late) - collective(BYTES, healthy)
+    assert float(added_s[0]) == pytest.approx(num_steps * 0.01, rel=0.02)  # the faster algorithm may be another
+
+
+def test_groups_that_do_not_reach_over_it_are_as_fast_as_ever() -> None:
+    two_nodes = h100_cluster(num_nodes=2)
+    late = replace(two_nodes, link_health=(LinkHealth(ends=(0, 1), delay_s=1.0),))
+    x = LayoutColumns.from_layouts([Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=2)])
+    assert all_reduce_s(BYTES, tensor_group(x, late)) == all_reduce_s(BYTES, tensor_group(x, two_nodes))
+    assert all_reduce_s(BYTES, replicate_group(x, late)) > 1.0
+
+
+def test_a_ring_is_as_fast_as_its_narrowest_link() -> None:
+    narrow = with_link(FOUR, bandwidth_bytes_per_s=FOUR.inter_node_link.bandwidth_bytes_per_s / 10)
+    large = np.array([1e12])
+    ratio = all_gather_s(large, shard_group(SHARDED, narrow)) / all_gather_s(large, shard_group(SHARDED, FOUR))
+    assert float(ratio[0]) == pytest.approx(10, rel=0.01)  # latencies are nothing beside so many bytes
+
+
+def test_collectives_that_were_timed_on_good_links_are_late_and_narrow_too() -> None:
+    timed = MeasuredCollective(kind="all_gather", num_ranks=4, start_s=1e-3, s_per_byte=1e-9)
+    link = replace(FOUR.intra_node_link, measured=(timed,))
+    node = h100_cluster(num_nodes=1, accelerators_per_node=4, intra_node_link=link, inter_node_link=link)
+    slow = with_link(node, delay_s=0.01, bandwidth_bytes_per_s=1e6)
+    seconds = [float(all_gather_s(BYTES, shard_group(SHARDED, cluster))[0]) for cluster in (node, slow)]
+    assert seconds == pytest.approx([2e-3, 0.75 + 0.03])
+
+
+def test_what_is_said_of_one_link_goes_before_what_is_said_of_its_class() -> None:
+    both = LinkHealth(link_class="inter_node", delay_s=0.01), LinkHealth(ends=(1, 2), delay_s=0.03)
+    for order in (both, both[::-1]):
+        group = shard_group(SHARDED, replace(FOUR, link_health=order))
+        assert group.slow is not None
+        assert group.slow.delay_s == 0.03
+
+
+def test_replicas_outermost_lie_as_far_apart_as_all_ranks_of_one() -> None:
+    layout = Layout(data_parallel_replicate_degree=2, pipeline_parallel_degree=8, context_parallel_degree=2)
+    x = LayoutColumns.from_layouts([layout, replace(layout, rank_order=RankOrder.REPLICAS_OUTERMOST)])
+    group = replicate_group(x, h100_cluster(num_nodes=4))
+    assert group.num_ranks.tolist() == [4, 4]
+    assert group.crosses_nodes.tolist() == [False, True]
+    assert group.ranks_per_node.tolist() == [4, 2]
+
+
+# ---------------------------------------------------------------- Where the groups of a layout lie
+def ranks_per_node(num_ranks: int, stride: int, cluster: Cluster) -> int:
+    return int(group_of(np.array([num_ranks]), np.array([stride]), cluster).ranks_per_node[0])
+
+
+def test_in_an_nvlink_domain_of_several_nodes_a_group_has_the_ports_of_all_its_ranks_there() -> None:
+    racks = h100_cluster(num_nodes=32, accelerators_per_node=4, nvlink_domain=72)
+    assert [ranks_per_node(*group, racks) for group in ((8, 1), (64, 1), (128, 1), (16, 8))] == [8, 64, 64, 8]
+
+
+def test_a_group_that_straddles_two_nodes_has_few_ranks_on_one_side_of_the_border() -> None:
+    assert [ranks_per_node(n, 1, h100_cluster(num_nodes=3)) for n in (3, 4, 6)] == [1, 4, 2]
+
+
+@pytest.mark.parametrize(("group_size", "stride"), list(product([1, 2, 3, 4, 8, 16], [1, 2, 3, 4, 8, 16])))
+def test_a_group_crosses_nodes_exactly_where_the_cluster_says_so(group_size: int, stride: int) -> None:
+    cluster = h100_cluster()
+    crosses = cluster.link_for(group_size, stride) == cluster.inter_node_link
+    assert bool(group_of(np.array([group_size]), np.array([stride]), cluster).crosses_nodes[0]) == crosses
+
+
+def test_groups_follow_the_rank_order_of_a_layout() -> None:
+    x = LayoutColumns.from_layouts(
+        [
+            Layout(
+                tensor_parallel_degree=4,
+                context_parallel_degree=2,
+                data_parallel_shard_degree=2,
+                data_parallel_replicate_degree=2,
+                pipeline_parallel_degree=2,
+                expert_parallel_degree=8,
+                shard_level=ShardLevel.PARAMETERS,
+            )
+        ]
+    )
+    cluster = h100_cluster()
+    sizes_and_ports = {
+        name: (int(g.num_ranks[0]), int(g.ranks_per_node[0]), bool(g.crosses_nodes[0]))
+        for name, g in {
+            "tensor": tensor_group(x, cluster),
+            "context": context_group(x, cluster),
+            "shard": shard_group(x, cluster),
+            "replicate": replicate_group(x, cluster),
+            "expert": expert_group(x, replace(big_job(), cluster=cluster)),
+            "pipeline": pipeline_group(x, cluster),
+        }.items()
+    }
+    assert sizes_and_ports == {
+        "tensor": (4, 4, False),
+        "context": (2, 2, False),
+        "shard": (4, 2, True),  # shard and context ranks, 4 apart
+        "replicate": (2, 1, True),
+        "expert": (8, 8, False),
+        "pipeline": (2, 1, True),
+    }
+
+
+def test_context_ranks_are_replicas_where_nothing_is_sharded() -> None:
+    x = LayoutColumns.from_layouts([Layout(context_parallel_degree=4, data_parallel_replicate_degree=2)])
+    assert replicate_group(x, h100_cluster()).num_ranks.tolist() == [8]
+
+
+# ---------------------------------------------------------------- node topology
+PAIRS = Wiring(
+    name="pairs",
+    nvlink_groups=((0, 1), (2, 3), (4, 5), (6, 7)),
+    sockets=((0, 1, 2, 3), (4, 5, 6, 7)),
+    pcie_bandwidth_bytes_per_s=50e9,
+    socket_bandwidth_bytes_per_s=20e9,
+)
+
+
+def _column(*numbers: int) -> Integers:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _found(cluster: Cluster, ranks: tuple[int, ...], strides: tuple[int, ...]) -> WiredNode:
+    found = wired_node(_column(*ranks), _column(*strides), cluster)
+    assert found is not None
+    return found
+
+
+def _nvlink_rate(cluster: Cluster) -> float:
+    return cluster.intra_node_link.efficiency * cluster.intra_node_link.bandwidth_bytes_per_s
+
+
+def test_a_pair_that_nvlink_joins_is_as_fast_as_before_and_others_are_not() -> None:
+    cluster = replace(h100_cluster(), wiring=PAIRS)
+    found = _found(cluster, (1, 2, 4, 8), (1, 1, 1, 1))
+    rate = _nvlink_rate(cluster)
+    assert found.ring_slowdown == pytest.approx([1, 1, rate / (PCIE_EFFICIENCY * 50e9), rate / 20e9])
+    assert found.delay_s.astype(bool).tolist() == [False, False, True, True]
+
+
+def test_groups_that_cross_to_the_other_socket_at_once_share_its_link() -> None:
+    cluster = replace(h100_cluster(), wiring=PAIRS)
+    found = _found(cluster, (2, 2, 4, 8), (4, 1, 2, 1))
+    rate = _nvlink_rate(cluster)
+    assert found.ring_slowdown == pytest.approx([4 * rate / 20e9, 1, 2 * rate / 20e9, rate / 20e9])
+
+
+def test_an_all_to_all_puts_more_between_sockets_than_a_ring() -> None:
+    cluster = replace(h100_cluster(), wiring=PAIRS)
+    found = _found(cluster, (8,), (1,))
+    sent = 4 * 4 / 7  # each of four ranks of a socket sends a seventh to each of the other four
+    assert found.pair_slowdown == pytest.approx(sent * found.ring_slowdown)
+
+
+def test_accelerators_below_one_switch_share_its_way_up() -> None:
+    wiring = Wiring(name="switches", nvlink_groups=(), switches=((0, 1), (2, 3)), pcie_bandwidth_bytes_per_s=50e9)
+    cluster = replace(h100_cluster(), wiring=wiring, accelerators_per_node=4)
+    beside, across = _found(cluster, (2, 2), (1, 2)).ring_slowdown
+    assert across == pytest.approx(2 * beside)
+
+
+def test_what_a_link_joins_as_a_whole_is_predicted_as_without_a_wiring() -> None:
+    whole = Wiring(name="whole", nvlink_groups=(tuple(range(8)),), sockets=((0, 1, 2, 3), (4, 5, 6, 7)))
+    assert wired_node(_column(8), _column(1), replace(h100_cluster(), wiring=whole)) is None
+
+
+def test_collectives_inside_such_a_node_take_longer_and_those_of_a_pair_do_not() -> None:
+    plain = h100_cluster(num_nodes=2)
+    ranks, strides = _column(2, 8, 16), _column(1, 1, 1)
+    before, after = (group_of(ranks, strides, each) for each in (plain, replace(plain, wiring=PAIRS)))
+    slower = after.ring_s_per_byte / before.ring_s_per_byte
+    assert slower[0] == 1.0
+    assert slower[1] == pytest.approx(_nvlink_rate(plain) / 20e9)
+    assert slower[2] > 1.0
+    assert (after.ring_latency_s >= before.ring_latency_s).all()
+    assert (after.all_to_all_s_per_byte() >= before.all_to_all_s_per_byte()).all()
+
+
+def test_the_limiting_link_of_a_group_is_the_one_that_its_node_has() -> None:
+    cluster = replace(h100_cluster(num_nodes=2), wiring=PAIRS)
+    names = [cluster.link_for(size, 1).name for size in (2, 4, 8, 16)]
+    assert names == ["nvlink4", "the root of one socket's PCIe", "the link between sockets", "ndr400"]
+
+
+def test_the_route_of_an_axis_inside_such_a_node_names_the_way_that_limits_it() -> None:
+    wired = replace(h100_cluster(num_nodes=2), wiring=PAIRS)
+    layout = Layout(tensor_parallel_degree=8, data_parallel_replicate_degree=2)
+    tensor, _ = routes(layout, replace(big_job(2), cluster=wired))
+    assert tensor.limiting_link == "the link between sockets"
+
+
+# ---------------------------------------------------------------- rank placement
+WORLD = 240
+UNEVEN = [(3, 1), (12, 1), (5, 2), (6, 5), (10, 3), (20, 4), (2, 24), (40, 2), (3, 40), (60, 4), (15, 16)]
+SIZES = [8, 16, 32, 64]
+
+
+def windows(size: int) -> Windows:
+    num_ranks, stride = (np.array(column) for column in zip(*UNEVEN, strict=True))
+    return Windows(num_ranks=num_ranks, stride=stride, size=size, world_size=WORLD)
+
+
+def groups(num_ranks: int, stride: int) -> list[list[int]]:
+    starts = (first for first in range(WORLD) if first // stride % num_ranks == 0)
+    return [[first + stride * i for i in range(num_ranks)] for first in starts]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rings_that_leave_the_fullest_part_are_as_many_as_counted(size: int) -> None:
+    for (num_ranks, stride), found in zip(UNEVEN, windows(size).rings_out(), strict=True):
+        left: Counter[int] = Counter()
+        for group in groups(num_ranks, stride):
+            met = {rank // size for rank in group}
+            left.update(met if len(met) > 1 else ())
+        assert found == max(left.values(), default=0), (num_ranks, stride)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sends_that_leave_the_fullest_part_are_as_many_as_counted(size: int) -> None:
+    for (num_ranks, stride), found in zip(UNEVEN, windows(size).sends_out(), strict=True):
+        pairs = (pair for group in groups(num_ranks, stride) for pair in pairwise(group))
+        sent = Counter(one // size for one, other in pairs if one // size != other // size)
+        assert found == max(sent.values(), default=0), (num_ranks, stride)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_bytes_that_leave_the_fullest_part_in_equal_shares_are_as_many_as_counted(size: int) -> None:
+    for (num_ranks, stride), found in zip(UNEVEN, windows(size).shares_out(), strict=True):
+        sent: Counter[int] = Counter()
+        for group in groups(num_ranks, stride):
+            inside = Counter(rank // size for rank in group)
+            sent.update({part: count * (num_ranks - count) for part, count in inside.items()})
+        assert found * num_ranks == pytest.approx(max(sent.values(), default=0)), (num_ranks, stride)

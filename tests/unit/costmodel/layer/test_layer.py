@@ -1,0 +1,464 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, OptimizerKernel, Precision, Recompute
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.kernels import AttentionLaw, FusedPass, GemmLaw, UnfusedAttention
+from autotuner.core.layout import Layout
+from autotuner.core.recompute import RecomputePolicy
+from autotuner.core.stack import Stack
+from autotuner.core.workload import Workload
+from autotuner.costmodel.layer.attention import AttentionShape, attention_s
+from autotuner.costmodel.layer.matrix_products import gemm_s
+from autotuner.costmodel.layer.memory_bound import optimizer_s, stream_rate
+from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.layer.quantization import CastTimes, cast_kernels, casts_s, weight_casts_s
+from autotuner.costmodel.layer.recompute import model_flop_per_step, product_share, recomputed_flop_per_step
+from autotuner.costmodel.layer.work import Work
+from tests.builders import big_job, cpu_layout, h100_cluster, llama_70b, tiny_job
+from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, sparse_job, with_stack
+
+# ---------------------------------------------------------------- Arithmetic of passes
+ONE = Passes(forward_s=np.array([1.0, 2.0]), input_s=np.array([3.0, 4.0]), weight_s=np.array([5.0, 6.0]))
+TEN = Passes(forward_s=np.array([10.0, 10.0]), input_s=np.array([20.0, 20.0]), weight_s=np.array([30.0, 30.0]))
+
+
+def seconds(passes: Passes) -> list[list[float]]:
+    return [passes.forward_s.tolist(), passes.input_s.tolist(), passes.weight_s.tolist()]
+
+
+def test_a_backward_is_both_gradients_and_the_total_also_the_forward() -> None:
+    assert ONE.backward_s.tolist() == [8.0, 10.0]
+    assert ONE.total_s.tolist() == [9.0, 12.0]
+
+
+def test_passes_add_subtract_and_multiply_pass_by_pass() -> None:
+    assert seconds(ONE + TEN) == [[11.0, 12.0], [23.0, 24.0], [35.0, 36.0]]
+    assert seconds(ONE + TEN - TEN) == seconds(ONE)
+    assert seconds(ONE * np.array([0, 2])) == [[0.0, 4.0], [0.0, 8.0], [0.0, 12.0]]
+
+
+def test_layouts_are_picked_in_the_order_of_the_index() -> None:
+    assert seconds(ONE.take(np.array([1, 0, 1]))) == [[2.0, 1.0, 2.0], [4.0, 3.0, 4.0], [6.0, 5.0, 6.0]]
+
+
+def test_a_send_follows_the_forward_and_the_gradient_that_another_stage_waits_for() -> None:
+    assert seconds(ONE.with_sends(np.array([0.5, 0.0]))) == [[1.5, 2.0], [3.5, 4.0], [5.0, 6.0]]
+
+
+# ---------------------------------------------------------------- Tests of `autotuner.costmodel.layer.recompute`
+MODELS = ("llama-3-70b", "mixtral-8x7b", "deepseek-v3", "gpt2")
+
+
+def test_a_step_needs_six_flop_per_parameter_and_token_and_some_attention() -> None:
+    job = big_job()
+    per_token = model_flop_per_step(job) / job.workload.tokens_per_step
+    assert 6 < per_token / job.model.num_parameters < 7.5
+
+
+def test_nothing_recomputed_is_no_flop() -> None:
+    assert recomputed_flop_per_step(LayoutColumns.from_layouts([Layout()]), tiny_job()).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_full_recomputation_runs_every_layer_forward_again(name: str) -> None:
+    workload = Workload(seq_len=1024, global_batch_size=4)
+    job = Job(model=load_model(name), cluster=h100_cluster(), workload=workload)
+    (full,) = recomputed_flop_per_step(LayoutColumns.from_layouts([Layout(recompute=Recompute.FULL)]), job)
+    # forward and two gradients, a multiply-add each per element; the projection is no layer
+    output = 3 * 2 * job.model.embedding_parameters * workload.tokens_per_step
+    # two roundings of the same product
+    assert full == pytest.approx((model_flop_per_step(job) - output) / 3, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kernel", "recomputes_attention"),
+    [
+        (RecomputePolicy.CORE_ATTN, AttentionKernel.FLASH, True),  # arXiv 2205.05198, section 5
+        (RecomputePolicy.ALL_BUT_PRODUCTS, AttentionKernel.FLASH, False),  # the output of the fused kernel is kept
+        (RecomputePolicy.ALL_BUT_PRODUCTS, AttentionKernel.MATH, True),  # products of batches of matrices are not
+    ],
+)
+def test_selective_recomputation_multiplies_again_what_the_stack_does_not_keep(
+    policy: RecomputePolicy, kernel: AttentionKernel, recomputes_attention: bool
+) -> None:
+    job = replace(big_job(), stack=Stack(selective_recompute=(policy,)))
+    x = LayoutColumns.from_layouts([Layout(recompute=Recompute.SELECTIVE, attention_kernel=kernel)])
+    attention = job.workload.tokens_per_step * job.model.attention_flop_per_token(job.workload.seq_len)
+    assert recomputed_flop_per_step(x, job).tolist() == [attention * recomputes_attention]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_that_do_not_recompute_add_no_hardware_flop(name: str) -> None:
+    job = Job(model=load_model(name), cluster=h100_cluster(), workload=Workload(seq_len=1024, global_batch_size=4))
+    layouts = [Layout(recompute=Recompute.FULL, recompute_every=every) for every in (1, 2, job.model.num_layers)]
+    every, half, one = recomputed_flop_per_step(LayoutColumns.from_layouts(layouts), job)
+    assert every > half > one > 0
+    if job.model.experts is None:  # of equal layers, every n-th from the first
+        num_layers = job.model.num_layers
+        # quotients and products of the same numbers, rounded
+        assert half / every == pytest.approx(-(-num_layers // 2) / num_layers, rel=1e-12)
+        assert one / every == pytest.approx(1 / num_layers, rel=1e-12)
+
+
+def test_a_policy_by_operation_computes_compiled_products_in_fp8_again() -> None:
+    job = with_stack(selective_recompute=(RecomputePolicy.EVERY_OTHER_PRODUCT,), repeats_fp8_products=True)
+    bf16, eager, compiled = (
+        Layout(compiled=True),
+        Layout(precision=Precision.FP8),
+        Layout(precision=Precision.FP8, compiled=True),
+    )
+    shares = product_share(columns(bf16, eager, compiled), job, sparse=False)
+    assert 0 < shares[0] == shares[1] < shares[2] == 1.0
+
+
+# ---------------------------------------------------------------- Arithmetic of works
+WHEN = ("forward_s", "weight_gradient_s", "backward_s")
+"""Parts that say when, and take no time of their own."""
+
+HALF = np.full(2, 0.5)
+WORK_ONE = replace(
+    Work.nothing(2),
+    matrix_s=np.array([1.0, 2.0]),
+    tensor_s=HALF,
+    forward_s=1.5 * HALF,
+    weight_gradient_s=0.5 * HALF,
+)
+TWO = replace(Work.nothing(2), matrix_s=np.full(2, 3.0), recompute_s=np.array([4.0, 5.0]))
+
+
+def test_no_work_takes_no_time_in_any_part() -> None:
+    assert parts(Work.nothing(2)) == [[0.0, 0.0]] * len(fields(Work))
+
+
+def test_a_part_that_does_not_exist_is_neither_read_nor_written() -> None:
+    with pytest.raises(AttributeError, match="offlaod_s"):
+        _ = WORK_ONE.offlaod_s  # type: ignore[attr-defined]  # mypy finds it too
+    with pytest.raises(TypeError, match="offlaod_s"):
+        replace(WORK_ONE, offlaod_s=HALF)  # type: ignore[call-arg]  # mypy finds it too
+
+
+def test_the_total_counts_every_second_once_and_no_part_of_it_again() -> None:
+    summed = [f.name for f in fields(Work) if f.name not in WHEN]
+    seconds = {name: np.array([2.0**number]) for number, name in enumerate(summed)}
+    work = Work(**seconds, **dict.fromkeys(WHEN, np.array([1e6])))
+    assert work.total_s.tolist() == [2.0 ** len(summed) - 1]
+    assert work.compute_s.tolist() == [1.0 + 2.0 + 4.0 + 8.0]
+
+
+def test_works_add_subtract_and_multiply_part_by_part() -> None:
+    assert (WORK_ONE + TWO).matrix_s.tolist() == [4.0, 5.0]
+    assert (WORK_ONE + TWO).recompute_s.tolist() == [4.0, 5.0]
+    assert parts(WORK_ONE + TWO - TWO) == parts(WORK_ONE)
+    assert (WORK_ONE * 3.0).forward_s.tolist() == [2.25, 2.25]
+    assert (WORK_ONE * np.array([0, 2])).matrix_s.tolist() == [0.0, 4.0]
+
+
+def test_layouts_are_joined_and_picked() -> None:
+    both = WORK_ONE.beside(TWO)
+    assert both.matrix_s.tolist() == [1.0, 2.0, 3.0, 3.0]
+    assert both.take(np.array([3, 0])).matrix_s.tolist() == [3.0, 1.0]
+
+
+def test_the_passes_of_a_work_are_all_of_it() -> None:
+    passes = WORK_ONE.passes()
+    assert passes.forward_s.tolist() == [0.75, 0.75]
+    assert passes.weight_s.tolist() == [0.25, 0.25]
+    assert passes.total_s.tolist() == WORK_ONE.total_s.tolist()
+
+
+# ---------------------------------------------------------------- What moving memory takes: norms, loss, optimizer
+def test_norms_of_elementary_operations_take_longer_than_fused_ones_and_nothing_else_does() -> None:
+    fused, plain = (layer(Layout(fused_norm=f)) for f in (True, False))
+    assert first(plain.pointwise_s) > first(fused.pointwise_s)
+    assert first(plain.matrix_s + plain.attention_s) == first(fused.matrix_s + fused.attention_s)
+    halves = [layer(Layout(fused_norm=f), with_stack(unfused_norm_traffic=0.0)) for f in (True, False)]
+    assert first(halves[0].pointwise_s) == first(halves[1].pointwise_s)
+
+
+def test_a_fused_loss_moves_less_memory() -> None:
+    steps, fused = (output(Layout(), with_stack(fuses_loss=f)) for f in (False, True))
+    assert first(fused.pointwise_s) < first(steps.pointwise_s) / 2
+    assert first(fused.matrix_s) == first(steps.matrix_s)
+
+
+def test_sequence_parallelism_splits_the_norms_and_computes_the_same_products() -> None:
+    plain, split = (layer(replace(TENSOR, sequence_parallel=s)) for s in (False, True))
+    assert first(split.pointwise_s) < first(plain.pointwise_s)
+    assert first(split.matrix_s) == first(plain.matrix_s)
+
+
+def test_norms_behind_blocks_move_memory_too_and_parallel_blocks_share_one() -> None:
+    def pointwise_s(**shapes: Any) -> float:
+        return first(layer(Layout(), replace(big_job(), model=llama_70b(**shapes))).pointwise_s)
+
+    one, two, four = (pointwise_s(num_norms_per_layer=norms, parallel_blocks=norms < 4) for norms in (1, 2, 4))
+    assert (four - pointwise_s(num_norms_per_layer=2)) == pytest.approx(2 * (two - one), rel=1e-12)  # rounding only
+    assert two < pointwise_s(num_norms_per_layer=2)  # whose two residual sums are one
+
+
+def test_what_weighs_the_output_of_attention_moves_memory() -> None:
+    plain, gated = (
+        layer(Layout(), replace(big_job(), model=llama_70b(attention_output_gate=gated))) for gated in (False, True)
+    )
+    assert first(gated.pointwise_s) > first(plain.pointwise_s)
+    assert first(gated.matrix_s) > first(plain.matrix_s)
+
+
+def test_the_optimizer_moves_its_state_once() -> None:
+    x = columns(cpu_layout())
+    job = with_stack(tiny_job(1))
+    # in fp32: read and write weight and two moments, read the gradient: 28 bytes at 85 % of 10 GB/s; rounding only
+    assert first(optimizer_s(x, job, np.array([1e9]))) == pytest.approx(28 / (0.85 * 10), rel=1e-12)
+
+
+def test_what_a_stack_does_once_a_step_is_added_to_the_optimizer() -> None:
+    x, nothing = columns(Layout()), np.zeros(1)
+    seconds = (first(optimizer_s(x, with_stack(step_overhead_s=s), nothing)) for s in (0.0, 0.5))
+    assert list(seconds) == [0.0, 0.5]
+
+
+def test_a_compiled_layer_moves_what_one_kernel_for_each_operation_would() -> None:
+    eager, compiled = (layer(Layout(compiled=c), with_stack(pointwise_traffic=1.9)) for c in (False, True))
+    assert first(eager.pointwise_s) == pytest.approx(1.9 * first(compiled.pointwise_s), rel=1e-12)  # rounding
+    assert first(eager.matrix_s + eager.attention_s) == first(compiled.matrix_s + compiled.attention_s)
+
+
+def test_the_compiler_fuses_a_norm_of_elementary_operations() -> None:
+    fused, plain = (layer(Layout(fused_norm=f, compiled=True)) for f in (True, False))
+    assert parts(fused) == parts(plain)
+
+
+def test_a_stack_that_moves_less_than_the_compiler_is_not_slowed_by_it() -> None:
+    eager, compiled = (layer(Layout(compiled=c), with_stack(pointwise_traffic=0.85)) for c in (False, True))
+    assert first(eager.pointwise_s) == first(compiled.pointwise_s)
+
+
+def test_one_kernel_per_operation_moves_the_optimizers_state_again_and_again() -> None:
+    x = columns(cpu_layout(optimizer_kernel=OptimizerKernel.FOREACH))
+    # 20 passes over elements of 4 bytes (torch/optim/adam.py) at 85 % of 10 GB/s; rounding only
+    assert first(optimizer_s(x, with_stack(tiny_job(1)), np.array([1e9]))) == pytest.approx(80 / (0.85 * 10), rel=1e-12)
+
+
+# ---------------------------------------------------------------- quantization
+FP8 = Layout(precision=Precision.FP8)
+
+
+def engine(name: str = "h100", **fields: bool) -> Job:
+    """The big job with Transformer Engine, on that accelerator."""
+    job = with_stack(None, fp8_implementation="transformer_engine", **fields)
+    return replace(job, cluster=replace(job.cluster, accelerator=load_cluster(name).accelerator))
+
+
+def quantization_seconds(layout: Layout, job: Job, *, sparse: bool = False) -> float:
+    times = casts_s(columns(layout), job, sparse=sparse)
+    return first(times.forward_s + times.input_gradient_s + times.weight_gradient_s)
+
+
+def recipe(name: Fp8Recipe, **fields: bool) -> Layout:
+    return replace(FP8, fp8_recipe=name, **fields)  # type: ignore[arg-type]
+
+
+def test_nothing_is_cast_in_16_bits() -> None:
+    assert quantization_seconds(Layout(), big_job()) == 0.0
+    assert first(weight_casts_s(columns(Layout()), big_job(), np.array([1e9]))) == 0.0
+    assert first(cast_kernels(columns(Layout()), big_job())) == 0.0
+
+
+def test_a_scale_per_block_moves_four_bytes_and_the_scales_of_each_input_and_gradient() -> None:
+    job, model = engine("b200"), llama_70b()
+    inputs = 2 * model.hidden_size + model.attention_output_size + model.ffn_size
+    gradients = 2 * model.hidden_size + model.query_size + model.key_value_size + 2 * model.ffn_size
+    moved_bytes = (4 + 2 / 32) * (inputs + gradients) * job.workload.seq_len
+    assert quantization_seconds(recipe(Fp8Recipe.MXFP8), job) == pytest.approx(
+        moved_bytes / stream_rate(job), rel=1e-12
+    )
+
+
+def test_finding_the_largest_value_first_reads_every_tensor_once_more() -> None:
+    delayed, current = (quantization_seconds(recipe(r), engine()) for r in (Fp8Recipe.DELAYED, Fp8Recipe.TENSORWISE))
+    assert delayed < current
+    assert quantization_seconds(recipe(Fp8Recipe.DELAYED), engine("b200")) < quantization_seconds(
+        recipe(Fp8Recipe.MXFP8), engine("b200")
+    )
+
+
+def test_a_second_layout_is_written_on_hopper_and_not_on_blackwell() -> None:
+    hopper, blackwell = (engine(name) for name in ("h100", "b200"))
+    moved = [quantization_seconds(recipe(Fp8Recipe.TENSORWISE), job) * stream_rate(job) for job in (hopper, blackwell)]
+    assert moved[0] == pytest.approx(moved[1] * 6 / 5, rel=1e-12)  # read 2 and 2, write 1 and 1, or 1
+
+
+def test_weights_are_rounded_once_a_step_by_transformer_engine_and_in_every_pass_by_torchao() -> None:
+    x, elements = columns(FP8), np.array([1e9])
+    assert first(weight_casts_s(x, engine(), elements)) > 0.0
+    assert first(weight_casts_s(x, big_job(), elements)) == 0.0
+    gathered = with_stack(gathers_fp8_parameters=True)
+    assert quantization_seconds(FP8, gathered) < quantization_seconds(FP8, with_stack())
+
+
+def test_gathered_weights_are_only_laid_out_again_and_not_even_that_on_blackwell() -> None:
+    x, elements = columns(recipe(Fp8Recipe.DELAYED)), np.array([1e9])
+    hopper, blackwell = (engine(name, gathers_fp8_parameters=True) for name in ("h100", "b200"))
+    assert 0.0 < first(weight_casts_s(x, hopper, elements)) < first(weight_casts_s(x, engine(), elements))
+    assert first(weight_casts_s(x, blackwell, elements)) == 0.0
+
+
+def test_compiled_casts_move_a_fraction_of_what_eager_ones_do() -> None:
+    assert 4 * quantization_seconds(replace(FP8, compiled=True), big_job()) < quantization_seconds(FP8, big_job())
+    launched = [first(cast_kernels(columns(replace(FP8, compiled=compiled)), big_job())) for compiled in (False, True)]
+    assert launched[0] > launched[1]
+
+
+def test_a_scale_per_row_costs_more_than_one_per_tensor() -> None:
+    tensorwise, rowwise = (
+        quantization_seconds(recipe(r, compiled=True), big_job()) for r in (Fp8Recipe.TENSORWISE, Fp8Recipe.ROWWISE)
+    )
+    assert tensorwise < rowwise
+
+
+def test_a_rank_rounds_its_part_of_what_is_gathered_rounded() -> None:
+    split = Layout(precision=Precision.FP8, fp8_recipe=Fp8Recipe.TENSORWISE, tensor_parallel_degree=8)
+    alone, sharing = (engine(gathers_fp8_activations=gathers) for gathers in (False, True))
+    parallel = replace(split, sequence_parallel=True)
+    assert quantization_seconds(parallel, sharing) < quantization_seconds(parallel, alone)
+    assert quantization_seconds(split, sharing) == quantization_seconds(split, alone)
+
+
+def test_emulation_rounds_and_widens() -> None:
+    assert quantization_seconds(Layout(precision=Precision.FP8_EMULATED), big_job()) > quantization_seconds(
+        FP8, big_job()
+    )
+
+
+def test_experts_round_every_copy_of_a_token() -> None:
+    job = sparse_job()
+    assert quantization_seconds(FP8, job, sparse=True) > quantization_seconds(FP8, job)
+
+
+def test_passes_share_the_casts_by_what_they_need() -> None:
+    times = casts_s(columns(recipe(Fp8Recipe.DELAYED), replace(FP8, compiled=True)), engine(), sparse=False)
+    assert isinstance(times, CastTimes)
+    assert times.weight_gradient_s.tolist() == [0.0, 0.0]  # the forward pass left what it needs
+    assert (times.forward_s > 0).all()
+    assert (times.input_gradient_s > 0).all()
+    assert first(casts_s(columns(FP8), big_job(), sparse=False).weight_gradient_s) > 0.0  # torchao rounds again
+
+
+# ---------------------------------------------------------------- attention
+PRODUCTS = GemmLaw(
+    peak_flop_per_s=1e12,
+    peak_share=0.5,
+    memory_bandwidth_bytes_per_s=1e18,
+    num_multiprocessors=4,
+    operand_bytes=2,
+    product_bytes=2,
+    prologue=0.0,
+    wave_loss=0.0,
+    latency_s=0.0,
+    tiles=((64, 64),),
+)
+FLASH, FUSED_SOFTMAX, FLASH_3 = AttentionKernel.FLASH, AttentionKernel.FUSED_SOFTMAX, AttentionKernel.FLASH_3
+
+
+def law(*, products: GemmLaw = PRODUCTS, **changes: Any) -> AttentionLaw:
+    one_pass = FusedPass(**{"product_share": 0.5, **changes})
+    unfused = UnfusedAttention(forward_bytes=8.0, backward_bytes=12.0)
+    return AttentionLaw(products=products, fused={FLASH: (one_pass, one_pass)}, unfused={FUSED_SOFTMAX: unfused})
+
+
+def shape(**changes: Any) -> AttentionShape:
+    plain = AttentionShape(batch=2, num_heads=8, num_kv_heads=8, head_dim=64, query_len=4096, key_len=4096)
+    return replace(plain, **changes)
+
+
+def forward_s(kernel: AttentionKernel, of: AttentionLaw, **changes: Any) -> float:
+    return float(attention_s(shape(**changes), kernel, of)[0])
+
+
+def test_a_fused_kernel_visits_half_of_the_keys_and_the_diagonal() -> None:
+    visited = 2 * 8 * 4096 * (4096 / 2 + 64)
+    assert forward_s(FLASH, law()) == pytest.approx(visited * 2 * 2 * 64 / (0.5 * 1e12))
+
+
+def test_a_kernel_that_computes_masked_scores_visits_every_key() -> None:
+    assert forward_s(FLASH, law(skips_masked=False)) == pytest.approx(2 * 8 * 4096**2 * 2 * 2 * 64 / (0.5 * 1e12))
+
+
+def test_the_backward_multiplies_five_times_where_the_forward_does_twice() -> None:
+    forward, backward = attention_s(shape(), FLASH, law())
+    assert backward / forward == pytest.approx(5 / 2)
+
+
+def test_the_exponentials_weigh_twice_as_much_on_half_the_head_dimension() -> None:
+    one = law(softmax_flop_per_score=128.0)
+    # 4 * 64 FLOP at half of the peak take 4 times as long as 128 at the peak; with 4 * 32, twice as long
+    assert forward_s(FLASH, one) / forward_s(FLASH, law()) == pytest.approx(1 + 1 / 4)
+    assert forward_s(FLASH, one, head_dim=32) / forward_s(FLASH, law(), head_dim=32) == pytest.approx(1 + 1 / 2)
+
+
+def test_the_overhead_of_a_block_weighs_on_short_sequences() -> None:
+    slow = law(overhead_keys=512.0)
+    short, long = (forward_s(FLASH, slow, key_len=n) / forward_s(FLASH, law(), key_len=n) for n in (1024, 65536))
+    assert short == pytest.approx(1 + 512 / (512 + 64))
+    assert 1 < long < 1.02
+
+
+def test_fewer_blocks_of_queries_than_multiprocessors_leave_some_idle() -> None:
+    one_block = forward_s(FLASH, law(), batch=1, num_heads=1, query_len=128)
+    four_blocks = forward_s(FLASH, law(), batch=1, num_heads=4, query_len=128)
+    assert one_block == pytest.approx(four_blocks)
+    assert forward_s(FLASH, law(), batch=1, num_heads=8, query_len=128) == pytest.approx(2 * four_blocks)
+
+
+def test_a_context_rank_takes_its_share_of_the_queries() -> None:
+    assert forward_s(FLASH, law(), query_len=1024) == pytest.approx(forward_s(FLASH, law()) / 4)
+
+
+def test_grouped_queries_save_memory_traffic_and_no_products() -> None:
+    assert forward_s(FLASH, law(), num_kv_heads=1) == forward_s(FLASH, law())
+    slow = law(products=replace(PRODUCTS, memory_bandwidth_bytes_per_s=1.0))
+    # queries and output of 8 heads, keys and values of 8 or of 1
+    assert forward_s(FLASH, slow, num_kv_heads=1) / forward_s(FLASH, slow) == pytest.approx((8 + 1) / (8 + 8))
+
+
+def test_an_unfused_kernel_adds_passes_over_all_scores_to_its_batched_products() -> None:
+    slow = law(products=replace(PRODUCTS, memory_bandwidth_bytes_per_s=1e6))
+    forward, backward = attention_s(shape(), FUSED_SOFTMAX, slow)
+    scores = gemm_s(4096, 4096, 64, slow.products, count=16)
+    values = gemm_s(4096, 64, 4096, slow.products, count=16)
+    one_byte_s = 16 * 4096**2 / 1e6
+    assert forward == pytest.approx(scores + values + 8 * one_byte_s)
+    assert backward == pytest.approx(scores + 3 * values + 12 * one_byte_s)
+
+
+def test_each_row_takes_the_time_of_its_own_kernel() -> None:
+    kernels = np.array([FLASH, FUSED_SOFTMAX, FLASH], dtype=np.int8)
+    forward, _ = attention_s(shape(batch=np.array([1, 2, 4])), kernels, law())
+    expected = [forward_s(kernel, law(), batch=b) for kernel, b in ((FLASH, 1), (FUSED_SOFTMAX, 2), (FLASH, 4))]
+    assert forward.tolist() == expected
+
+
+def test_a_kernel_that_the_device_lacks_has_no_time() -> None:
+    assert np.isnan(attention_s(shape(), FLASH_3, law())).all()
+
+
+@pytest.mark.parametrize("kernel", [FLASH, FUSED_SOFTMAX])
+def test_narrower_values_save_a_half_forward_and_two_of_five_products_backward(kernel: AttentionKernel) -> None:
+    sizes = {"batch": 1, "num_heads": 8, "num_kv_heads": 8, "query_len": 4096, "key_len": 4096, "head_dim": 128}
+    unfused = UnfusedAttention(forward_bytes=0.0, backward_bytes=0.0)
+    free = AttentionLaw(products=PRODUCTS, fused=law().fused, unfused={FUSED_SOFTMAX: unfused})
+    equal, same, narrow = (attention_s(AttentionShape(**sizes, value_dim=w), kernel, free) for w in (128, 0, 64))
+    assert equal == same
+    forward, backward = (part / whole for part, whole in zip(narrow, equal, strict=True))
+    # of 2 products forward 1 is over the width of values, of the 5 backward of fused kernels 2, of 4 of others 1
+    assert forward == pytest.approx(1 - 1 / 4)
+    assert backward == pytest.approx(1 - (2 / 5 if kernel == FLASH else 1 / 4) / 2)

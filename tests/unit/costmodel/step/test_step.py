@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autotuner.core.choices import GradientClip, GradientSync, PipelineSchedule, ShardLevel
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stack import Stack
+from autotuner.core.workload import Workload
+from autotuner.costmodel.layer.model_work import PartWorks
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.stages import critical_ranks
+from autotuner.costmodel.step.data_parallel import early_share
+from autotuner.costmodel.step.planned import NOTICED, Planned
+from autotuner.costmodel.step.rank_step import RankStep
+from autotuner.costmodel.step.sends import Hops, StagePasses
+from autotuner.pipeline_schedules.plan import plan
+from autotuner.pipeline_schedules.simulate import PassTimes
+from tests.builders import h100_cluster, llama_70b
+from tests.unit.costmodel.works import with_stack
+
+
+# ---------------------------------------------------------------- planned
+def planned(times: PassTimes, *, slack: int = 0, num_micro_batches: int = 1) -> Planned:
+    passes = StagePasses(**{name: np.array([getattr(times, name)]) for name in ("forward_s", "input_s", "weight_s")})
+    flies_s = np.array([(*times.send_s, 0.0)])
+    nothing = np.zeros_like(flies_s)
+    hops = Hops(blocks_s=nothing, flies_s=flies_s, receives_s=nothing, num_delegates=np.zeros(1, np.int64))
+    return Planned.of(passes, hops, np.array([slack]), np.array([num_micro_batches]))
+
+
+def step_s(times: PassTimes, num_micro_batches: int) -> float:
+    form = planned(times, num_micro_batches=num_micro_batches)
+    carried_s = np.zeros((1, len(times.send_s)))
+    return float(form.step_s(np.array([num_micro_batches]), carried_s)[0])
+
+
+@pytest.mark.parametrize(("delay_s", "published_s"), [(0.0, 930), (12, 942), (30, 960), (51, 981)])
+def test_a_slow_link_costs_a_planned_pipeline_no_more_than_itself(delay_s: float, published_s: float) -> None:
+    times = PassTimes(forward_s=(10,) * 4, input_s=(10,) * 4, weight_s=(10,) * 4, send_s=(0, 0, delay_s))
+    assert step_s(times, 30) == published_s  # simulated by the authors of arXiv 2504.19232
+
+
+def draw(source: random.Random) -> tuple[PassTimes, int]:
+    p = source.choice((2, 4, 8))
+    layers, slower, weight = source.choice((1.0, 2.0)), source.uniform(1, 2.2), source.uniform(0.5, 1)
+    output = source.choice((0.0, source.random()))
+    send_s = [0.01] * (p - 1)
+    send_s[source.randrange(p - 1)] = source.choice((0.0, 0.5, 1, 2, 4))
+    times = PassTimes(
+        forward_s=(*(layers,) * (p - 1), layers + output),
+        input_s=(*(slower * layers,) * (p - 1), slower * layers + output),
+        weight_s=(*(weight * layers,) * (p - 1), weight * layers + output),
+        send_s=tuple(send_s),
+    )
+    return times, p * source.choice((1, 2, 4))
+
+
+def test_it_is_off_by_few_percent_and_hardly_ever_above_the_plan() -> None:
+    source = random.Random(0)
+    for _ in range(60):
+        times, m = draw(source)
+        best_s = plan(times, m).makespan_s
+        # 250 of the bench are off by 0.4 % in the mean and 5.4 % at most; above where delays are too short to plan for
+        assert best_s * 0.94 <= step_s(times, m) <= best_s * 1.03
+
+
+def test_a_plan_keeps_no_more_micro_batches_than_are_counted() -> None:
+    source = random.Random(1)
+    for _ in range(20):
+        times, m = draw(source)
+        seen = replace(times, send_s=tuple(s if s > NOTICED * times.forward_s[0] else 0.0 for s in times.send_s))
+        most = int(planned(times, num_micro_batches=m).warm_up[0, 0])
+        assert max(plan(seen, m).schedule.peak_in_flight()) <= most
+
+
+def test_warm_ups_are_those_of_the_planner_for_delays_that_count_and_of_zero_bubbles_for_others() -> None:
+    times = PassTimes(forward_s=(10,) * 4, input_s=(10,) * 4, weight_s=(10,) * 4, send_s=(1, 4, 12))
+    assert planned(times, num_micro_batches=30).warm_up.tolist() == [[9, 7, 5, 1]]
+    assert planned(times, slack=1, num_micro_batches=30).warm_up.tolist() == [[12, 9, 6, 1]]
+    assert planned(times, num_micro_batches=6).warm_up.tolist() == [[6, 6, 5, 1]]
+
+
+# ---------------------------------------------------------------- data parallel
+REPLICAS = Layout(data_parallel_replicate_degree=8)
+ZERO_1 = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.OPTIMIZER)
+MATRIX_BYTES = 2 * 1024 * 1024
+"""The smallest matrix of the small model, in bf16."""
+
+
+def small_job(**stack: float | bool) -> Job:
+    """Matrices small enough to share a bucket, and too few tokens to hide all that is sent."""
+    job = Job(
+        model=llama_70b(num_layers=8, hidden_size=1024, num_heads=8, num_kv_heads=8, ffn_size=2048),
+        cluster=h100_cluster(1),
+        workload=Workload(seq_len=512, global_batch_size=8),
+    )
+    return with_stack(job, **stack)
+
+
+def exposed_s(layout: Layout, job: Job | None = None) -> float:
+    step = predict(LayoutColumns.from_layouts([layout]), job or small_job(overlaps_data_parallel=1.0)).step_time
+    return float(step.data_communication_s[0])
+
+
+def by_bucket(layout: Layout, *sizes: int) -> tuple[float, ...]:
+    return tuple(exposed_s(replace(layout, gradient_bucket_bytes=size)) for size in sizes)
+
+
+def test_the_best_bucket_is_neither_small_nor_all() -> None:
+    """Small ones start a collective too often; one for all gradients starts when nothing is left to hide under."""
+    small, medium, whole = by_bucket(REPLICAS, MATRIX_BYTES, 64 * MATRIX_BYTES, 2**40)
+    assert medium < small
+    assert medium < whole
+
+
+@pytest.mark.parametrize("layout", [REPLICAS, ZERO_1], ids=str)
+def test_a_bucket_holds_a_whole_matrix_at_least(layout: Layout) -> None:
+    smaller, small, large = by_bucket(layout, 1, 2**10, 64 * MATRIX_BYTES)
+    assert smaller == small != large
+
+
+def test_ranks_that_shard_the_optimizer_fill_buckets_too() -> None:
+    """All their sizes gather the new parameters uncovered, in as many collectives."""
+    small, large = by_bucket(ZERO_1, MATRIX_BYTES, 64 * MATRIX_BYTES)
+    assert large < small
+
+
+def test_a_stack_that_reduces_layer_by_layer_has_no_buckets() -> None:
+    small, whole = (
+        exposed_s(replace(REPLICAS, gradient_bucket_bytes=2**n), small_job(fills_buckets=False)) for n in (16, 40)
+    )
+    assert small == whole
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(
+            data_parallel_replicate_degree=4,
+            pipeline_parallel_degree=2,
+            virtual_stages_per_rank=2,
+            pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        ),
+        replace(
+            ZERO_1,
+            data_parallel_shard_degree=4,
+            pipeline_parallel_degree=2,
+            virtual_stages_per_rank=2,
+            pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        ),
+    ],
+    ids=str,
+)
+def test_a_stage_that_reduces_all_its_buckets_together_gains_nothing_by_more_of_them(layout: Layout) -> None:
+    """Further ones just take further starts, and hide no more."""
+    times = by_bucket(layout, MATRIX_BYTES, 8 * MATRIX_BYTES, 64 * MATRIX_BYTES, 2**40)
+    assert list(times) == sorted(times, reverse=True)
+    assert times[0] > times[-1]
+
+
+def test_replicas_of_more_stages_per_rank_hide_more_of_their_reductions() -> None:
+    layout = Layout(
+        data_parallel_replicate_degree=4,
+        pipeline_parallel_degree=2,
+        virtual_stages_per_rank=2,
+        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B,
+        gradient_bucket_bytes=2**40,
+    )
+    assert exposed_s(replace(layout, virtual_stages_per_rank=4)) < exposed_s(layout)
+
+
+@pytest.mark.parametrize("layout", [REPLICAS, ZERO_1], ids=str)
+def test_clipping_whole_gradients_before_their_reduction_leaves_nothing_to_hide_it_under(layout: Layout) -> None:
+    """Bucket by bucket it hides as much as behind the reduction."""
+    hides, waits = small_job(overlaps_data_parallel=1.0), small_job(overlaps_data_parallel=0.0)
+    post, pre, bucket = (exposed_s(replace(layout, gradient_clip=clip), hides) for clip in GradientClip)
+    assert bucket == post < pre
+    assert pre == exposed_s(layout, waits)
+
+
+def test_all_parts_of_a_reduction_but_the_last_may_start_before_the_backward_pass_ends() -> None:
+    """None of them where a norm, or a lossy exchange, waits for all gradients, or there is one replica."""
+
+    def share(layout: Layout) -> float:
+        job = replace(small_job(), cluster=h100_cluster(1))
+        x = LayoutColumns.from_layouts([layout])
+        window = RankStep.of(x, job, critical_ranks(x, job), PartWorks.of(x, job)).window
+        return float(early_share(x, job, window)[0])
+
+    whole = replace(REPLICAS, gradient_bucket_bytes=2**40)
+    assert share(REPLICAS) == share(replace(REPLICAS, gradient_clip=GradientClip.BUCKET)) > 0.5
+    assert share(replace(REPLICAS, gradient_clip=GradientClip.PRE)) == share(whole) == 0.0
+    assert share(replace(REPLICAS, gradient_sync=GradientSync.DEMO)) == 0.0
+    assert share(Layout(tensor_parallel_degree=8)) == 0.0
+
+
+@pytest.mark.parametrize("shard_level", list(ShardLevel))
+def test_gradients_summed_in_fp32_travel_twice_as_wide(shard_level: ShardLevel) -> None:
+    sharded = shard_level != ShardLevel.NONE
+    layout = replace(
+        REPLICAS,
+        shard_level=shard_level,
+        data_parallel_shard_degree=8 if sharded else 1,
+        data_parallel_replicate_degree=1 if sharded else 8,
+    )
+    wide = replace(layout, fp32_gradient_reduce=True)
+    assert exposed_s(wide) > exposed_s(layout)
+    job = replace(small_job(), stack=Stack(allocates_gradients=True, fills_buckets=False))
+    sizes = predict(LayoutColumns.from_layouts([layout, wide]), job).memory
+    assert sizes.gradients_bytes[1] == 2 * sizes.gradients_bytes[0]
+
+
+def test_a_pipeline_reduces_sharded_gradients_once_and_gathers_again_only_where_it_reshards() -> None:
+    def seconds(*, pipeline: int, reshard: bool, global_batch_size: int) -> float:
+        job = small_job(overlaps_data_parallel=0.0)
+        job = replace(job, workload=replace(job.workload, global_batch_size=global_batch_size))
+        sharded = Layout(
+            data_parallel_shard_degree=8 // pipeline,
+            pipeline_parallel_degree=pipeline,
+            shard_level=ShardLevel.PARAMETERS,
+            reshard_after_forward=reshard,
+        )
+        return exposed_s(sharded, job)
+
+    def growth(*, pipeline: int, reshard: bool) -> float:
+        """With twice the micro-batches."""
+        once, twice = (seconds(pipeline=pipeline, reshard=reshard, global_batch_size=size) for size in (32, 64))
+        return twice / once
+
+    assert growth(pipeline=1, reshard=False) == pytest.approx(2.0)
+    assert growth(pipeline=2, reshard=False) == pytest.approx(1.0)
+    assert 1.5 < growth(pipeline=2, reshard=True) < 2.0  # all but one reduction

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
+from autotuner.export.registry import export, read
+from autotuner.export.target import Imported
+from tests.builders import big_job, tiny_job
+from tests.unit.export.sayable import in_its_words, sayable
+
+
+# ---------------------------------------------------------------- accelerate
+@given(layout=sayable(ACCELERATE, big_job()))
+def test_what_accelerate_can_say_is_read_back_as_it_was(layout: Layout) -> None:
+    exported = export(big_job(), layout, "accelerate")
+    assert exported.unsaid == ()
+    imported = read(exported.text)
+    assert imported.num_ranks == layout.world_size
+    assert in_its_words(ACCELERATE, imported.layout) == in_its_words(ACCELERATE, layout)
+    assert imported.global_batch_size == 1024
+
+
+_WORDS = st.sampled_from(
+    [
+        *("distributed_type:", "FSDP", "DEEPSPEED", "MULTI_GPU", "fsdp_config:", "fsdp_version:", "2", "1", "\n", "  "),
+        *(
+            "parallelism_config:",
+            "parallelism_config_tp_size:",
+            "num_processes:",
+            "8",
+            "-1",
+            "true",
+            "[",
+            "{",
+            "&a",
+            "*a",
+        ),
+        *("--", "accelerate", "launch", "--fsdp_sharding_strategy", "HYBRID_SHARD", "mixed_precision:", "fp16", "x"),
+    ]
+)
+
+
+@given(text=st.lists(_WORDS, max_size=20).map(" ".join) | st.text())
+@settings(max_examples=200)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        read(text, "accelerate")
+    except InvalidInput:
+        return
+
+
+# ---------------------------------------------------------------- transformers
+@given(layout=sayable(TRANSFORMERS, big_job()))
+def test_what_the_trainer_can_be_told_is_read_back_as_it_was(layout: Layout) -> None:
+    exported = export(big_job(), layout, "transformers")
+    assert exported.unsaid == ()
+    imported = read(exported.text, "transformers", layout.world_size)
+    assert in_its_words(TRANSFORMERS, imported.layout) == in_its_words(TRANSFORMERS, layout)
+    assert imported.global_batch_size == 1024
+
+
+_NAMES = st.sampled_from(
+    [
+        *("per_device_train_batch_size", "bf16", "fp16", "fsdp", "fsdp_config", "deepspeed", "optim", "torch_compile"),
+        *(
+            "gradient_checkpointing",
+            "gradient_checkpointing_kwargs",
+            "ddp_bucket_cap_mb",
+            "gradient_accumulation_steps",
+        ),
+    ]
+)
+_VALUES = st.sampled_from(
+    ["1", "0", "true", "auto", "full_shard", "{", '{"version": 2}', "-3", "1e9", "adafactor", "ds.json"]
+)
+
+
+@given(flags=st.lists(st.tuples(_NAMES, _VALUES), max_size=5), rest=st.text(max_size=10))
+@settings(max_examples=200)
+def test_any_command_line_is_read_or_refused(flags: list[tuple[str, str]], rest: str) -> None:
+    try:
+        read(" ".join(f"--{name} '{value}'" for name, value in flags) + rest, "transformers")
+    except InvalidInput:
+        return
+
+
+@given(values=st.dictionaries(_NAMES, _VALUES | st.booleans() | st.none() | st.dictionaries(_NAMES, _VALUES)))
+@settings(max_examples=200)
+def test_any_object_is_read_or_refused(values: dict[str, object]) -> None:
+    try:
+        read(json.dumps({"output_dir": "x", **values}), "transformers", 8)
+    except InvalidInput:
+        return
+
+
+# ---------------------------------------------------------------- reading
+_FSDP = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+downcast_bf16: 'no'
+fsdp_config:
+  fsdp_activation_checkpointing: true
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_offload_params: false
+  fsdp_reshard_after_forward: true
+  fsdp_version: 2
+machine_rank: 0
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+parallelism_config:
+  parallelism_config_cp_size: 1
+  parallelism_config_dp_replicate_size: 1
+  parallelism_config_dp_shard_size: 4
+  parallelism_config_tp_size: 2
+"""
+
+
+def _told(found: Imported) -> str:
+    return "\n".join(f"{note.kind} {note.setting}: {note.detail}" for note in found.notes)
+
+
+def test_a_configuration_of_fsdp_with_tensor_ranks_is_read() -> None:
+    found = read(_FSDP)
+    assert found.layout == Layout.parse("fsdp4 tp2 reshard mb1 recompute-full flash bf16")
+    assert "assumed per_device_train_batch_size: a configuration of accelerate has no batch size" in _told(found)
+
+
+def test_sizes_that_do_not_multiply_to_the_processes_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"num_processes = 16: must be the product of the sizes"):
+        read(_FSDP, None, 16)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ("FULL_SHARD", "fsdp16 reshard mb1 flash bf16"),
+        ("SHARD_GRAD_OP", "fsdp16 mb1 flash bf16"),
+        ("2", "fsdp16 mb1 flash bf16"),
+        ("NO_SHARD", "dp16 mb1 flash bf16"),
+        ("HYBRID_SHARD", "dp2 fsdp8 reshard mb1 flash bf16"),
+    ],
+)
+def test_the_first_fsdp_s_strategies_are_read(strategy: str, words: str) -> None:
+    launch = "--use_fsdp --mixed_precision bf16 --num_machines 2 --num_processes 16"
+    found = read(f"accelerate launch {launch} --fsdp_sharding_strategy {strategy} train.py --seed 1")
+    assert found.layout == Layout.parse(words)
+    assert f"changed fsdp_version: 1: {'SHARD_GRAD_OP' if strategy == '2' else strategy}" in _told(found)
+
+
+def test_a_strategy_that_there_is_not_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidInput, match="must be one of FULL_SHARD, SHARD_GRAD_OP"):
+        read("accelerate launch --use_fsdp --fsdp_sharding_strategy FULL train.py")
+
+
+def test_accelerate_s_settings_of_deepspeed_are_read() -> None:
+    text = """
+distributed_type: DEEPSPEED
+deepspeed_config:
+  zero_stage: 3
+  gradient_accumulation_steps: 4
+  offload_optimizer_device: cpu
+mixed_precision: bf16
+num_processes: 8
+"""
+    found = read(f"{text}accelerate launch train.py --per_device_train_batch_size 2 --gradient_checkpointing")
+    assert found.layout == Layout.parse("fsdp8 reshard mb2 recompute-full flash bf16")
+    assert found.global_batch_size == 64
+    assert "changed zero_optimization.offload_optimizer" in _told(found)
+
+
+def test_accelerate_s_settings_of_megatron_are_read_as_far_as_they_go() -> None:
+    text = """
+distributed_type: MEGATRON_LM
+megatron_lm_config:
+  megatron_lm_tp_degree: 2
+  megatron_lm_pp_degree: 2
+  megatron_lm_sequence_parallelism: true
+  megatron_lm_use_distributed_optimizer: true
+  megatron_lm_recompute_activations: true
+mixed_precision: bf16
+num_processes: 16
+"""
+    found = read(text)
+    assert found.layout == Layout.parse("zero4 tp2 sp pp2 1f1b mb1 recompute-selective flash bf16")
+    assert "Megatron's own arguments say more" in _told(found)
+
+
+def test_arguments_of_the_trainer_are_read_with_its_defaults() -> None:
+    found = read(
+        "torchrun --nproc-per-node 8 train.py --bf16 --fsdp 'full_shard auto_wrap' --output_dir x", "transformers"
+    )
+    assert found.layout == Layout.parse("fsdp8 reshard mb8 flash bf16")
+    assert "assumed per_device_train_batch_size: 8" in _told(found)
+
+
+def test_arguments_as_json_are_read() -> None:
+    text = """{"output_dir": "x", "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "bf16": true,
+        "fsdp": true, "fsdp_config": {"reshard_after_forward": false, "activation_checkpointing": true}}"""
+    found = read(text, "transformers", 8)
+    assert found.layout == Layout.parse("fsdp8 mb2 recompute-full flash bf16")
+    assert found.global_batch_size == 64
+
+
+def test_the_trainer_fills_in_what_deepspeed_s_configuration_leaves_to_it() -> None:
+    config = (
+        '{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}'
+    )
+    arguments = "--deepspeed ds.json --per_device_train_batch_size 4 --bf16 True --torch_compile True"
+    found = read(f"torchrun --nproc-per-node 8 train.py {arguments}\n{config}", "transformers")
+    assert found.layout == Layout.parse("shardgrad8 mb4 compiled flash bf16")
+    assert found.global_batch_size == 32
+
+
+def test_another_optimizer_is_told() -> None:
+    told = _told(read("--per_device_train_batch_size 1 --optim adafactor", "transformers", 1))
+    assert "changed optim: adafactor: another optimizer than AdamW" in told
+
+
+# ---------------------------------------------------------------- What accelerate and the Trainer cannot be told
+@pytest.mark.parametrize(
+    ("trainer", "words", "rule", "nearest"),
+    [
+        ("accelerate", "fsdp4 tp2 cp2 cp-all_to_all", "accelerate-exchanges-heads-without-tensor-ranks", "all_gather"),
+        ("accelerate", "dp4 fsdp1 cp2", "accelerate-replicates-shards", 4),
+        ("transformers", "dp8 bucket1048577", "transformers-sizes-whole-mebibytes", 2097152),
+        (
+            "transformers",
+            "dp4 cp2 cp-all_to_all bucket1048576",
+            "transformers-sizes-no-bucket-beside-ulysses",
+            26214400,
+        ),
+    ],
+)
+def test_what_no_golden_export_leaves_unsaid_is_told_with_the_nearest_that_can_be_said(
+    trainer: str, words: str, rule: str, nearest: int | str
+) -> None:
+    unsaid = {reason.rule: reason.nearest for reason in export(big_job(), Layout.parse(words), trainer).unsaid}
+    assert unsaid[rule] == nearest
+
+
+def test_on_cores_fsdp_would_be_left_out_without_a_word() -> None:
+    for name in ("accelerate", "transformers"):
+        assert [reason.field for reason in export(tiny_job(), Layout.parse("fsdp2 fp32 math"), name).unsaid] == [
+            "shard_level"
+        ]
+
+
+def test_replicas_of_shards_are_said_to_the_trainer_in_its_environment() -> None:
+    assert export(big_job(), Layout.parse("dp2 fsdp32 flash bf16"), "transformers").environment == {
+        "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
+        "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
+        "PARALLELISM_CONFIG_DP_SHARD_SIZE": "32",
+    }

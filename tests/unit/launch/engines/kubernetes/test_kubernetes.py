@@ -1,0 +1,484 @@
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+import autotuner
+from autotuner.core.errors import InvalidInput
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
+from autotuner.launch.engines.kubernetes.api import Gone, Kind, KubernetesApi, Missing, Stream
+from autotuner.launch.engines.kubernetes.engine import JOBSET_RIGHTS, KUEUE_RIGHTS, RIGHTS
+from autotuner.launch.engines.kubernetes.pod_log import PodLog
+from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
+from autotuner.launch.engines.kubernetes.states import Container, job_state, pod_state
+from autotuner.launch.engines.kubernetes.watching import Watching
+from autotuner.launch.engines.registration import read_engines
+
+# ---------------------------------------------------------------- documentation
+PAGE = (Path(autotuner.__file__).parents[1] / "docs" / "engines-kubernetes.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_role_to_copy_holds_every_right_that_the_engine_asks_for_and_no_other() -> None:
+    role, _ = yaml.safe_load_all(block("yaml"))
+    given = {
+        (group, *f"{resource}/".split("/")[:2]): tuple(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert given == RIGHTS | JOBSET_RIGHTS | KUEUE_RIGHTS
+
+
+def test_the_table_to_copy_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(block("toml"))
+    registered = read_engines(path)["gpus"]
+    assert registered.settings.queues == ("research", "urgent")
+    assert registered.own.pod["priorityClassName"] == "batch"
+
+
+def test_every_setting_is_documented() -> None:
+    assert [field.name for field in fields(KubernetesSettings) if f"`{field.name}`" not in PAGE] == []
+
+
+# ---------------------------------------------------------------- settings
+COMPLETE = """
+[gpus]
+kind = "kubernetes"
+queues = ["research", "urgent"]
+max_parallel_trials = 4
+image = "registry.example/trials:1"
+namespace = "training"
+kubeconfig = "{folder}/kubeconfig"
+workload = "jobset"
+kueue = true
+accelerator = "nvidia.com/gpu"
+shared_memory = "16Gi"
+labels = {{team = "llm"}}
+annotations = {{"alpha.jobset.sigs.k8s.io/exclusive-topology" = "rack"}}
+
+[gpus.pod]
+nodeSelector = {{"node.kubernetes.io/instance-type" = "h100x8"}}
+priorityClassName = "batch"
+serviceAccountName = "trials"
+imagePullSecrets = [{{name = "registry"}}]
+tolerations = [{{key = "nvidia.com/gpu", operator = "Exists", effect = "NoSchedule"}}]
+volumes = [{{name = "data", persistentVolumeClaim = {{claimName = "data"}}}}]
+
+[gpus.container]
+volumeMounts = [{{name = "data", mountPath = "/data", readOnly = true}}]
+env = [{{name = "NCCL_IB_HCA", value = "mlx5"}}]
+
+[gpus.container.resources]
+limits = {{"rdma/ib" = "1"}}
+"""
+
+
+def refusal(folder: Path, line: str) -> str:
+    path = folder / "engines.toml"
+    path.write_text(f'[gpus]\nkind = "kubernetes"\nimage = "registry.example/trials:1"\n{line}\n')
+    with pytest.raises(InvalidInput) as raised:
+        read_engines(path)["gpus"].engine()
+    return str(raised.value)
+
+
+def test_an_operator_describes_pods_in_kubernetes_own_words(tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(COMPLETE.format(folder=tmp_path))
+    own = read_engines(path)["gpus"].own
+    assert own.pod["nodeSelector"] == {"node.kubernetes.io/instance-type": "h100x8"}
+    assert own.container["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}]
+
+
+def test_what_the_engine_says_of_a_pod_itself_is_refused(tmp_path: Path) -> None:
+    assert "pod.restartPolicy" in refusal(tmp_path, 'pod = {restartPolicy = "Always"}')
+    assert "container.command" in refusal(tmp_path, 'container = {command = ["bash"]}')
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("pod = {nodeSelctor = {a = 'b'}}", "pod.nodeSelctor"),
+        ("pod = {nodeSelctor = {a = 'b'}}", "nearest legal value: nodeSelector"),
+        ("pod = {tolerations = [{key = 'a', efect = 'NoSchedule'}]}", "nearest legal value: effect"),
+        ("container = {resources = {limits = {'nvidia.com/gpu' = 8}}}", "container.resources.limits.nvidia.com/gpu"),
+        ("container = {volumeMounts = [{name = 'data'}]}", "container.volumeMounts.0.mountPath"),
+    ],
+)
+def test_a_field_that_kubernetes_does_not_know_is_refused_when_the_engine_is_made(
+    tmp_path: Path, line: str, told: str
+) -> None:
+    assert told in refusal(tmp_path, line)
+
+
+def test_a_cluster_that_nothing_describes_is_refused_when_the_engine_is_made(tmp_path: Path) -> None:
+    assert "kubeconfig" in refusal(tmp_path, f'kubeconfig = "{tmp_path}/nowhere"')
+    assert "kubeconfig" in refusal(tmp_path, "")  # no service account of a pod either
+
+
+@pytest.mark.parametrize("line", ['image = ""', 'namespace = "Mine"', "port = 80", "start_timeout_s = 0.0"])
+def test_values_that_no_cluster_would_take_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "engines.toml"
+    image = "" if line.startswith("image") else 'image = "trials"\n'
+    path.write_text(f'[gpus]\nkind = "kubernetes"\n{image}{line}\n')
+    with pytest.raises(InvalidInput, match=line.split(" ", maxsplit=1)[0]):
+        read_engines(path)
+
+
+# ---------------------------------------------------------------- states
+def pod(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "t-1-3-abcde"}, "spec": {}, "status": status}
+
+
+def main(**state: Any) -> Container:
+    return pod_state(pod(containerStatuses=[{"name": "sidecar"}, {"name": "node", "state": state}])).main
+
+
+def test_a_pod_that_was_just_made_waits_for_a_machine() -> None:
+    state = pod_state({"metadata": {"name": "t-1-3-abcde"}})
+    assert (state.phase, state.node, state.started_at, state.has_ended) == ("Pending", "", None, False)
+
+
+def test_a_pod_is_the_node_that_its_annotation_says() -> None:
+    document = pod()
+    document["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "3"}
+    assert pod_state(document).index == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({"waiting": {"reason": "ContainerCreating"}}, Container(reason="ContainerCreating")),
+        ({"running": {"startedAt": "2026-11-22T12:00:00Z"}}, Container(has_started=True)),
+        (
+            {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+            Container(has_started=True, exit_code=137, reason="OOMKilled"),
+        ),
+        (
+            {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}},
+            Container(exit_code=128, reason="StartError", message="no such file"),
+        ),
+        ({}, Container()),
+    ],
+)
+def test_a_container_waits_runs_or_has_ended(state: dict[str, Any], expected: Container) -> None:
+    assert main(**state) == expected
+
+
+def test_a_container_that_is_being_made_says_nothing_and_one_that_cannot_be_says_why() -> None:
+    assert main(waiting={"reason": "ContainerCreating"}).story == ""
+    assert main(waiting={"reason": "ErrImagePull", "message": "not found"}).story == "ErrImagePull: not found"
+    assert main(terminated={"exitCode": 1, "reason": "Error"}).story == "exit code 1, Error"
+
+
+def test_why_no_machine_has_room_is_the_scheduler_s_message() -> None:
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
+    assert pod_state(pod(conditions=[waits])).unschedulable == "0/4 nodes are available"
+    assert pod_state(pod(conditions=[{**waits, "status": "True"}])).unschedulable == ""
+
+
+def test_a_disruption_is_told_with_its_reason() -> None:
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempting"}
+    assert pod_state(pod(conditions=[taken])).disruption == "PreemptionByScheduler: preempting"
+    assert pod_state(pod(conditions=[{**taken, "status": "False"}])).disruption == ""
+
+
+def test_moments_are_read_with_their_zone() -> None:
+    document = pod(startTime="2026-11-22T12:00:00Z")
+    document["metadata"]["deletionTimestamp"] = "2026-11-22T14:00:30+02:00"
+    state = pod_state(document)
+    assert state.started_at == 1_795_348_800.0
+    assert state.leaves_by == state.started_at + 30.0
+
+
+@pytest.mark.parametrize("kind", ["Complete", "Completed", "Failed", "FailureTarget"])
+def test_jobs_and_job_sets_say_with_different_words_that_they_are_over(kind: str) -> None:
+    over = {"metadata": {}, "spec": {}, "status": {"conditions": [{"type": kind, "status": "True"}]}}
+    assert job_state(over).is_over
+    over["status"]["conditions"][0]["status"] = "False"
+    assert not job_state(over).is_over
+
+
+def test_a_job_is_as_suspended_and_as_deleted_as_the_job_set_above_it() -> None:
+    above: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}, "spec": {"suspend": True}}
+    state = job_state(above, {"metadata": {}, "spec": {}})
+    assert state.is_suspended
+    assert state.is_deleted
+
+
+# ---------------------------------------------------------------- watching
+AGES_S = 30.0
+
+
+class Kept:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def replaced(self, kind: Kind, documents: list[dict[str, Any]]) -> None:
+        self.told.append(f"{kind}: {len(documents)}")
+
+    def changed(self, kind: Kind, document: dict[str, Any]) -> None:
+        if document["metadata"]["name"] == "bug":
+            raise KeyError("a bug")
+        self.told.append(f"{kind} {document['metadata']['name']} changed")
+
+    def deleted(self, kind: Kind, document: dict[str, Any]) -> None:
+        self.told.append(f"{kind} {document['metadata']['name']} deleted")
+
+
+class Scripted:
+    """An API whose watches are given one after the other; the last stays open until it is closed."""
+
+    def __init__(self, *watches: list[bytes] | Exception) -> None:
+        self._watches = list(watches)
+        self.versions: list[str] = []
+        self.num_lists = 0
+        self.is_done, self._closed = threading.Event(), threading.Event()
+
+    def list(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
+        assert (kind, selector) == ("Pod", "a=b")
+        self.num_lists += 1
+        return [], str(100 * self.num_lists)
+
+    def watch(self, kind: Kind, selector: str, version: str) -> Scripted:
+        assert (kind, selector) == ("Pod", "a=b")
+        self.versions.append(version)
+        if self._watches and isinstance(self._watches[0], Exception):
+            raise cast("Exception", self._watches.pop(0))
+        return self
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._watches:
+            yield from cast("list[bytes]", self._watches.pop(0))
+        else:
+            self.is_done.set()
+            self._closed.wait(AGES_S)
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+def event(kind: str, name: str, version: int, **document: Any) -> bytes:
+    told = {"metadata": {"name": name, "resourceVersion": str(version)}, **document}
+    return json.dumps({"type": kind, "object": told}).encode() + b"\n"
+
+
+def followed(*watches: list[bytes] | Exception) -> tuple[Scripted, list[str]]:
+    """What was asked and told until the script is at its end."""
+    api, kept = Scripted(*watches), Kept()
+    watching = Watching(cast("KubernetesApi", api), "Pod", "a=b", kept)
+    watching.start()
+    assert api.is_done.wait(AGES_S)
+    assert watching.failure == ""
+    watching.stop()
+    return api, kept.told
+
+
+def test_changes_are_told_in_their_order_after_a_list() -> None:
+    _, told = followed([event("ADDED", "p", 101), event("MODIFIED", "p", 102), event("DELETED", "p", 103)])
+    assert told == ["Pod: 0", "Pod p changed", "Pod p changed", "Pod p deleted"]
+
+
+def test_a_watch_that_ends_is_opened_again_at_the_last_version() -> None:
+    api, _ = followed([event("ADDED", "p", 101), event("BOOKMARK", "", 107)], [])
+    assert api.versions == ["100", "107", "107"]
+    assert api.num_lists == 1
+
+
+def test_an_event_that_is_torn_comes_with_the_next_watch() -> None:
+    api, told = followed([event("ADDED", "p", 101), event("ADDED", "q", 102)[:40]], [event("ADDED", "q", 102)])
+    assert api.versions == ["100", "101", "102"]
+    assert told == ["Pod: 0", "Pod p changed", "Pod q changed"]
+
+
+@pytest.mark.parametrize(
+    "too_old", [[event("ERROR", "", 0, code=410, message="too old resource version")], Gone("410")]
+)
+def test_a_version_that_is_too_old_begins_with_a_list(too_old: list[bytes] | Exception) -> None:
+    api, told = followed(too_old)
+    assert api.versions == ["100", "200"]
+    assert told == ["Pod: 0", "Pod: 0"]
+
+
+@pytest.mark.parametrize(
+    "trouble", [[event("ERROR", "", 0, code=500, message="etcd is away")], EngineUnavailable("no route to host")]
+)
+def test_other_trouble_is_waited_out_where_the_watch_was(trouble: list[bytes] | Exception) -> None:
+    api, _ = followed([event("ADDED", "p", 101)], trouble)
+    assert api.versions == ["100", "101", "101"]
+    assert api.num_lists == 1
+
+
+def test_an_object_that_nobody_can_read_begins_with_a_list_and_ends_no_thread() -> None:
+    api, _ = followed([event("ADDED", "bug", 101)])
+    assert api.num_lists == 2
+
+
+def test_a_cluster_that_never_answers_is_told() -> None:
+    class Silent(Scripted):
+        def list(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
+            del kind, selector
+            self.is_done.set()
+            raise EngineUnavailable("connection refused")
+
+    api = Silent()
+    watching = Watching(cast("KubernetesApi", api), "Pod", "a=b", Kept())
+    watching.start()
+    assert api.is_done.wait(AGES_S)
+    watching.stop()
+    assert watching.failure == "connection refused"
+    assert not watching.has_listed.is_set()
+
+
+# ---------------------------------------------------------------- pod log
+LINES = [b"2026-11-22T12:00:00.%09dZ line %d\n" % (number, number) for number in range(6)]
+PRINTED = b"".join(b"line %d\n" % number for number in range(6))
+
+
+class Answer:
+    """A log that goes as far as its lines, then ends or raises."""
+
+    def __init__(self, lines: list[bytes], error: Exception | None = None) -> None:
+        self._lines = lines
+        self._error = error
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._lines
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class Server:
+    """Gives one answer after the other, the last of them for ever; the container has ended when that is the turn."""
+
+    def __init__(self, *answers: Answer | Exception) -> None:
+        self._answers = list(answers)
+        self.num_asked = 0
+
+    def follow(self) -> Stream:
+        self.num_asked += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return cast("Stream", answer)
+
+    def is_over(self) -> bool:
+        return len(self._answers) == 1
+
+
+def whole(server: Server, last_words: Callable[[bytes], bytes] = lambda printed: b"") -> bytes:
+    """All that is known once the container has ended."""
+    log = PodLog(server.follow, server.is_over, last_words)
+    log.wait(AGES_S)
+    try:
+        return log.read(0)
+    finally:
+        log.stop()
+
+
+def test_what_was_printed_is_served_from_any_byte_on() -> None:
+    log = PodLog(Server(Answer(LINES)).follow, lambda: True, lambda printed: b"")
+    log.wait(AGES_S)
+    assert log.read(0) == PRINTED
+    assert log.read(7) == PRINTED[7:]
+    assert log.read(10_000) == b""
+
+
+@pytest.mark.parametrize("num_lines", range(6))
+def test_no_line_is_lost_and_none_comes_twice_when_the_connection_breaks(num_lines: int) -> None:
+    broken = Answer(LINES[:num_lines], EngineUnavailable("the connection broke"))
+    assert whole(Server(broken, Answer(LINES))) == PRINTED
+
+
+def test_a_line_that_was_torn_comes_again_whole() -> None:
+    assert whole(Server(Answer([*LINES[:3], LINES[3][:20]]), Answer(LINES))) == PRINTED
+
+
+def test_lines_whose_moments_are_out_of_order_are_neither_lost_nor_doubled() -> None:
+    """Standard output and standard error are stamped by two threads."""
+    swapped = [LINES[1], LINES[0], *LINES[2:]]
+    log = whole(Server(Answer(swapped[:2], EngineUnavailable("broke")), Answer(swapped)))
+    assert log == b"line 1\nline 0\n" + PRINTED[14:]
+
+
+def test_equal_lines_of_the_same_nanosecond_are_both_kept() -> None:
+    twice = [LINES[0], LINES[0]]
+    assert whole(Server(Answer(twice[:1], EngineUnavailable("broke")), Answer(twice))) == b"line 0\nline 0\n"
+
+
+def test_what_the_kubelet_says_of_the_log_itself_is_left_out() -> None:
+    assert whole(Server(Answer([b"unable to retrieve container logs for containerd://17\n", *LINES]))) == PRINTED
+
+
+def test_a_clean_end_is_believed_only_once_the_container_has_ended() -> None:
+    server = Server(Answer(LINES[:2]), Answer(LINES[:4]), Answer(LINES))
+    assert whole(server) == PRINTED
+    assert server.num_asked == 3
+
+
+@pytest.mark.parametrize("error", [EngineUnavailable("500"), EngineRefused("400: ContainerCreating")])
+def test_a_log_that_is_not_to_be_had_yet_is_asked_for_again(error: Exception) -> None:
+    assert whole(Server(error, error, Answer(LINES))) == PRINTED
+
+
+def test_a_pod_that_is_gone_keeps_what_was_heard_of_it() -> None:
+    assert whole(Server(Answer(LINES[:3]), Missing("404"))) == b"".join(LINES[n][31:] for n in range(3))
+
+
+def test_last_words_of_others_stand_after_the_container_s_own() -> None:
+    assert whole(Server(Answer(LINES)), lambda printed: b"killed after %d bytes\n" % len(printed)).endswith(
+        b"line 5\nkilled after 42 bytes\n"
+    )
+
+
+def test_a_bug_in_one_answer_does_not_end_the_thread() -> None:
+    assert whole(Server(RuntimeError("a bug"), Answer(LINES))) == PRINTED
+
+
+def test_a_log_that_is_stopped_ends_at_once() -> None:
+    opened, ended = threading.Event(), threading.Event()
+
+    class Endless(Answer):
+        def __iter__(self) -> Iterator[bytes]:
+            opened.set()
+            ended.wait(AGES_S)
+            yield from ()
+
+        def close(self) -> None:
+            ended.set()
+
+    log = PodLog(Server(Endless([])).follow, lambda: False, lambda printed: b"")
+    opened.wait(AGES_S)
+    log.stop()
+    assert ended.is_set()

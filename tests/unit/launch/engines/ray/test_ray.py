@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+from autotuner.core import codec
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.trial_spec import NodeTask
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
+from autotuner.launch.engines.ray.job_log import JobLog
+from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState
+from autotuner.launch.engines.ray.settings import RaySettings
+from tests.builders import h100_cluster
+from tests.unit.launch.engines.ray.scripted import NAME, Job, ScriptedRay, order
+
+
+# ---------------------------------------------------------------- job log
+def line(mark: str = "5f3c", **document: object) -> str:
+    return f"#{mark} {json.dumps(document)}\n"
+
+
+def test_nothing_is_known_of_a_driver_that_has_said_nothing() -> None:
+    log = JobLog("5f3c")
+    log.take("Runtime env is setting up.\n")
+    assert log.status is None
+    assert not log.has_begun
+
+
+def test_what_nodes_print_is_put_together_byte_by_byte_however_it_was_cut() -> None:
+    log, printed = JobLog("5f3c"), '#autotuner {"text": "größer"}\n'.encode()
+    whole = "".join(line(node=1, text=printed[at : at + 3].decode("latin-1")) for at in range(0, len(printed), 3))
+    for length in range(0, len(whole) + 1, 7):
+        log.take(whole[:length])
+    log.take(whole)
+    assert log.printed(1, 0) == printed
+    assert log.printed(1, 5) == printed[5:]
+    assert log.printed(1, len(printed)) == b""
+    assert log.printed(0, 0) == b""
+
+
+def test_a_line_that_is_still_being_written_waits() -> None:
+    log, whole = JobLog("5f3c"), line(phase="queued", detail="no room")
+    log.take(whole[:-1])
+    assert log.status is None
+    log.take(whole)
+    assert log.status == JobStatus(phase=EngineJobPhase.QUEUED, detail="no room")
+
+
+def test_lines_of_an_older_job_of_that_name_and_of_ray_say_nothing() -> None:
+    log = JobLog("5f3c")
+    log.take(line("older", phase="lost", detail="") + "(raylet) warning" + line(phase="running", detail=""))
+    assert log.status == JobStatus(phase=EngineJobPhase.RUNNING)
+    assert log.has_begun
+
+
+def test_a_line_that_was_cut_off_says_nothing_and_does_no_harm() -> None:
+    log = JobLog("5f3c")
+    others = '#5f3c 1\n#5f3c "node"\n#5f3c {"node": null, "text": 1}\n#5f3c ' + "[" * 5_000 + "\n"
+    log.take(line(phase="running", detail="")[:-4] + "\n" + line(node=0) + others + line(phase="ended", detail=""))
+    assert log.status == JobStatus(phase=EngineJobPhase.ENDED)
+
+
+# ---------------------------------------------------------------- jobs api
+VERSION = "GET /api/version"
+
+
+@pytest.fixture
+def ray() -> ScriptedRay:
+    return ScriptedRay()
+
+
+def test_a_check_names_the_version_and_the_address(ray: ScriptedRay) -> None:
+    assert ray.engine().check() == "Ray 2.60.0 at http://head:8265"
+
+
+def test_a_check_names_a_queue_that_has_no_resources_where_others_have(ray: ScriptedRay) -> None:
+    engine = ray.engine(queue_resources={"a100": {"a100": 1.0}, "h100": {"h100": 1.0}})
+    assert engine.check(("a100", "h100"))
+    with pytest.raises(EngineRefused, match="for the queue h10; the nearest is h100"):
+        engine.check(("a100", "h10"))
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (httpx.ConnectError("connection refused"), "does not answer: connection refused"),
+        (httpx.ReadTimeout(""), "does not answer: ReadTimeout"),
+        (httpx.Response(200, text="<html>a proxy's page"), "is not Ray's Jobs API"),
+        (httpx.Response(200, json=["version"]), "is not Ray's Jobs API"),
+        (httpx.Response(502, text="no  upstream\n"), "could not answer: 502 no upstream"),
+        (httpx.Response(401), "does not accept the token of token_variable, which is not set"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_answer_as_ray_does_is_unavailable(
+    ray: ScriptedRay, failure: httpx.Response | Exception, said: str
+) -> None:
+    ray.failing[VERSION] = failure
+    with pytest.raises(EngineUnavailable, match=said):
+        ray.engine().check()
+
+
+def test_a_server_that_accepts_and_never_answers_is_unavailable_after_the_timeout() -> None:
+    import socket  # noqa: PLC0415
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        api = JobsApi(RaySettings(address=address, request_timeout_s=0.2))
+        with pytest.raises(EngineUnavailable, match="does not answer"):
+            api.version()
+        api.close()
+
+
+def test_every_request_bears_the_token_that_the_operators_variable_holds_then(
+    ray: ScriptedRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ray.engine(token_variable="OUR_RAY_TOKEN")
+    with pytest.raises(EngineUnavailable, match="the variable OUR_RAY_TOKEN"):
+        engine.check()
+    for token in ("old", "new"):
+        monkeypatch.setenv("OUR_RAY_TOKEN", token)
+        engine.check()
+    assert ray.tokens == ["Bearer old", "Bearer new"]
+
+
+def test_a_state_that_ray_may_get_some_day_is_no_answer(ray: ScriptedRay) -> None:
+    ray.jobs[NAME] = Job({"metadata": {}}, status="SUSPENDED")
+    with pytest.raises(EngineUnavailable, match="SUSPENDED"):
+        ray.engine().find(NAME)
+
+
+def test_only_jobs_that_wait_or_run_have_a_driver() -> None:
+    assert [state for state in JobState if not state.is_terminal] == [JobState.PENDING, JobState.RUNNING]
+
+
+# ---------------------------------------------------------------- settings
+def test_an_address_is_enough() -> None:
+    assert RaySettings(address="http://head:8265").env_vars == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"address": "ray://head:10001"}, "address"),
+        ({"request_timeout_s": 0.0}, "request_timeout_s"),
+        ({"resources": {"GPU": 8.0}}, "resources.GPU"),
+        ({"queue_resources": {"a100": {"a100": 0.0}}}, "queue_resources.a100.a100"),
+        ({"runtime_env": {"env_vars": {"AUTOTUNER_TASK": "mine"}}}, "runtime_env.env_vars.AUTOTUNER_TASK"),
+        ({"runtime_env": {"env_vars": {"DEBUG": 1}}}, "runtime_env.env_vars.DEBUG"),
+        ({"runtime_env": {"env_vars": "DEBUG=1"}}, "runtime_env.env_vars"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_meant_is_refused_by_name(said: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        RaySettings(**{"address": "http://head:8265", **said})
+    assert refused.value.field == field
+
+
+def test_the_address_of_a_ray_client_has_the_dashboards_beside_it() -> None:
+    with pytest.raises(InvalidInput, match="nearest legal value: http://head:8265"):
+        RaySettings(address="ray://head:8265")
+
+
+# ---------------------------------------------------------------- engine
+SUBMIT = "POST /api/jobs/"
+LOGS = f"GET /api/jobs/{NAME}/logs"
+
+
+def test_a_job_is_a_driver_that_is_told_of_nodes_and_task(ray: ScriptedRay) -> None:
+    wanted = order()
+    ray.engine(python="/opt/trials/bin/python").submit(wanted)
+    assert ray.job.wish["entrypoint"] == "exec /opt/trials/bin/python -m trials.process.ray_driver"
+    assert ray.job.order["num_nodes"] == 2
+    assert ray.job.order["bundle"] == {"CPU": 1.0}
+    assert codec.loads(NodeTask, ray.job.order["task"]) == wanted.task
+
+
+def test_nothing_of_a_request_is_in_the_line_that_ray_hands_to_a_shell(ray: ScriptedRay) -> None:
+    cluster = replace(h100_cluster(num_nodes=2), name="$(reboot)", queue="; reboot")
+    ray.engine(python="/opt/my python").submit(order(cluster=cluster, command=("`reboot`",)))
+    assert ray.job.wish["entrypoint"] == "exec '/opt/my python' -m trials.process.ray_driver"
+
+
+def test_nodes_give_accelerators_cores_and_what_tells_their_queue_from_others(ray: ScriptedRay) -> None:
+    cluster = replace(h100_cluster(num_nodes=2, accelerators_per_node=8), queue="fast")
+    said: dict[str, Any] = {"cpus_per_accelerator": 6, "resources": {"scratch": 1.0}}
+    ray.engine(**said, queue_resources={"fast": {"ib": 1.0}, "slow": {}}).submit(order(cluster=cluster))
+    assert ray.job.order["bundle"] == {"CPU": 48.0, "GPU": 8.0, "scratch": 1.0, "ib": 1.0}
+
+
+def test_a_queue_without_resources_of_its_own_is_refused_where_others_have_some(ray: ScriptedRay) -> None:
+    cluster = replace(h100_cluster(), queue="quick")
+    assert ray.engine().refuses(cluster) is None
+    refusal = ray.engine(queue_resources={"fast": {"ib": 1.0}}).refuses(cluster)
+    assert refusal is not None
+    assert "quick" in refusal
+
+
+def test_the_operators_runtime_env_goes_along(ray: ScriptedRay) -> None:
+    ray.engine(runtime_env={"working_dir": "s3://trials.zip", "env_vars": {"A": "b"}}).submit(order())
+    assert ray.job.wish["runtime_env"]["working_dir"] == "s3://trials.zip"
+    assert ray.job.wish["runtime_env"]["env_vars"]["A"] == "b"
+
+
+def test_a_job_of_that_name_is_found_and_not_started_twice(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    another = ray.engine()
+    assert another.find(NAME) == handle
+    assert another.submit(order()) == handle
+    assert another.find("t-18-0-0") is None
+
+
+def test_a_job_whose_submission_was_answered_by_nobody_is_found(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.failing[SUBMIT] = httpx.ReadTimeout("no answer")
+    assert engine.submit(order()) == handle
+    with pytest.raises(EngineUnavailable, match="no answer"):
+        engine.submit(order("t-18-0-0"))
+
+
+def test_what_ray_calls_a_bad_request_is_refused(ray: ScriptedRay) -> None:
+    ray.failing[SUBMIT] = httpx.Response(400, text="ValueError: unknown field of runtime_env: pipp")
+    with pytest.raises(EngineRefused, match="pipp"):
+        ray.engine().submit(order())
+
+
+def test_a_job_that_no_variable_can_hold_is_refused(ray: ScriptedRay) -> None:
+    noise = Random(0).randbytes(100_000).hex()  # nothing makes it shorter than its bytes
+    with pytest.raises(EngineRefused, match="bytes"):
+        ray.engine().submit(order(files={"noise": noise}))
+
+
+def test_somebody_elses_job_of_that_name_is_left_alone(ray: ScriptedRay) -> None:
+    ray.jobs[NAME] = Job({"metadata": {}})
+    assert ray.engine().find(NAME) is None
+    with pytest.raises(EngineRefused, match="somebody else"):
+        ray.engine().submit(order())
+
+
+def test_a_job_that_ray_remembers_though_it_was_told_to_forget_it_makes_room(ray: ScriptedRay) -> None:
+    """Its monitor notes the end of a job that was deleted meanwhile as the failure of a new one, without metadata."""
+    ray.jobs[NAME] = Job({"metadata": None}, status="FAILED")
+    ray.engine().submit(order())
+    assert ray.job.status == "RUNNING"
+
+
+def test_a_job_waits_until_its_driver_says_that_its_nodes_run(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.message = "Job is currently running."
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase.QUEUED, detail="Job is currently running.")
+    ray.job.says(phase="queued", detail="no 2 nodes have 1 CPU free")
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase.QUEUED, detail="no 2 nodes have 1 CPU free")
+    ray.job.says(phase="running", detail="")
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase.RUNNING)
+
+
+@pytest.mark.parametrize("phase", ["ended", "lost"])
+def test_a_job_is_over_as_soon_as_its_driver_says_so(ray: ScriptedRay, phase: str) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.says(phase="running", detail="")
+    ray.job.says(phase=phase, detail="node 1: the node is gone")
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase(phase), detail="node 1: the node is gone")
+
+
+def test_a_driver_that_could_not_be_started_says_nothing_of_the_trial(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.status, ray.job.message = "FAILED", "No module named trials"
+    assert ray.engine().look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail="No module named trials")
+
+
+def test_nodes_whose_driver_was_killed_get_time_to_be_ended(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.says(phase="running", detail="")
+    ray.job.status = "FAILED"
+    assert engine.look(handle).phase is EngineJobPhase.RUNNING
+
+
+def test_a_job_that_was_stopped_before_its_nodes_ran_has_ended_if_we_stopped_it_and_is_lost_otherwise(
+    ray: ScriptedRay,
+) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.status, ray.job.message = "STOPPED", "Job was intentionally stopped."
+    assert engine.look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail="Job was intentionally stopped.")
+    engine.cancel(handle)
+    assert engine.look(handle).phase is EngineJobPhase.ENDED
+
+
+def test_a_job_whose_driver_was_told_to_end_is_lost_unless_we_cancelled_it(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.says(phase="running", detail="")
+    ray.job.says(phase="ended", detail="node 0 ended with exit code 1", was_stopped=True)
+    why = "somebody stopped the job on Ray, and it was not the autotuner"
+    assert engine.look(handle) == JobStatus(phase=EngineJobPhase.LOST, detail=why)
+    engine.cancel(handle)
+    assert engine.look(handle) == JobStatus(phase=EngineJobPhase.ENDED, detail="node 0 ended with exit code 1")
+
+
+def test_a_job_that_ray_has_forgotten_is_lost_unless_its_driver_had_said_how_it_ended(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    job = ray.jobs.pop(NAME)
+    assert engine.look(handle).phase is EngineJobPhase.LOST
+    ray.jobs[NAME] = job
+    job.says(phase="ended", detail="")
+    another = ray.engine()
+    another.look(handle)
+    del ray.jobs[NAME]
+    assert another.look(handle).phase is EngineJobPhase.ENDED
+
+
+def test_a_job_of_that_name_that_somebody_started_since_is_another(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.job.wish["metadata"] = {"autotuner_mark": "another"}
+    assert ray.engine().look(handle).phase is EngineJobPhase.LOST
+
+
+def test_a_log_that_cannot_be_had_matters_only_while_the_job_runs(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.failing[LOGS] = httpx.Response(500, text="the agent of the driver's node is gone")
+    with pytest.raises(EngineUnavailable, match="the agent"):
+        ray.engine().look(handle)
+    ray.job.status = "FAILED"
+    assert ray.engine().look(handle).phase is EngineJobPhase.LOST
+
+
+def test_a_log_is_read_once_for_all_nodes(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.says(node=0, text="zero\n")
+    ray.job.says(node=1, text="one\n")
+    assert [engine.read(handle, node, 0) for node in (0, 1)] == [b"zero\n", b"one\n"]
+    assert ray.num_logs_read == 1
+
+
+def test_a_cancelled_job_is_gone_when_its_driver_says_so(ray: ScriptedRay) -> None:
+    engine = ray.engine(cancel_s=0.1)
+    handle = engine.submit(order())
+    ray.job.says(phase="running", detail="")
+    assert not engine.cancel(handle), "nobody has said that its nodes are gone"
+    ray.job.says(phase="ended", detail="")
+    assert ray.engine().cancel(handle)
+    assert set(ray.stopped) == {NAME}
+
+
+def test_a_job_is_told_to_end_until_it_does(ray: ScriptedRay) -> None:
+    """Ray tells nothing to a driver that it is only about to start."""
+    handle = ray.engine().submit(order())
+    ray.at_stop = lambda: setattr(ray.job, "status", "STOPPED" if len(ray.stopped) == 3 else "RUNNING")
+    assert ray.engine().cancel(handle)
+    assert ray.stopped == [NAME] * 3
+
+
+def test_a_ray_that_does_not_answer_is_asked_again_while_a_job_is_cancelled(ray: ScriptedRay) -> None:
+    handle = ray.engine().submit(order())
+    ray.failing[f"POST /api/jobs/{NAME}/stop"] = httpx.ConnectError("refused")
+    with pytest.raises(EngineUnavailable, match="refused"):
+        ray.engine(cancel_s=0.1).cancel(handle)
+
+
+def test_a_forgotten_job_that_cannot_be_deleted_disturbs_no_other(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    forgotten, other = engine.submit(order()), engine.submit(order("t-18-0-0"))
+    ray.job.status = "SUCCEEDED"
+    ray.failing[f"DELETE /api/jobs/{NAME}"] = httpx.Response(500, text="RuntimeError")
+    engine.forget(forgotten)
+    time.sleep(0.3)
+    assert engine.look(other).phase is EngineJobPhase.QUEUED
+    engine.close()
+
+
+def test_a_job_that_nobody_knows_is_cancelled_already(ray: ScriptedRay) -> None:
+    assert ray.engine().cancel(f"{NAME}:5f3c")
+    assert ray.stopped == []
+
+
+def test_a_forgotten_job_is_found_no_more_and_deleted_when_its_monitor_has_heard_of_its_end(ray: ScriptedRay) -> None:
+    engine = ray.engine()
+    handle = engine.submit(order())
+    ray.job.status = "SUCCEEDED"
+    engine.forget(handle)
+    engine.forget(handle)
+    assert engine.find(NAME) is None
+    assert NAME in ray.jobs
+    engine.close()
+    assert ray.jobs == {}

@@ -1,0 +1,467 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice, pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotuner.core.comparison import Challenge, ChallengeFindings, Decision, EnvironmentChange, SequentialTest
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.measuring import LINKS
+from autotuner.core.run import RunState
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import Trial, TrialState
+from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
+from autotuner.search.upkeep.retunes.better import why_better
+from autotuner.search.upkeep.retunes.changed_links import links_changed
+from autotuner.search.upkeep.retunes.cron import Cron
+from autotuner.search.upkeep.retunes.due import DueRun, due_run, first_due_at
+from autotuner.search.upkeep.retunes.outcome import outcome_of
+from autotuner.search.upkeep.retunes.standing import Standing
+from autotuner.search.upkeep.retunes.told import told
+from autotuner.search.upkeep.retunes.trend import trend
+from tests.builders import breakdown, cpu_layout, h100_cluster, measurement, prediction, tiny_job
+from tests.unit.search.upkeep.builders import (
+    BETTER,
+    CHALLENGER,
+    INCUMBENT,
+    NIGHT,
+    SLOWER,
+    comparison,
+    ended,
+    findings,
+    retune,
+    runs,
+)
+
+# ---------------------------------------------------------------- Why a better layout is better
+BEFORE = cpu_layout(pipeline_parallel_degree=2)
+AFTER = cpu_layout(data_parallel_replicate_degree=2)
+
+
+def profiled(layout: Layout, **parts: float) -> Trial:
+    trial = Trial(id="t", sweep_id="s", number=0, state=TrialState.COMPLETE, layout=layout, prediction=prediction())
+    return replace(trial, measurement=measurement(breakdown=breakdown(**parts)))
+
+
+def test_it_says_what_changes_and_what_that_is_predicted_to_do() -> None:
+    changed, predicted = why_better(BEFORE, AFTER, tiny_job(), [])
+    assert changed == "pipeline 2 → 1, replicate 1 → 2"
+    assert predicted.startswith("predicted: it removes ")
+
+
+def test_where_both_were_profiled_the_measured_parts_are_told_in_shares_of_the_incumbents_step() -> None:
+    trials = [
+        profiled(BEFORE, forward_s=0.5, pipeline_idle_s=0.4, optimizer_s=0.1),
+        profiled(AFTER, forward_s=0.5, all_reduce_s=0.05, optimizer_s=0.105),
+    ]
+    assert why_better(BEFORE, AFTER, tiny_job(), trials)[2] == (
+        "measured, in shares of the incumbent's step: pipeline idle −40 %, all-reduce +5 %"
+    )
+
+
+# ---------------------------------------------------------------- changed links
+CLUSTER = h100_cluster(2)
+LATE = LinkHealth(ends=(0, 1), delay_s=0.06, source="measured 2026-03-02")
+
+
+@pytest.mark.parametrize(("factor", "changed"), [(0.8, False), (1.2, False), (0.7, True), (2.0, True)])
+def test_a_network_has_changed_where_its_bandwidth_did_by_more_than_measurements_do(
+    factor: float, changed: bool
+) -> None:
+    link = CLUSTER.inter_node_link
+    now = replace(CLUSTER, inter_node_link=link.with_bandwidth(factor * link.bandwidth_bytes_per_s))
+    assert links_changed(CLUSTER, now) is changed
+
+
+def test_a_link_that_begins_to_ail_is_a_change_and_its_next_measurement_is_none() -> None:
+    ailing = CLUSTER.with_link_health((LATE,))
+    again = replace(CLUSTER, link_health=(replace(LATE, delay_s=0.0603, source="measured 2026-03-03"),))
+    assert links_changed(CLUSTER, ailing)
+    assert not links_changed(ailing, again)
+    assert links_changed(ailing, CLUSTER)
+
+
+# ---------------------------------------------------------------- cron
+BERLIN = "Europe/Berlin"
+
+
+def at(text: str, zone: str = BERLIN, *, fold: int = 0) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp()
+
+
+def due(expression: str, after: str, count: int, zone: str = BERLIN) -> list[str]:
+    """The next due times, in the zone's own wall-clock time with its distance from UTC."""
+    cron = Cron.read(expression, zone)
+    found = islice(cron.due_times(after=at(after, zone)), count)
+    return [datetime.fromtimestamp(each, ZoneInfo(zone)).strftime("%m-%d %H:%M %z") for each in found]
+
+
+def test_a_nightly_expression_is_due_at_the_same_time_of_the_clock_in_winter_and_in_summer() -> None:
+    assert due("0 4 * * *", "2026-03-28T00:00", 2) == ["03-28 04:00 +0100", "03-29 04:00 +0200"]
+
+
+def test_a_time_that_the_clock_leaves_out_is_due_when_the_gap_ends() -> None:
+    assert due("30 2 * * *", "2026-03-28T12:00", 2) == ["03-29 03:00 +0200", "03-30 02:30 +0200"]
+
+
+def test_several_times_in_the_gap_are_due_once() -> None:
+    assert due("0,30 2 * * *", "2026-03-28T12:00", 3) == ["03-29 03:00 +0200", "03-30 02:00 +0200", "03-30 02:30 +0200"]
+
+
+def test_a_time_that_the_clock_repeats_is_due_the_first_time_alone() -> None:
+    assert due("30 2 * * *", "2026-10-24T12:00", 2) == ["10-25 02:30 +0200", "10-26 02:30 +0100"]
+
+
+def test_between_both_times_of_a_repeated_hour_the_next_day_is_due() -> None:
+    between = at("2026-10-25T02:10", fold=1)  # 02:10 for the second time; 02:30 was due before the clock was put back
+    assert Cron.read("30 2 * * *", BERLIN).next_due_at(after=between) == at("2026-10-26T02:30")
+
+
+def test_an_expression_for_every_minute_follows_the_clock_through_the_repeated_hour() -> None:
+    times = list(islice(Cron.read("*/30 * * * *", BERLIN).due_times(after=at("2026-10-25T01:45")), 5))
+    assert {later - earlier for earlier, later in pairwise(times)} == {1800.0}
+
+
+def test_a_zone_whose_clock_moves_by_half_an_hour_has_its_own_gap() -> None:
+    assert due("10 2 * * *", "2026-10-03T12:00", 1, "Australia/Lord_Howe") == ["10-04 02:30 +1100"]
+
+
+def test_without_a_zone_times_are_of_utc() -> None:
+    assert Cron.read("15 3 * * *", "UTC").next_due_at(after=0.0) == datetime(1970, 1, 1, 3, 15, tzinfo=UTC).timestamp()
+
+
+@given(
+    after=st.floats(1_700_000_000, 1_900_000_000),
+    minute=st.integers(0, 59),
+    hour=st.integers(0, 23),
+    zone=st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]),
+)
+def test_due_times_of_a_nightly_expression_rise_and_there_is_one_on_each_day(
+    after: float, minute: int, hour: int, zone: str
+) -> None:
+    times = list(islice(Cron.read(f"{minute} {hour} * * *", zone).due_times(after=after), 4))
+    days = [datetime.fromtimestamp(each, ZoneInfo(zone)).date() for each in times]
+    assert times[0] > after
+    assert all((later - earlier).days == 1 for earlier, later in pairwise(days))
+
+
+@pytest.mark.parametrize(
+    ("cron", "named", "nearest"),
+    [
+        ("61 2 * * *", "61 for its minute", "59 2 * * *"),
+        ("0 25 * * *", "25 for its hour", "0 23 * * *"),
+        ("0 2 0 * *", "0 for its day of month", "0 2 1 * *"),
+        ("0 2 * * fryday", "fryday for its day of week", "0 2 * * *"),
+        ("0 2 * *", "five fields", "0 2 * * *"),
+        ("@daily", "five fields", "0 2 * * *"),
+        ("0 0 2 * * *", "five fields", "0 2 * * *"),
+        ("0 2 30 2 *", "never due", "0 2 * * *"),
+        ("", "five fields", "0 2 * * *"),
+    ],
+)
+def test_an_expression_that_is_not_legal_is_refused_with_its_field_and_the_nearest_that_is(
+    cron: str, named: str, nearest: str
+) -> None:
+    with pytest.raises(InvalidInput, match=named) as refused:
+        Cron.read(cron, "UTC")
+    assert (refused.value.field, refused.value.nearest) == ("cron", nearest)
+
+
+@pytest.mark.parametrize(("zone", "nearest"), [("Europe/Berlni", BERLIN), ("../etc/passwd", None), ("Europe", None)])
+def test_a_time_zone_that_does_not_exist_is_refused_with_the_nearest_that_does(zone: str, nearest: str | None) -> None:
+    with pytest.raises(InvalidInput, match="IANA") as refused:
+        Cron.read("0 2 * * *", zone)
+    assert refused.value.field == "time_zone"
+    assert nearest is None or refused.value.nearest == nearest
+
+
+def test_an_expression_says_in_words_when_it_is_due() -> None:
+    assert Cron.read("0  2 * *   1-5", "UTC").in_words == "At 02:00 on Monday through Friday"
+
+
+# ---------------------------------------------------------------- due
+DAY = 86400.0
+
+
+def test_nothing_is_due_before_its_time_or_while_the_retune_is_paused() -> None:
+    assert due_run(retune(), now=NIGHT - 1, is_running=False) is None
+    assert due_run(retune(is_paused=True, next_due_at=None), now=NIGHT, is_running=False) is None
+
+
+@pytest.mark.parametrize("late", [0.0, 5.0])
+def test_a_due_time_that_has_just_come_starts_a_run_and_sets_the_next(late: float) -> None:
+    assert due_run(retune(), now=NIGHT + late, is_running=False) == DueRun(
+        expected_due_at=NIGHT, due_at=NIGHT, next_due_at=NIGHT + DAY, trigger=Trigger.CRON
+    )
+
+
+def test_a_due_time_that_nobody_was_there_for_is_caught_up() -> None:
+    found = due_run(retune(), now=NIGHT + 3600, is_running=False)
+    assert found is not None
+    assert (found.due_at, found.num_missed, found.trigger) == (NIGHT, 0, Trigger.CAUGHT_UP)
+
+
+def test_one_run_stands_for_all_due_times_that_were_missed() -> None:
+    assert due_run(retune(), now=NIGHT + 3 * DAY + 1, is_running=False) == DueRun(
+        expected_due_at=NIGHT,
+        due_at=NIGHT + 3 * DAY,
+        next_due_at=NIGHT + 4 * DAY,
+        trigger=Trigger.CAUGHT_UP,
+        num_missed=3,
+    )
+
+
+def test_what_was_missed_is_counted_up_to_ten_thousand_and_the_next_due_time_is_later_than_now() -> None:
+    now = NIGHT + 30 * DAY
+    found = due_run(retune(cron="* * * * *"), now=now, is_running=False)
+    assert found is not None
+    assert (found.num_missed, found.next_due_at) == (10_000, now + 60)
+
+
+def test_a_due_time_while_the_run_before_it_goes_on_is_skipped() -> None:
+    found = due_run(retune(), now=NIGHT, is_running=True)
+    assert found is not None
+    assert (found.skipped, found.next_due_at) == (True, NIGHT + DAY)
+
+
+def test_what_came_before_a_retune_was_stored_is_not_caught_up() -> None:
+    assert first_due_at(Cron.read("0 2 * * *", "UTC"), now=NIGHT + 1) == NIGHT + DAY
+
+
+def test_due_times_are_those_of_the_retunes_own_time_zone() -> None:
+    berlin = retune(cron="0 3 * * *", time_zone="Europe/Berlin")
+    found = due_run(berlin, now=NIGHT, is_running=False)
+    assert found is not None
+    assert found.next_due_at == NIGHT + DAY
+
+
+# ---------------------------------------------------------------- outcome
+def outcome(found: ChallengeFindings, sweep: Sweep | None = None, **asked: object) -> RetuneOutcome:
+    return outcome_of(retune(**asked).request, sweep or ended(), found, [])
+
+
+def test_an_incumbent_that_runs_as_it_did_is_unchanged() -> None:
+    unchanged = outcome(findings())
+    assert (unchanged.verdict, unchanged.word) == (Verdict.UNCHANGED, "unchanged")
+    assert unchanged.detail == (
+        "the incumbent runs as it did: +0.1 % ± 1.0, 1 ktoken/s (25.0 % MFU), "
+        "3 measurements beside 4 of the run before, which scatter by 0.4 %"
+    )
+
+
+def test_a_regression_says_what_was_lost_since_when_and_what_differs() -> None:
+    slower = outcome(SLOWER, time_zone="Europe/Berlin")
+    assert slower.verdict is Verdict.REGRESSION
+    assert slower.detail == (
+        "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET: 930 token/s instead of 1 ktoken/s, 3 measurements "
+        "beside 4 of the run before, which scatter by 0.4 %; what differs: torch was 2.12 and is 2.13"
+    )
+    assert slower.since == NIGHT - 86400
+    assert slower.changes == (EnvironmentChange(name="torch", then="2.12", now="2.13"),)
+
+
+def test_a_regression_tells_of_a_layout_that_is_faster_now_and_does_not_call_it_better() -> None:
+    slower = outcome(replace(BETTER, runs=SLOWER.runs, against_baseline=SLOWER.against_baseline), adopts=True)
+    assert slower.verdict is Verdict.REGRESSION
+    assert slower.explanation == (f"as things are now, {CHALLENGER} is 10.0 % ± 1.0 faster; it was not adopted",)
+
+
+def test_a_regression_without_another_environment_says_that_all_is_as_it_was() -> None:
+    same = replace(SLOWER, runs=runs(930.0))
+    assert outcome(same).detail.endswith("all that trials record of their environment is as it was")
+
+
+def test_a_better_layout_is_explained_and_waits_to_be_adopted() -> None:
+    better = outcome(BETTER)
+    assert better.verdict is Verdict.BETTER_FOUND
+    assert better.detail.startswith(f"{CHALLENGER} is 10.0 % ± 1.0 faster than the incumbent {INCUMBENT}")
+    assert better.detail.endswith("adopt it, or the incumbent stays")
+    assert better.explanation[0] == "tensor 1 → 2, replicate 2 → 1"
+    assert better.explanation[1].startswith("predicted: it ")
+
+
+def test_a_retune_that_adopts_says_that_it_did() -> None:
+    assert outcome(BETTER, adopts=True).detail.endswith("it is the incumbent from now on")
+
+
+def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None:
+    alone = replace(ended().request, challenge=Challenge())
+    first = outcome(findings(against_baseline=None), replace(ended(), request=alone))
+    assert (first.verdict, first.word) == (Verdict.UNCHANGED, "baseline_set")
+    run = RetuneRun(
+        id="rr-1", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RetuneState.FINISHED, started_at=NIGHT
+    )
+    assert told(retune(), run, first, at=NIGHT).title == "nightly: the baseline is set"
+    assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in first.detail
+
+
+def test_an_incumbent_that_is_faster_than_it_was_is_unchanged_and_says_so() -> None:
+    faster = outcome(findings(against_baseline=comparison(change=0.08)))
+    assert faster.verdict is Verdict.UNCHANGED
+    assert "8.0 % ± 1.0 faster than it was" in faster.detail
+
+
+def test_what_the_noise_hides_is_said() -> None:
+    hidden = findings(against_baseline=comparison(Decision.UNDECIDED, -0.002, noise=0.05))
+    undecided = outcome(hidden, test=SequentialTest(loss=0.06))
+    assert undecided.verdict is Verdict.UNCHANGED
+    assert undecided.detail.startswith("no loss was found, and one of 6 % not ruled out: −0.2 % ± 1.0")
+
+
+def test_a_loss_that_was_not_decided_is_not_called_unchanged() -> None:
+    disturbed = findings(against_baseline=comparison(Decision.UNDECIDED, -0.3))
+    unsure = outcome(disturbed)
+    assert unsure.verdict is Verdict.COULD_NOT_RUN
+    assert unsure.detail.startswith("it looks as if the incumbent had become slower, and what was measured does not")
+
+
+@pytest.mark.parametrize(
+    ("sweep", "found", "why"),
+    [
+        (ended(RunState.FAILED, "no GPU"), ChallengeFindings(), "its sweep failed: no GPU"),
+        (
+            ended(),
+            ChallengeFindings(measured=INCUMBENT, death="it died (oom): rank 1 ran out of memory"),
+            f"the incumbent {INCUMBENT} could not be measured: it died (oom): rank 1 ran out of memory",
+        ),
+        (ended(), ChallengeFindings(), "nothing was measured: tried all"),
+        (
+            ended(RunState.CANCELLED, "by request"),
+            findings(against_baseline=comparison(Decision.UNDECIDED)),
+            "its sweep was cancelled before the incumbent was compared: by request",
+        ),
+    ],
+)
+def test_a_run_that_measured_nothing_says_why(sweep: Sweep, found: ChallengeFindings, why: str) -> None:
+    nothing = outcome(found, sweep)
+    assert (nothing.verdict, nothing.detail) == (Verdict.COULD_NOT_RUN, why)
+
+
+def test_what_was_decided_stands_though_the_sweep_was_cancelled_later() -> None:
+    assert outcome(SLOWER, ended(RunState.CANCELLED)).verdict is Verdict.REGRESSION
+
+
+def test_what_was_simulated_says_so() -> None:
+    trial = Trial(
+        id="t", sweep_id="sw-1", number=0, state=TrialState.COMPLETE, layout=INCUMBENT, prediction=prediction()
+    )
+    simulated = replace(trial, measurement=measurement(is_simulated=True))
+    told = [outcome_of(retune().request, ended(), found, [simulated]) for found in (findings(), SLOWER, BETTER)]
+    assert {one.explanation[-1] for one in told} == {
+        "nothing ran: these are times of the cost model, with seeded noise"
+    }
+
+
+def test_a_layout_that_is_better_on_slow_links_says_since_when_they_are_slow() -> None:
+    late = {**runs(1000.0).environment, LINKS: "nodes 2 and 3: 60 ms late"}
+    better = outcome(replace(BETTER, runs=replace(runs(1000.0), environment=late)))
+    assert better.verdict is Verdict.BETTER_FOUND
+    assert better.explanation[-1] == (
+        "since 2026-03-01 02:00 UTC links have changed: of links, all healthy became nodes 2 and 3: 60 ms late"
+    )
+
+
+# ---------------------------------------------------------------- What becomes of incumbent and baseline
+STANDING_BEFORE = Standing(incumbent=INCUMBENT, baseline=(runs(),))
+
+
+def after(verdict: Verdict, found: ChallengeFindings | None, held: Retune | None = None) -> Standing:
+    outcome = RetuneOutcome(verdict=verdict, detail="", findings=found)
+    return Standing.after(held or retune(), outcome)
+
+
+def test_a_run_in_which_nothing_changed_makes_the_baseline_longer() -> None:
+    longer = Standing(incumbent=INCUMBENT, baseline=(runs(), runs(at=NIGHT)))
+    assert after(Verdict.UNCHANGED, findings()) == longer
+
+
+@pytest.mark.parametrize(
+    ("verdict", "found"),
+    [
+        (Verdict.REGRESSION, SLOWER),
+        (Verdict.REGRESSION, replace(BETTER, against_baseline=SLOWER.against_baseline)),
+        (Verdict.COULD_NOT_RUN, ChallengeFindings(death="it died")),
+        (Verdict.COULD_NOT_RUN, None),
+    ],
+)
+def test_a_regression_or_a_run_that_measured_nothing_changes_neither(
+    verdict: Verdict, found: ChallengeFindings | None
+) -> None:
+    assert after(verdict, found, retune(adopts=True)) == STANDING_BEFORE
+
+
+def test_a_better_layout_waits_to_be_adopted() -> None:
+    assert after(Verdict.BETTER_FOUND, BETTER).incumbent == INCUMBENT
+
+
+def test_a_retune_that_adopts_takes_the_better_layout_with_what_that_reached() -> None:
+    adopted = after(Verdict.BETTER_FOUND, BETTER, retune(adopts=True))
+    assert adopted == Standing(incumbent=CHALLENGER, baseline=(runs(1100.0),))
+
+
+def test_the_first_run_without_an_incumbent_takes_the_best_that_it_found() -> None:
+    first = after(Verdict.UNCHANGED, findings(against_baseline=None), retune(incumbent=None, baseline=()))
+    assert first == Standing(incumbent=INCUMBENT, baseline=(runs(at=NIGHT),))
+
+
+def test_an_incumbent_that_is_faster_than_it_was_begins_a_baseline_that_it_may_not_fall_behind() -> None:
+    faster = findings(against_baseline=comparison(change=0.08))
+    assert after(Verdict.UNCHANGED, faster).baseline == (runs(at=NIGHT),)
+
+
+def test_a_run_that_looks_otherwise_and_does_not_decide_it_does_not_join_the_baseline() -> None:
+    for change in (-0.3, 0.3):
+        unsure = findings(against_baseline=comparison(Decision.UNDECIDED, change))
+        assert after(Verdict.UNCHANGED, unsure) == STANDING_BEFORE
+
+
+def test_a_layout_that_was_adopted_while_the_run_went_on_stays() -> None:
+    adopted = retune(incumbent=CHALLENGER, baseline=())
+    assert after(Verdict.UNCHANGED, findings(), adopted) == Standing(incumbent=CHALLENGER, baseline=())
+
+
+# ---------------------------------------------------------------- What a retune's runs show over time
+RUN = RetuneRun(
+    id="rr-2", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RetuneState.FINISHED, started_at=NIGHT
+)
+SLOW = replace(RUN, outcome=RetuneOutcome(verdict=Verdict.REGRESSION, detail="", findings=SLOWER))
+FIRST = replace(
+    RUN,
+    id="rr-1",
+    due_at=NIGHT - 86400,
+    outcome=RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=findings(against_baseline=None)),
+)
+
+
+def test_a_run_that_was_slower_lies_below_its_band() -> None:
+    (point,) = trend([SLOW])
+    assert (point.run_id, point.layout, point.tokens_per_s) == ("rr-2", str(INCUMBENT), 930.0)
+    assert point.reference == pytest.approx(1000.0)
+    assert point.band_low == pytest.approx(990.0)
+    assert point.tokens_per_s < (point.band_low or 0.0)
+
+
+def test_a_run_without_a_baseline_has_no_band_and_the_oldest_comes_first() -> None:
+    assert [(point.run_id, point.band_low is None) for point in trend([SLOW, FIRST])] == [
+        ("rr-1", True),
+        ("rr-2", False),
+    ]
+
+
+def test_runs_that_measured_nothing_have_no_point() -> None:
+    died = replace(RUN, outcome=RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail="it died"))
+    assert trend([replace(RUN, state=RetuneState.SKIPPED), died]) == ()
+
+
+def test_the_measurements_of_a_run_are_told_by_their_ends() -> None:
+    scattered = replace(runs(), rates=(990.0, 1000.0, 1004.0))
+    outcome = RetuneOutcome(verdict=Verdict.UNCHANGED, detail="", findings=findings(runs=scattered))
+    (point,) = trend([replace(RUN, outcome=outcome)])
+    assert (point.lowest, point.highest, point.num_measurements) == (990.0, 1004.0, 3)
