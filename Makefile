@@ -89,7 +89,7 @@ migrate: setup  ## Bring the database of AUTOTUNER_DATABASE_URL to the newest sc
 
 revision: setup  ## Draft a schema revision: make revision m="what changes".
 	@$(BIN)/autotuner migrate
-	@$(BIN)/python -c "from autotuner.settings import Settings; from autotuner.store.schema import write_revision; \
+	@$(BIN)/python -c "from autotuner.service.settings import Settings; from autotuner.store.schema import write_revision; \
 	  print(write_revision(Settings().database_url, '$(m)'))"
 
 container: setup  ## Replay the Dockerfile's steps in a plain shell and serve from PostgreSQL.

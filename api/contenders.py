@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from api.dashboard.views.permalink import Permalink
-from autotuner.bootstrap import App
 from autotuner.catalog.text import written_lengths
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job
@@ -22,6 +21,7 @@ from autotuner.ports import Page, Store
 from autotuner.search.explain.arranging import arranged
 from autotuner.search.results.side_by_side import LETTERS, Contender
 from autotuner.search.standings import Standing, standings
+from autotuner.service.build import App
 
 _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 

@@ -14,13 +14,13 @@ from api.edge.caller import caller_in
 from api.live import LiveEvents
 from api.plans import Plans
 from api.previews import Previews
-from autotuner.bootstrap import App
 from autotuner.core.access import Caller
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import TrialState
 from autotuner.ports import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
+from autotuner.service.build import App
 
 SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
 TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from autotuner.announcing.payloads import iso_time, link
 from autotuner.core.announcement import Announcement
 from autotuner.core.codec import to_plain
+from autotuner.service.announcing.payloads import iso_time, link
 
 JSON_FEED = "application/feed+json"
 ATOM = "application/atom+xml"

@@ -53,8 +53,8 @@ from api.routes import (
     workers,
 )
 from api.routes import metrics as metrics_route
-from autotuner.bootstrap import App, build
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
 from autotuner.tracing import tracer_provider
 
 _PREFIX = "/api/v1"

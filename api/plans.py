@@ -8,16 +8,16 @@ from contextlib import suppress
 
 import structlog
 
-from autotuner.bootstrap import App
 from autotuner.core.errors import Conflict, NotFound, StoreUnavailable, Unreadable
 from autotuner.core.run import NewRun, Run, RunState
-from autotuner.presence import new_owner
 from autotuner.runs.plan import plan_kind
+from autotuner.runs.presence import new_owner
 from autotuner.runs.worker import Worker
 from autotuner.search.planning.plan import PlanProgress
 from autotuner.search.planning.question import plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import offers
+from autotuner.service.build import App
 from autotuner.tracing import carried
 
 _MOST_COMPUTING = 4

@@ -8,13 +8,13 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from api.schemas.previews import SweepPreview
-from autotuner.bootstrap import App
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import violation
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
 from autotuner.search.modest import require_modest
 from autotuner.search.outlook import Outlook, outlook
+from autotuner.service.build import App
 
 _KEPT = 64
 """Outlooks, a few kilobytes each."""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from autotuner.aside.asides import Asides, Inline
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.cluster import LOCAL, Cluster
@@ -21,9 +20,10 @@ from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.run import Run, RunState
-from autotuner.machine import is_this_host
+from autotuner.host.machine import is_this_host
 from autotuner.requests import PlanCreate, PredictionRequest
 from autotuner.search.answers import best_of_space, prediction_of_layout
+from autotuner.search.asides import Asides, Inline
 from autotuner.search.predictions import PredictionTable
 
 if TYPE_CHECKING:

@@ -29,7 +29,6 @@ import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.clock import SystemClock
 from autotuner.core.choices import (
     AttentionKernel,
     CollectiveAlgorithm,
@@ -50,6 +49,7 @@ from autotuner.core.units import MIB
 from autotuner.core.workload import Workload
 from autotuner.ports import Launcher, Store
 from autotuner.search.sweeps.history import all_trials
+from autotuner.service.clock import SystemClock
 from autotuner.store.schema import migrate
 from autotuner.store.sql import memory_store, open_store
 from bench.forked_ranks import on_ranks

@@ -19,7 +19,6 @@ import optuna
 import structlog
 
 from autotuner.catalog.hardware import load_cluster
-from autotuner.clock import SystemClock
 from autotuner.core.choices import AttentionKernel, P2PTransport, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.fault_trace import FaultTrace
@@ -38,6 +37,7 @@ from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.ports import Launcher
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.faults import trace_in_words
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 

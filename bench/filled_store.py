@@ -13,7 +13,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, create_engine, make_url, text
 
-from autotuner.bootstrap import App, build
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
@@ -26,7 +25,8 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.ranking import best_predicted
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from autotuner.store.tables import metadata
 

@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotuner.bootstrap import App, build
 from autotuner.catalog.hardware import load_cluster
 from autotuner.core.choices import AttentionKernel, Precision, Recompute
 from autotuner.core.cluster import Cluster
@@ -44,7 +43,8 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.launch.detect import detect_cluster
 from autotuner.launch.torch_jobs import profile_of
 from autotuner.ports import Page
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 

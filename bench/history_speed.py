@@ -21,7 +21,6 @@ import numpy as np
 from fastapi.testclient import TestClient
 
 from api.main import create_app
-from autotuner.bootstrap import App, build
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.job import Job
@@ -34,7 +33,8 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.search.space import legal_layouts
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 
 _OWNER = "bench"

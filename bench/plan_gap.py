@@ -17,8 +17,8 @@ from time import process_time
 
 import numpy as np
 
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes
 
 SIZES = ((3, 6), (4, 12), (6, 18), (8, 32))
 """Stages and micro-batches of the published comparison."""

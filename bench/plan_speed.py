@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from autotuner.aside.asides import Inline
 from autotuner.catalog.models import load_model
 from autotuner.core.workload import Workload
+from autotuner.search.asides import Inline
 from autotuner.search.planning.best_layouts import best_outcome
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import plan

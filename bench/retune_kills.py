@@ -24,7 +24,6 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from autotuner.bootstrap import build
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.choices import Recompute
@@ -37,7 +36,8 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.upkeep import RetuneRequest
 from autotuner.core.workload import Workload
 from autotuner.ports import Store
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
 from bench.due_times import DueTimes, account

@@ -22,11 +22,11 @@ from autotuner.costmodel.layer.passes import Passes
 from autotuner.costmodel.step.bubble import rank_bubble_s
 from autotuner.costmodel.step.planned import Planned
 from autotuner.costmodel.step.sends import Hops, StagePasses
-from autotuner.pipeline_schedules.actions import Schedule
-from autotuner.pipeline_schedules.named import named_schedule
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes, simulate
-from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING
+from autotuner.schedules.actions import Schedule
+from autotuner.schedules.named import named_schedule
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes, simulate
+from autotuner.schedules.transport import BESIDE_COMPUTE, BLOCKING
 
 NUM_CASES = 250
 

@@ -21,9 +21,9 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth
 from autotuner.core.measurement import LinkEvent
-from autotuner.pipeline_schedules.actions import Schedule
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.actions import Schedule
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.conditions import LinkCondition, LinkConditions
 from trials.pipelines.control_group import ControlGroup
 from trials.pipelines.controller import Controller

@@ -24,10 +24,10 @@ from autotuner.core.network import Network, Tier
 from autotuner.core.placement import Spread
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.layout_groups import group_of
-from autotuner.flows.filling import fair_rates
-from autotuner.flows.streams import Streams
-from autotuner.flows.traffic import AxisTraffic
-from autotuner.flows.wires import Wires
+from bench.flows.filling import fair_rates
+from bench.flows.streams import Streams
+from bench.flows.traffic import AxisTraffic
+from bench.flows.wires import Wires
 
 _SIZES = {1_024: (8, 4, 4), 8_192: (16, 8, 8), 100_000: (20, 25, 25)}
 """Accelerators, and the torus that their nodes would make."""

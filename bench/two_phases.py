@@ -29,7 +29,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
-from autotuner.clock import SystemClock
 from autotuner.core.choices import AttentionKernel, P2PTransport, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.comparison import SequentialTest
@@ -50,6 +49,7 @@ from autotuner.search.job_phases.plan import PhasesQuestion, plan_phases
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.forked_ranks import on_ranks
 from bench.sweeping import sweep_worker

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.agreed import StageTimes, agreed_times
 from trials.pipelines.conditions import LinkCondition, LinkConditions
 from trials.pipelines.control_group import ControlGroup

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from autotuner.announcing.signature import new_secret
 from autotuner.core.announcement import Announcement, AnnouncementKind, Webhook
+from autotuner.service.announcing.signature import new_secret
 
 AT = 1_760_000_000.0
 

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from autotuner.networks import Address, Network, is_within
+from autotuner.service.networks import Address, Network, is_within
 
 
 def client_address(scope: Scope, believed: Sequence[Network] = ()) -> str:

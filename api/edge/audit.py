@@ -14,12 +14,12 @@ from api.edge.addresses import client_address
 from api.edge.caller import caller_in
 from api.edge.needs import LOOKING, needed
 from api.edge.refusals import Refusals
-from autotuner.access.secret import without_tokens
-from autotuner.bootstrap import App
 from autotuner.core.access import AuditEntry
 from autotuner.core.access import Scope as Allowed
 from autotuner.core.errors import AutotunerError
-from autotuner.networks import Network
+from autotuner.service.access.secret import without_tokens
+from autotuner.service.build import App
+from autotuner.service.networks import Network
 
 _REFUSED = (401, 403, 429)
 _LONGEST = 200

@@ -15,9 +15,9 @@ from api.edge.caller import caller_in, set_caller, set_csrf
 from api.edge.csrf import csrf_token
 from api.edge.entrance import Entrance
 from api.errors import answer_error
-from autotuner.aside.turns import asked_by
 from autotuner.core.access import NOBODY_ASKED
 from autotuner.core.errors import AutotunerError, NotLetIn
+from autotuner.service.asides.turns import asked_by
 
 _OPEN = ("/api/v1/health", "/api/v1/ready", "/login")
 """Paths that everybody may call: probes, and where one gets in."""

@@ -10,8 +10,8 @@ from starlette.types import Scope
 
 from api.edge.addresses import client_address
 from api.edge.caller import SESSION_COOKIE
-from autotuner.access.login import Login, Shown
-from autotuner.networks import Network, is_within
+from autotuner.service.access.login import Login, Shown
+from autotuner.service.networks import Network, is_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

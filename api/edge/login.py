@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from api.edge.entrance import Entrance
-from autotuner.access.login import Login
-from autotuner.access.proxy import Proxy
-from autotuner.access.starting import check_alone, check_lets_an_admin_in, install_token_file
-from autotuner.bootstrap import App
 from autotuner.core.errors import InvalidInput
-from autotuner.networks import read_networks
-from autotuner.settings import Settings
+from autotuner.service.access.login import Login
+from autotuner.service.access.proxy import Proxy
+from autotuner.service.access.starting import check_alone, check_lets_an_admin_in, install_token_file
+from autotuner.service.build import App
+from autotuner.service.networks import read_networks
+from autotuner.service.settings import Settings
 
 PROXY_NETWORKS = "AUTOTUNER_PROXY_NETWORKS"
 

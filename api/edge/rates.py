@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.edge.addresses import client_address
 from api.edge.caller import caller_in
 from api.errors import answer_problem
-from autotuner.networks import Network
+from autotuner.service.networks import Network
 
 
 class _Window:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.edge.caller import caller_in
 from api.errors import internal_error
-from autotuner.access.secret import without_tokens
+from autotuner.service.access.secret import without_tokens
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

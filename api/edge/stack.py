@@ -13,7 +13,7 @@ from api.edge.rates import AddressRates, CallerRates
 from api.edge.request_log import RequestLog
 from api.edge.security_headers import SecurityHeaders
 from api.edge.streams import OpenStreams
-from autotuner.settings import Settings
+from autotuner.service.settings import Settings
 
 _SHARING = 10
 """Callers of one address, behind a translating router or a proxy that is not named, who send all they may."""

@@ -17,7 +17,7 @@ from prometheus_client import (
 from api.metrics.loop_lag import LoopLag
 from api.metrics.requests import Requests
 from api.metrics.stored import StoredMetrics
-from autotuner.bootstrap import App
+from autotuner.service.build import App
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

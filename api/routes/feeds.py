@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 from api.dependencies import AppOf, PageOf
 from api.feeds import ATOM, JSON_FEED, Feed
 from api.openapi import problems
-from autotuner.bootstrap import App
 from autotuner.ports import Page
+from autotuner.service.build import App
 
 router = APIRouter(tags=["webhooks and feed"])
 

@@ -10,7 +10,6 @@ from api.dependencies import AppOf, CallerOf, Name, PageOf
 from api.openapi import problems
 from api.owned import GateId, OwnGateOf
 from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
-from autotuner.bootstrap import App
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
 from autotuner.core.rules.legality import reasons, refused_layout
@@ -21,6 +20,7 @@ from autotuner.search.upkeep.gates.reports.junit import junit_xml
 from autotuner.search.upkeep.gates.reports.markdown import markdown
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.reports.report import GateReport
+from autotuner.service.build import App
 
 router = APIRouter(tags=["gates"])
 

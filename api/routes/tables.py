@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Query, Response
 from api.dependencies import AppOf, SweepOf
 from api.openapi import problems
 from api.schemas import TablePage
-from autotuner.bootstrap import App
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.sweep import Sweep
 from autotuner.ports import Page
 from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import TableRow
 from autotuner.search.table.written import as_csv
+from autotuner.service.build import App
 
 router = APIRouter(tags=["sweeps"])
 

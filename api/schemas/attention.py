@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from autotuner.bootstrap import App
 from autotuner.core.announcement import Trouble
 from autotuner.core.documents import extended
 from autotuner.search.upkeep.attention import attention, place_of
+from autotuner.service.build import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

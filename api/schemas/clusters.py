@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from autotuner.bootstrap import App
 from autotuner.core.cluster_check import CheckFindings, CheckLine, CheckRequest, ClusterCheck
 from autotuner.core.link import Link, LinkHealth, LinkNorm, LinkPoint
 from autotuner.core.measurement import Measurement
@@ -14,6 +13,7 @@ from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.trial import EngineJob
 from autotuner.launch.engines.known import EngineStanding
 from autotuner.ports import Page
+from autotuner.service.build import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from autotuner.bootstrap import App
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.documents import GivenFields
 from autotuner.core.job import Job
@@ -17,6 +16,7 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.requests import GivenAxes, GivenCluster, GivenModel, named_cluster, named_model
 from autotuner.search.expressible import trial_space
+from autotuner.service.build import App
 
 _Limits = Annotated[dict[str, Any], GivenFields(Budget)]
 

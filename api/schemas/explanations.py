@@ -9,7 +9,6 @@ from typing import Self
 
 import numpy as np
 
-from autotuner.bootstrap import App
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
@@ -23,6 +22,7 @@ from autotuner.search.explain.pairwise import Insight, insights
 from autotuner.search.explain.routes import Route
 from autotuner.search.explain.step_parts import StepParts
 from autotuner.search.predictions import ModelSize, Predicted
+from autotuner.service.build import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from autotuner.bootstrap import App
 from autotuner.catalog.models import model_called, model_like
 from autotuner.catalog.software import load_stack
 from autotuner.core.job import Job
@@ -19,6 +18,7 @@ from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 from autotuner.requests import GivenLayout, JobRequest
 from autotuner.search.predictions import ModelSize
+from autotuner.service.build import App
 
 MAX_TEXT = 1_000_000
 """Characters of a configuration; the longest that a trainer prints of itself has a twentieth."""

@@ -8,7 +8,6 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from api.schemas.requests import SweepCreate
-from autotuner.bootstrap import App
 from autotuner.core.comparison import ChallengeFindings, EnvironmentChange, SequentialTest
 from autotuner.core.documents import ONE_LINE
 from autotuner.core.errors import InvalidInput
@@ -19,6 +18,7 @@ from autotuner.requests import GivenLayout
 from autotuner.search.upkeep.gates.measured import is_passed
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.reports.report import GateReport
+from autotuner.service.build import App
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 

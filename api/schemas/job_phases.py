@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from autotuner.bootstrap import App
 from autotuner.catalog.software import load_stack
 from autotuner.core.job import MOST_PHASES, JobPhase, PhasedJob, SwitchCost
 from autotuner.requests import GivenAxes, GivenLayout, PredictedJobRequest
 from autotuner.search.job_phases.plan import PhasesQuestion
+from autotuner.service.build import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from autotuner.bootstrap import App
 from autotuner.core.documents import extended
 from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.stack import Stack
@@ -26,6 +25,7 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.ports import Page
 from autotuner.requests import GivenLayout, JobRequest
 from autotuner.search.studies.starts import starts_of
+from autotuner.service.build import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

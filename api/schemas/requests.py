@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import Field
 
 from api.schemas.fault_traces import GivenFaultTrace
-from autotuner.bootstrap import App
 from autotuner.catalog.software import load_stack
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.fault_trace import at_worst
@@ -18,6 +17,7 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.requests import GivenAxes, GivenCluster, PredictedJobRequest, named_cluster
 from autotuner.search.expressible import trial_space
+from autotuner.service.build import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

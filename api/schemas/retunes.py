@@ -10,7 +10,6 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from api.schemas.requests import SweepCreate
-from autotuner.bootstrap import App
 from autotuner.core.comparison import SequentialTest
 from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput
@@ -20,6 +19,7 @@ from autotuner.ports import Page, Store
 from autotuner.requests import GivenLayout
 from autotuner.search.upkeep.retunes.retuning import the_cron
 from autotuner.search.upkeep.retunes.trend import TrendPoint, trend
+from autotuner.service.build import App
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 

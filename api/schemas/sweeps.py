@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from api.schemas.trials import TrialView
-from autotuner.bootstrap import App
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.documents import extended
@@ -21,6 +20,7 @@ from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.caveats import approximations, calibrated_on
 from autotuner.search.text.comparisons import findings_in_words
+from autotuner.service.build import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from autotuner.bootstrap import App
 from autotuner.catalog.networks import NetworkPreset
 from autotuner.catalog.topology.read import MAX_CHARACTERS, read_topology
 from autotuner.catalog.topology.topology import Topology, merged, on_cluster
@@ -15,6 +14,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.network import Network, Wiring
 from autotuner.requests import GivenCluster
 from autotuner.search.text.topologies import topology_said
+from autotuner.service.build import App
 
 _MOST_FILES = 4
 

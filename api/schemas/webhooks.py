@@ -7,10 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from autotuner.announcing.destination import origin
-from autotuner.announcing.posting import Answer
-from autotuner.core.announcement import AnnouncementKind, Delivery, DeliveryState, PayloadFormat, Webhook
+from autotuner.core.announcement import AnnouncementKind, Answer, Delivery, DeliveryState, PayloadFormat, Webhook
 from autotuner.ports import AnnouncementStore, Page
+from autotuner.service.announcing.destination import origin
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from autotuner.bootstrap import App
 from autotuner.core.run import KnownWorker
+from autotuner.service.build import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ def own_door(*, knows_stored: bool) -> Iterator[Autotuner]:
 
 
 def _with_store() -> Autotuner:
-    from autotuner.settings import Settings
+    from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
     from autotuner.store.sql import open_store
 

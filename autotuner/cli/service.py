@@ -11,10 +11,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
 from api.main import create_app
-from autotuner.bootstrap import App, build
 from autotuner.cli.signals import terminable
 from autotuner.door import NoNames
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate_if_embedded
 
 _URL = "http://localhost"

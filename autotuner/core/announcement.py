@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from autotuner.core.cluster import SIMULATED
@@ -179,3 +180,28 @@ class Delivery:
     next_attempt_at: float | None = None
     ended_at: float | None = None
     detail: str = ""
+
+
+@value
+class Answer:
+    """How a post to a webhook ended.
+
+    Attributes:
+        status: Of HTTP; None where no answer came.
+        detail: What was answered, or why nothing was, on one line.
+        retry_after_s: How long the receiver wants to be left alone; None where it does not say.
+    """
+
+    status: int | None
+    detail: str
+    retry_after_s: float | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """The receiver has it."""
+        return self.status is not None and HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+    @property
+    def is_gone(self) -> bool:
+        """The receiver wants no more of it, ever."""
+        return self.status == HTTPStatus.GONE

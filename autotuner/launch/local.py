@@ -19,7 +19,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.measuring import Peak
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.keeper import kernel_oom_kills
+from autotuner.host.keeper import kernel_oom_kills
 from autotuner.launch.attempts import Attempt, DecoderAttempt
 from autotuner.launch.detect import num_usable_cores
 from autotuner.launch.exclusive import DevicePool

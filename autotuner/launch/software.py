@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotuner.machine import host_hash, software_facts
+from autotuner.host.machine import host_hash, software_facts
 
 
 def software_of_this_machine() -> dict[str, str]:

@@ -8,16 +8,19 @@ from dataclasses import replace
 
 import structlog
 
-from autotuner.announcing.posting import LIMIT_S, Answer, Poster
-from autotuner.announcing.webhooks import post
-from autotuner.core.announcement import Announcement, DeliveryProgress, Webhook
+from autotuner.core.announcement import Announcement, Answer, DeliveryProgress, Webhook
 from autotuner.core.run import Finish, Run, RunState
-from autotuner.ports import Clock
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Later, Step, Work
 
+POST_S = 10.0
+"""For connection, handshake, request and answer together; receivers are told to answer first and to work later."""
+
 DELAYS_S = (10.0, 60.0, 300.0, 1800.0, 7200.0, 21600.0, 43200.0)
 """After each attempt that failed: soon for a restart, then over a night for what somebody has to mend (20.6 hours)."""
+
+Post = Callable[[Webhook, Announcement, Hold], Answer | None]
+"""Posts an announcement to a webhook; None if the hold was asked to stop before there was an answer."""
 
 MOST_ATTEMPTS = len(DELAYS_S) + 1
 
@@ -78,11 +81,7 @@ class DeliveryMachine:
 
 
 def delivery_kind(
-    poster: Poster,
-    clock: Clock,
-    find_webhook: Callable[[str], Webhook],
-    public_url: str | None = None,
-    luck: Callable[[], float] = random.random,
+    post: Post, find_webhook: Callable[[str], Webhook], luck: Callable[[], float] = random.random
 ) -> Kind:
     """Return the kind that posts announcements.
 
@@ -90,21 +89,18 @@ def delivery_kind(
     posts again, with the same ``webhook-id``.
 
     Args:
-        poster: Posts them.
-        clock: Tells the time.
+        post: Posts one, within ``POST_S``.
         find_webhook: Returns the webhook of a name.
-        public_url: Where people reach the service, for links.
         luck: Returns a number in 0..1, for the jitter.
     """
 
     def begin(hold: Hold) -> Work:
         def perform(announcement: Announcement) -> Answer:
-            webhook = find_webhook(hold.run.subject)
-            answer = post(poster, webhook, announcement, now=clock.now(), public_url=public_url, stop=hold)
+            answer = post(find_webhook(hold.run.subject), announcement, hold)
             if answer is None:
                 raise StopRequested(hold.stop())
             return answer
 
         return Work(machine=DeliveryMachine(hold.run, luck), perform=perform)
 
-    return Kind(name="delivery", begin=begin, span="delivery.post", least_lease_s=6 * LIMIT_S)
+    return Kind(name="delivery", begin=begin, span="delivery.post", least_lease_s=6 * POST_S)

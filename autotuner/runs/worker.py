@@ -13,10 +13,10 @@ import structlog
 
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
 from autotuner.core.run import Finish, Problem, Run, RunState, Stop
-from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Clock
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Later, Machine, Wait, Work
+from autotuner.runs.lease_watch import LeaseWatch
 from autotuner.tracing import carried, working_on
 
 if TYPE_CHECKING:  # a prediction needs no database

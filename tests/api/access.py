@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from autotuner.bootstrap import App
 from autotuner.core.access import Scope
+from autotuner.service.build import App
 
 
 def bearing(text: str) -> dict[str, str]:

@@ -19,7 +19,6 @@ from api.live import LiveEvents
 from api.main import create_app
 from api.plans import Plans
 from api.previews import Previews
-from autotuner.bootstrap import App, build
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.run import RunState, StopReason
@@ -27,7 +26,8 @@ from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, Trial
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Clock, Store
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store
 from tests.builders import cpu_layout, estimate, measurement, prediction, small_trial, step_report, sweep_request
 from tests.contracts.acts import claim_sweep, finish_sweep, lease_of

@@ -10,11 +10,11 @@ from typing import Any, ParamSpec, TypeVar
 import httpx
 import pytest
 
-from autotuner.aside.asides import Asides, Inline
-from autotuner.aside.frames import Limits
-from autotuner.aside.pool import AsidePool
-from autotuner.aside.turns import asker
 from autotuner.search.answers import warm
+from autotuner.search.asides import Asides, Inline
+from autotuner.service.asides.frames import Limits
+from autotuner.service.asides.pool import AsidePool
+from autotuner.service.asides.turns import asker
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.service import app_on, serve

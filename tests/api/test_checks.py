@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.bootstrap import App, build
 from autotuner.core.cluster_check import CheckFindings
 from autotuner.core.codec import to_plain
 from autotuner.core.profile import with_links
@@ -20,7 +19,8 @@ from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
 from tests import runs
 from tests.api.service import NOW, FixedClock, serve
 from tests.builders import cpu_cluster, engine_job, link_point, measurement, pair_measurements, profile

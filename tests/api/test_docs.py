@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.bootstrap import build
 from autotuner.core.access import Scope
 from autotuner.launch.fake import FakeLauncher
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store
 from tests.api.service import openapi_document, serve
 

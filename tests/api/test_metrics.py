@@ -8,11 +8,11 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from autotuner.bootstrap import build
 from autotuner.core.run import KnownWorker
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.builders import sweep_request
 from tests.patience import PATIENCE_S

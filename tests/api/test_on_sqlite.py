@@ -8,13 +8,13 @@ from pathlib import Path
 
 import httpx
 
-from autotuner.bootstrap import build
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from tests.api.service import serve
 from tests.api.test_events import stream

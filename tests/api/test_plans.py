@@ -9,7 +9,6 @@ from pydantic import TypeAdapter
 
 from api.plans import Plans
 from api.schemas import PlanCreate, PlanView
-from autotuner.clock import SystemClock
 from autotuner.core import codec
 from autotuner.core.documents import Document
 from autotuner.core.run import NewRun
@@ -17,6 +16,7 @@ from autotuner.ports import Clock, Store
 from autotuner.search.planning.plan import PlanProgress
 from autotuner.search.planning.question import plan_id_of
 from autotuner.search.planning.request import PlanRequest
+from autotuner.service.clock import SystemClock
 from tests.api.service import app_on
 from tests.clocks import ManualClock
 

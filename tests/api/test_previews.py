@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from api.previews import Previews
-from autotuner.aside.asides import Inline
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
+from autotuner.search.asides import Inline
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 from tests.builders import sweep_request

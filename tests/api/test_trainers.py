@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.bootstrap import App, build
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.settings import Settings
 from tests.api.service import NOW, FixedClock, StoreDriver, serve
 from tests.api.test_sweeps import BODY
 from tests.builders import measurement, sweep_request

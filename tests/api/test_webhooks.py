@@ -10,13 +10,13 @@ import httpx
 import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
-from autotuner.announcing.signature import new_secret
-from autotuner.bootstrap import build
-from autotuner.clock import SystemClock
 from autotuner.core.announcement import AnnouncementKind
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
-from autotuner.settings import Settings
+from autotuner.service.announcing.signature import new_secret
+from autotuner.service.build import build
+from autotuner.service.clock import SystemClock
+from autotuner.service.settings import Settings
 from tests.announcements import announcement, receiver, status
 from tests.api.service import NOW, serve
 from tests.patience import PATIENCE_S

@@ -20,9 +20,9 @@ from contextlib import ExitStack, contextmanager
 
 from playwright.sync_api import Page, sync_playwright
 
-from autotuner.bootstrap import build
 from autotuner.launch.fake import FakeLauncher
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from bench.costly_requests import running_service
 from tests.api.service import StoreDriver

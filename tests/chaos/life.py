@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 
 from api.main import create_app
-from autotuner.bootstrap import build
 from autotuner.cli.server import run_server
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from tests.chaos.launcher import deterministic_launcher
 from tests.chaos.members import LEASE_S, MARK, MemberSpec
 

@@ -19,7 +19,7 @@ from api.edge.addresses import client_address
 from api.edge.shape import check_shape
 from api.main import create_app
 from autotuner.core.codec import to_plain
-from autotuner.networks import read_networks
+from autotuner.service.networks import read_networks
 from autotuner.store.sql import memory_store
 from tests import builders
 from tests.api.service import app_on

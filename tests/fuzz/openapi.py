@@ -25,9 +25,9 @@ from schemathesis.specs.openapi.checks import ignored_auth, positive_data_accept
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.main import create_app
-from autotuner.bootstrap import App
 from autotuner.core.access import Scope as CallerScope
 from autotuner.launch.detect import detect_cluster
+from autotuner.service.build import App
 from autotuner.store.sql import memory_store
 from tests.api.access import bearing
 from tests.api.service import app_on

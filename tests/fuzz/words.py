@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 
-from autotuner.access.secret import read_token, token_text, without_tokens
-from autotuner.announcing.destination import Refused, check_url, destination, origin
-from autotuner.announcing.signature import check_secret
 from autotuner.catalog.text import read_links, read_phases, written_links, written_phases
 from autotuner.cli.layout_text import read_layout
 from autotuner.core.access import check_name
@@ -15,8 +12,11 @@ from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout, parse_words
-from autotuner.networks import household, is_within, read_networks
 from autotuner.search.upkeep.retunes.cron import Cron
+from autotuner.service.access.secret import read_token, token_text, without_tokens
+from autotuner.service.announcing.destination import Refused, check_url, destination, origin
+from autotuner.service.announcing.signature import check_secret
+from autotuner.service.networks import household, is_within, read_networks
 from tests.fuzz.target import Target, text_of
 
 _SPRING = 1_774_000_000.0

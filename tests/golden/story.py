@@ -12,8 +12,6 @@ from typing import Any
 import httpx
 
 from api.main import create_app
-from autotuner.bootstrap import App, build
-from autotuner.clock import SystemClock
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import FailureKind, TrialFailure
@@ -23,7 +21,9 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.ports import Store
-from autotuner.settings import Settings
+from autotuner.service.build import App, build
+from autotuner.service.clock import SystemClock
+from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store
 from tests.api.service import serve_asgi
 from tests.golden.normal import Normal

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from starlette.responses import PlainTextResponse
 
-from autotuner.bootstrap import build
 from autotuner.core.access import Scope
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store, open_store
 from tests.announcements import announcement, receiver, status
 from tests.api.access import People

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from autotuner.aside.asides import Inline
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.text import read_phases
@@ -29,6 +28,7 @@ from autotuner.core.space import default_space
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
 from autotuner.search.answers import Question, best_of_space
+from autotuner.search.asides import Inline
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve
 from autotuner.search.explain.choosable import Choosable
 from autotuner.search.explain.explanation import explain

@@ -6,11 +6,11 @@ import sys
 import threading
 import time
 
-from autotuner.clock import SystemClock
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.forever import forever
 from autotuner.launch.fake import FakeLauncher
+from autotuner.runs.forever import forever
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import open_store
 from bench.sweeping import sweep_worker
 from tests.unit.search.sweeps.challenged import a_fifth_slower_incumbent

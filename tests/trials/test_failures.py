@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.clock import SystemClock
 from autotuner.core.codec import dumps
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState
@@ -25,6 +24,7 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.room import DiskRoom
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, sweep_request, tiny_job

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.clock import SystemClock
 from autotuner.core.measurement import StepReport
 from autotuner.core.run import RunState
 from autotuner.core.study import OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range, StudyBudget
@@ -19,6 +18,7 @@ from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher, Store
 from autotuner.runs.study import study_kind
 from autotuner.runs.worker import Worker
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from tests.studies import study_request
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from autotuner.clock import SystemClock
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.job import Job
 from autotuner.core.run import RunState, StopReason
@@ -22,6 +21,7 @@ from autotuner.launch.trainers.registration import Registration
 from autotuner.ports import Launcher, Store
 from autotuner.runs.worker import Worker
 from autotuner.search.expressible import trial_space
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, tiny_job

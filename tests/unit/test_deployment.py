@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from autotuner.core.errors import StoreUnavailable
-from autotuner.settings import Settings
+from autotuner.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))

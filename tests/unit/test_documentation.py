@@ -13,7 +13,7 @@ from autotuner.cli.main import app
 from autotuner.core.choices import ShardLevel
 from autotuner.core.layout import OPTIONS, SHARD_WORDS
 from autotuner.core.option import Kind
-from autotuner.settings import Settings
+from autotuner.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from autotuner import keeper
+from autotuner.host import keeper
 from tests.patience import PATIENCE_S
 
 

@@ -18,11 +18,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from autotuner.clock import SystemClock
 from autotuner.core.errors import InvalidInput
-from autotuner.launch.fake import FakeLauncher
-from autotuner.logs import configure_logs
-from autotuner.machine import (
+from autotuner.host.machine import (
     driver_version,
     hardware_facts,
     host_hash,
@@ -31,7 +28,10 @@ from autotuner.machine import (
     software_facts,
     system_facts,
 )
-from autotuner.networks import household, is_within, read_networks
+from autotuner.launch.fake import FakeLauncher
+from autotuner.service.clock import SystemClock
+from autotuner.service.logs import configure_logs
+from autotuner.service.networks import household, is_within, read_networks
 from autotuner.store.sql import memory_store
 from autotuner.tracing import carried, exporting, traced_by, working_on
 from bench.sweeping import sweep_worker

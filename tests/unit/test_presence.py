@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import time
 
-from autotuner.bootstrap import build
 from autotuner.core.errors import StoreUnavailable
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import WorkerStore
-from autotuner.presence import Presence
-from autotuner.settings import Settings
+from autotuner.runs.presence import Presence
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import memory_store
 from autotuner.store.workers import SqlWorkers

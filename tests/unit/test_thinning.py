@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from autotuner.store.sql import SqlStore, memory_store
-from autotuner.thinning import Ages, Thinned, Thinning
+from autotuner.store.thinning import Ages, Thinned, Thinning
 from tests.contracts.acts import finish, held_sweep, measure
 from tests.contracts.upkeep import announcement
 

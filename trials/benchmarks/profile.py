@@ -18,7 +18,7 @@ import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # exported, but not by name
 
 from autotuner.core.profile import Measurements, ProfileRequest
-from autotuner.machine import cpu_name, host_hash
+from autotuner.host.machine import cpu_name, host_hash
 from trials.benchmarks.microbenchmarks import (
     Bench,
     Sizes,

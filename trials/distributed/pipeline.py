@@ -29,11 +29,11 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import stages_of_rank
 from autotuner.core.timeline import BlockKind
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.pipeline_schedules.actions import Kind
-from autotuner.pipeline_schedules.actions import Schedule as Planned
-from autotuner.pipeline_schedules.named import named_schedule
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.actions import Kind
+from autotuner.schedules.actions import Schedule as Planned
+from autotuner.schedules.named import named_schedule
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes
 from trials.distributed.loss import logits_per_token
 from trials.distributed.mesh import Grid
 from trials.distributed.senders import Senders, is_planned

@@ -11,7 +11,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]  # exported, b
 from autotuner.core.choices import P2PTransport, PipelineSchedule
 from autotuner.core.placement import place_of
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.pipeline_schedules.named import named_schedule
+from autotuner.schedules.named import named_schedule
 from trials.pipelines.delegated import Delegates
 from trials.pipelines.meeting import Meeting
 from trials.pipelines.neighbours import Neighbourhood

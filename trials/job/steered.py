@@ -11,8 +11,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.placement import Place
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.agreed import StageTimes, agreed_times
 from trials.pipelines.control_group import ControlGroup
 from trials.pipelines.controller import Controller

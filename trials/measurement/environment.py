@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from autotuner.machine import hardware_facts, settings_of_libraries, software_facts
+from autotuner.host.machine import hardware_facts, settings_of_libraries, software_facts
 from trials.measurement.gpu import LOWEST, Gpu
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from autotuner.pipeline_schedules.actions import Kind
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.actions import Kind
+from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.pipeline import PlannedPipeline
 
 _NOTICED = 0.5

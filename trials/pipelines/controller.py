@@ -8,8 +8,8 @@ from statistics import fmean, median
 from typing import Protocol
 
 from autotuner.core.measurement import LinkEvent, LinkEventKind
-from autotuner.pipeline_schedules.actions import Kind, Schedule
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.actions import Kind, Schedule
+from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.control_group import Telling
 from trials.pipelines.detector import Detector, Finding
 from trials.pipelines.observation import Observation, RecentPasses

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from autotuner.pipeline_schedules.actions import Schedule
+from autotuner.schedules.actions import Schedule
 from trials.pipelines.channel import Channel, GroupChannel, PairChannel
 from trials.pipelines.meeting import Meeting
 

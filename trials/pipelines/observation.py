@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from autotuner.pipeline_schedules.actions import Kind
+from autotuner.schedules.actions import Kind
 
 _KEPT_PASSES = 32
 """Of which the time of a pass is the median (the ring buffer of PipeMorph, arXiv 2504.19232)."""

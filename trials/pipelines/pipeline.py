@@ -19,7 +19,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from autotuner.core.errors import InvalidInput
-from autotuner.pipeline_schedules.actions import Kind, Schedule
+from autotuner.schedules.actions import Kind, Schedule
 from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.message import Message
 from trials.pipelines.stage import PlannedStage
@@ -43,7 +43,7 @@ def torch_actions(schedule: Schedule) -> dict[int, list[_Action]]:
 
 
 class PlannedPipeline(_PipelineScheduleRuntime):
-    """The stages of one rank under a schedule of ``autotuner.pipeline_schedules``.
+    """The stages of one rank under a schedule of ``autotuner.schedules``.
 
     ``step`` is that of torch's schedules. Between two steps the schedule, the links' conditions and what the transport
     does can change; all ranks must then follow the same schedule from the same step on.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from autotuner.pipeline_schedules.actions import Schedule
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.actions import Schedule
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.agreed import StageTimes, agreed_times
 from trials.pipelines.channel import Channel
 from trials.pipelines.conditions import LinkCondition, LinkConditions

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 
-from autotuner.pipeline_schedules.actions import Kind
+from autotuner.schedules.actions import Kind
 from trials.pipelines.message import Message
 from trials.pipelines.timings import PassClock
 from trials.pipelines.transport import Arrival, Transport

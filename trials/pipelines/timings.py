@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from autotuner.pipeline_schedules.actions import Kind
+from autotuner.schedules.actions import Kind
 from trials.pipelines.message import Message
 
 

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from autotuner import keeper
 from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import NodeTask
-from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
+from autotuner.host import keeper
+from autotuner.host.machine import hardware_facts, settings_of_libraries, system_facts
 from trials.process.telling import Teller
 
 TASK = "AUTOTUNER_TASK"

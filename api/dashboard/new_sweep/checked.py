@@ -12,7 +12,6 @@ from api.dashboard.new_sweep.given import Given
 from api.dashboard.new_sweep.inputs import INPUTS, id_of
 from api.previews import Previews
 from api.schemas import SweepCreate, SweepPreview
-from autotuner.bootstrap import App
 from autotuner.core import documents
 from autotuner.core.errors import (
     AutotunerError,
@@ -25,6 +24,7 @@ from autotuner.core.errors import (
     quoted,
 )
 from autotuner.core.sweep import SweepRequest
+from autotuner.service.build import App
 
 _PART_OF = {"accelerator": "cluster", "link": "cluster", "profile": "cluster"}
 """Inputs by the kinds of what their names lead to."""

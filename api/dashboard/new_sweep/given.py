@@ -10,7 +10,6 @@ from typing import Any, Self
 from api.dashboard.new_sweep.axes import AXES, CHOSEN, SUITS, axis_values
 from api.dashboard.new_sweep.inputs import INPUTS
 from api.dashboard.views.permalink import DEFAULT
-from autotuner.bootstrap import App
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.codec import to_plain, without_defaults
@@ -22,6 +21,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
 from autotuner.search.expressible import trial_space
+from autotuner.service.build import App
 
 BY_NAME, DESCRIBED = "name", "described"
 CATALOG, STORED = "catalog", "stored"

@@ -13,11 +13,11 @@ from api.dashboard.views.comparison import Comparison
 from api.dependencies import AppOf
 from api.edge.needs import needs
 from api.schemas import TrialView
-from autotuner.bootstrap import App
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview
 from autotuner.ports import Page
 from autotuner.search.results.side_by_side import LETTERS, side_by_side
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

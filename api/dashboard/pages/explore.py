@@ -20,7 +20,6 @@ from api.dashboard.views.permalink import DEFAULT, Permalink
 from api.dashboard.views.timelines import TimelineView, timeline_view
 from api.dashboard.views.topology import TopologyShown
 from api.dependencies import AppOf
-from autotuner.bootstrap import App
 from autotuner.catalog.hardware import accelerators, load_accelerator
 from autotuner.catalog.models import models
 from autotuner.catalog.networks import network_presets
@@ -39,6 +38,7 @@ from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.what_if import WhatIf, what_if
 from autotuner.search.text.faults import link_in_words
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

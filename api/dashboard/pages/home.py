@@ -11,11 +11,11 @@ from api.dashboard.views.attention import attention_lines
 from api.dashboard.views.sweep_list import Asked, SweepList
 from api.dependencies import AppOf, SweepOrderOf
 from api.schemas import SweepPage
-from autotuner.bootstrap import App
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.ports import Page, SweepFilter
 from autotuner.search.upkeep.attention import attention
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

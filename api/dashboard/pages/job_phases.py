@@ -8,9 +8,9 @@ from api.dashboard.charts.course_bars import course_bars
 from api.dashboard.render import page
 from api.dashboard.views.job_phases import PhasesAsked, shown_courses
 from api.dependencies import AppOf
-from autotuner.bootstrap import App
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.search.job_phases.plan import PhasesPlan, plan_phases
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

@@ -22,7 +22,6 @@ from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
 from api.dependencies import AppOf, CallerOf, PreviewsOf
 from api.edge.needs import needs
-from autotuner.bootstrap import App
 from autotuner.core.access import Caller, Scope
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
@@ -32,6 +31,7 @@ from autotuner.core.stack import Stack
 from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation.scenario import SCENARIOS
 from autotuner.search.expressible import trial_rules
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

@@ -13,11 +13,11 @@ from api.dashboard.views.plan_asked import PlanAsked
 from api.dependencies import AppOf, PlansOf
 from api.plans import Plans
 from api.schemas import PlanView
-from autotuner.bootstrap import App
 from autotuner.catalog.models import models
 from autotuner.catalog.software import stacks
 from autotuner.core.errors import AutotunerError
 from autotuner.search.planning.whole_clusters import rentable
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

@@ -11,9 +11,9 @@ from api.dashboard.render import page
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep import SweepLook
 from api.dependencies import AppOf, CallerOf, SweepOf
-from autotuner.bootstrap import App
 from autotuner.core.access import Caller
 from autotuner.core.sweep import Sweep
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

@@ -13,10 +13,10 @@ from starlette.responses import RedirectResponse
 from api.dashboard.pages.sweep import show_sweep
 from api.dependencies import AppOf, CallerOf
 from api.owned import OwnSweepOf
-from autotuner.bootstrap import App
 from autotuner.core.access import Caller
 from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.sweep import Sweep
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

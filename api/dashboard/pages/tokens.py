@@ -11,9 +11,9 @@ from api.dashboard.render import page
 from api.dependencies import AppOf, CallerOf
 from api.edge.needs import needs
 from api.routes.tokens import TokenId
-from autotuner.bootstrap import App
 from autotuner.core.access import Quota, Scope
 from autotuner.core.errors import InvalidInput
+from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

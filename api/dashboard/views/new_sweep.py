@@ -9,13 +9,13 @@ from typing import Self
 from api.dashboard.new_sweep.given import Given
 from api.dashboard.words import predicted_mfu
 from api.schemas import SweepPreview
-from autotuner.bootstrap import App
 from autotuner.catalog.hardware import accelerators
 from autotuner.catalog.models import models
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.layout import OPTIONS
 from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation.scenario import SCENARIOS
+from autotuner.service.build import App
 
 _NUM_SHOWN = 6
 """Rules that are told one by one; the others rarely matter, and are counted together."""

@@ -9,7 +9,6 @@ from typing import Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from api.schemas import named_cluster, named_model
-from autotuner.bootstrap import App
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
@@ -22,6 +21,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.sweep import Sweep
 from autotuner.core.workload import LengthDistribution, Workload
+from autotuner.service.build import App
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 

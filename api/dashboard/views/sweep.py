@@ -18,7 +18,6 @@ from api.dashboard.views.sweep_choices import HeatView
 from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.words import engine, source
 from api.schemas import SweepDetail, TrialDetail, TrialView
-from autotuner.bootstrap import App
 from autotuner.core.access import Caller
 from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told
@@ -32,6 +31,7 @@ from autotuner.search.results.grid import Grid, grid, mattered, two_that_matter
 from autotuner.search.sweeps.kept_trials import SweepTrials
 from autotuner.search.table.row import TableRow
 from autotuner.search.text.sentences import EMULATED
+from autotuner.service.build import App
 
 _MOST_FAILURES = 20
 """Trials of a cause that are listed with their logs."""

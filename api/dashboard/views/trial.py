@@ -23,7 +23,6 @@ from api.dashboard.views.timelines import TimelineView, timeline_view
 from api.dashboard.views.trial_heading import ChangeRow, Figure, Place, change_rows, figures, place_of
 from api.dashboard.views.trial_parts import MemoryView, StepView
 from api.schemas import LayoutExplanation, TrialDetail
-from autotuner.bootstrap import App
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Sweep
@@ -36,6 +35,7 @@ from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.text.loss_gates import time_to_loss_in_words
 from autotuner.search.text.measured import overlap_sentence
 from autotuner.search.text.sentences import EMULATED
+from autotuner.service.build import App
 
 _HALF, _WHOLE = 632, 1296
 """Pixels of a picture that has half of a desk's page, and all of it."""

@@ -27,11 +27,11 @@ def thin(
     from dataclasses import asdict, replace
 
     from autotuner.cli.console import console, print_json
-    from autotuner.clock import SystemClock
-    from autotuner.settings import Settings
+    from autotuner.service.clock import SystemClock
+    from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
     from autotuner.store.sql import open_store
-    from autotuner.thinning import Thinning
+    from autotuner.store.thinning import Thinning
 
     settings = Settings()
     migrate_if_embedded(settings.database_url)
@@ -55,7 +55,7 @@ def backup(file: Annotated[Path, typer.Argument(help="New file to write. It beco
 
     Example: autotuner backup copy.db
     """
-    from autotuner.settings import Settings
+    from autotuner.service.settings import Settings
     from autotuner.store.copying import backup as copy
 
     rows = copy(Settings().database_url, file)
@@ -69,7 +69,7 @@ def restore(file: Annotated[Path, typer.Argument(help="File that `autotuner back
 
     Example: autotuner restore copy.db
     """
-    from autotuner.settings import Settings
+    from autotuner.service.settings import Settings
     from autotuner.store.copying import restore as fill
 
     settings = Settings()

@@ -36,14 +36,14 @@ def profile(
 
     Example: autotuner profile
     """
-    from autotuner.bootstrap import build
     from autotuner.cli.console import console, print_json
     from autotuner.cli.views.links import links_view
     from autotuner.cli.views.profile import profile_view
     from autotuner.core.codec import to_plain
     from autotuner.core.profile import profiled
     from autotuner.launch.detect import detect_cluster
-    from autotuner.settings import Settings
+    from autotuner.service.build import build
+    from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
 
     if links and keep:
@@ -76,8 +76,8 @@ def profile(
 def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
     """What is stored of these very devices under a name."""
     from autotuner.core.profile import describes
+    from autotuner.host.machine import host_hash
     from autotuner.launch.detect import detect_cluster
-    from autotuner.machine import host_hash
 
     cluster, host = detect_cluster(), host_hash()
     return next((one for one in profiles if one.name == name and describes(one, cluster, host=host)), None)

@@ -24,9 +24,9 @@ def serve(
     """
     from api.edge.login import check_start
     from api.main import create_app
-    from autotuner.bootstrap import build
     from autotuner.cli.server import run_server
-    from autotuner.settings import Settings
+    from autotuner.service.build import build
+    from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
     from autotuner.tracing import exporting
 
@@ -46,9 +46,9 @@ def worker() -> None:
 
     Example: autotuner worker
     """
-    from autotuner.bootstrap import build
     from autotuner.cli.signals import interruptible
-    from autotuner.settings import Settings
+    from autotuner.service.build import build
+    from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
     from autotuner.tracing import exporting
 
@@ -67,7 +67,7 @@ def migrate(as_json: Json = False) -> None:
     Example: autotuner migrate
     """
     from autotuner.cli.console import console, print_json
-    from autotuner.settings import Settings
+    from autotuner.service.settings import Settings
     from autotuner.store.schema import head_revision
     from autotuner.store.schema import migrate as migrate_database
 

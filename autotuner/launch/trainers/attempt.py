@@ -17,6 +17,7 @@ from autotuner.core.trial import TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.export.registry import export
 from autotuner.export.target import Export
+from autotuner.host.machine import hardware_facts, settings_of_libraries, system_facts
 from autotuner.launch.attempts import OVERTIME_S
 from autotuner.launch.following import GRACE_S, Ending
 from autotuner.launch.processes import ATTEMPT_ID
@@ -28,7 +29,6 @@ from autotuner.launch.trainers.processes import TrainerProcesses
 from autotuner.launch.trainers.registration import Registration
 from autotuner.launch.trainers.told import TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
-from autotuner.machine import hardware_facts, settings_of_libraries, system_facts
 
 REPORT_DIR = "AUTOTUNER_REPORT_DIR"
 """Variable that names the folder of a reporter's files."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from autotuner import keeper
+from autotuner.host import keeper
 from autotuner.launch.processes import ATTEMPT_ID, end_all, processes_of
 from autotuner.launch.ranks import Death
 from autotuner.launch.trainers.output import Output

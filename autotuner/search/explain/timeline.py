@@ -28,11 +28,11 @@ from autotuner.core.timeline import (
 from autotuner.costmodel.details import StageTimes, stage_times
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.planned import NOTICED
-from autotuner.pipeline_schedules.actions import Action, Kind, Schedule
-from autotuner.pipeline_schedules.named import named_schedule
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes, simulate
-from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, delegated
+from autotuner.schedules.actions import Action, Kind, Schedule
+from autotuner.schedules.named import named_schedule
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes, simulate
+from autotuner.schedules.transport import BESIDE_COMPUTE, delegated
 
 _WHOLE = 2_500
 """A step of no more actions is simulated whole: that takes about 10 ms."""

@@ -10,10 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from autotuner.aside.asides import Asides
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.search.asides import Asides
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.planning.belief import Belief, errors_of
 from autotuner.search.planning.best_layouts import SearchedCluster, job_on, searched_clusters

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from autotuner.aside.asides import Asides
 from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.search.asides import Asides
 from autotuner.search.expressible import trial_rules
 from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from autotuner.search.sweeps.kept_trials import SweepTrials

@@ -33,9 +33,9 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.units import MIB
 from autotuner.core.workload import Workload
+from autotuner.host.machine import settings_of_libraries
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
-from autotuner.machine import settings_of_libraries
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer
 from tests.trials.launching import Watcher, spec

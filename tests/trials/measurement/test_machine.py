@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotuner.machine import host_hash, software_facts
+from autotuner.host.machine import host_hash, software_facts
 from trials.measurement.cores import CpuTime, num_cores_used, own_core
 from trials.measurement.environment import environment, of_all_ranks
 from trials.measurement.gpu import Gpu, PowerMeter, gpu_of

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autotuner.pipeline_schedules.actions import Kind, Schedule, zb_h2
+from autotuner.schedules.actions import Kind, Schedule, zb_h2
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined as join_group
 from trials.pipelines.channel import Channel

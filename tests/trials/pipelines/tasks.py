@@ -7,8 +7,8 @@ import os
 import signal
 from pathlib import Path
 
-from autotuner.pipeline_schedules.actions import one_f_one_b, zb_h2, zbv
-from autotuner.pipeline_schedules.zero_bubble import zb_interleaved
+from autotuner.schedules.actions import one_f_one_b, zb_h2, zbv
+from autotuner.schedules.zero_bubble import zb_interleaved
 from tests.patience import PATIENCE_S
 from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say, switched
 from trials.pipelines.conditions import LinkCondition, LinkConditions

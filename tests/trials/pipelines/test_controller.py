@@ -9,9 +9,9 @@ from itertools import chain
 import pytest
 
 from autotuner.core.measurement import LinkEvent, LinkEventKind
-from autotuner.pipeline_schedules.actions import Kind, Schedule
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.actions import Kind, Schedule
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes
 from tests.trials.pipelines.observed import PASS_S, Steps
 from trials.pipelines.controller import Controller
 from trials.pipelines.observation import Observation

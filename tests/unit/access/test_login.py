@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from autotuner.access.login import Login, Shown
-from autotuner.access.proxy import Proxy
-from autotuner.access.secret import Digests, read_token
-from autotuner.access.tokens import Tokens
 from autotuner.core.access import Caller, Quota, Scope
 from autotuner.core.errors import NotLetIn, TooOften
-from autotuner.networks import read_networks
 from autotuner.ports import AccessStore
+from autotuner.service.access.login import Login, Shown
+from autotuner.service.access.proxy import Proxy
+from autotuner.service.access.secret import Digests, read_token
+from autotuner.service.access.tokens import Tokens
+from autotuner.service.networks import read_networks
 from autotuner.store.sql import memory_store
 from tests.unit.access.clock import SetClock
 

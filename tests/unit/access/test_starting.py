@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.access.starting import check_alone, check_lets_an_admin_in, install_token_file
-from autotuner.access.tokens import Tokens
 from autotuner.core.access import Scope
 from autotuner.core.errors import InvalidInput
+from autotuner.service.access.starting import check_alone, check_lets_an_admin_in, install_token_file
+from autotuner.service.access.tokens import Tokens
 from autotuner.store.sql import memory_store
 from tests.unit.access.clock import SetClock
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotuner.access.secret import (
+from autotuner.core.access import Quota, Scope
+from autotuner.core.errors import InvalidInput
+from autotuner.service.access.secret import (
     Digests,
     fingerprint,
     new_secret,
@@ -11,9 +13,7 @@ from autotuner.access.secret import (
     token_text,
     without_tokens,
 )
-from autotuner.access.tokens import FIRST_ADMIN, Tokens
-from autotuner.core.access import Quota, Scope
-from autotuner.core.errors import InvalidInput
+from autotuner.service.access.tokens import FIRST_ADMIN, Tokens
 from autotuner.store.sql import memory_store
 from tests.contracts.crowd import in_threads
 from tests.unit.access.clock import SetClock

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from autotuner.announcing.destination import Refused, check_url, destination, origin, system_resolver
-from autotuner.announcing.networks import is_allowed, refusal
-from autotuner.announcing.payloads import payload
-from autotuner.announcing.signature import check_secret, new_secret, signed_headers
 from autotuner.core.announcement import AnnouncementKind, PayloadFormat
 from autotuner.core.errors import InvalidInput
-from autotuner.networks import read_networks
 from autotuner.runs.delivery import DELAYS_S
+from autotuner.service.announcing.destination import Refused, check_url, destination, origin, system_resolver
+from autotuner.service.announcing.networks import is_allowed, refusal
+from autotuner.service.announcing.payloads import payload
+from autotuner.service.announcing.signature import check_secret, new_secret, signed_headers
+from autotuner.service.networks import read_networks
 from tests.announcements import announcement
 
 # ---------------------------------------------------------------- destination

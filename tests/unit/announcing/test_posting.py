@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from autotuner.announcing.posting import Answer, Poster
-from autotuner.networks import read_networks
+from autotuner.core.announcement import Answer
+from autotuner.service.announcing.posting import Poster
+from autotuner.service.networks import read_networks
 from tests.announcements import receiver, status
 from tests.unit.announcing.conftest import Certified
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from autotuner.aside.frames import Limits
-from autotuner.aside.pool import AsidePool
 from autotuner.core.errors import Busy, NotFound, TooCostly
+from autotuner.service.asides.frames import Limits
+from autotuner.service.asides.pool import AsidePool
 from tests.patience import PATIENCE_S
 from tests.unit.aside.questions import (
     dies,

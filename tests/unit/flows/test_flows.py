@@ -9,10 +9,10 @@ import pytest
 from autotuner.core.choices import RankPlacement
 from autotuner.core.network import Network, Tier
 from autotuner.core.placement import Spread
-from autotuner.flows.filling import fair_rates
-from autotuner.flows.streams import Streams
-from autotuner.flows.traffic import AxisTraffic
-from autotuner.flows.wires import Wires
+from bench.flows.filling import fair_rates
+from bench.flows.streams import Streams
+from bench.flows.traffic import AxisTraffic
+from bench.flows.wires import Wires
 from bench.topology_gap import closed_times, followed_times, group_between_nodes, slowest_s_per_byte
 from tests.builders import cpu_cluster, h100_cluster
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotuner.bootstrap import build
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped
@@ -24,7 +23,8 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.exclusive import CORES, DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from tests.builders import cpu_cluster, h100_cluster
 from tests.trials.launching import SHORT, Watcher, left_over, spec
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.errors import InvalidInput
-from autotuner.pipeline_schedules.actions import (
+from autotuner.schedules.actions import (
     Action,
     Kind,
     Schedule,
@@ -19,10 +19,10 @@ from autotuner.pipeline_schedules.actions import (
     zb_h2,
     zbv,
 )
-from autotuner.pipeline_schedules.adaptive import adaptive, warm_up
-from autotuner.pipeline_schedules.named import named_schedule
-from autotuner.pipeline_schedules.plan import plan
-from autotuner.pipeline_schedules.simulate import PassTimes, simulate
+from autotuner.schedules.adaptive import adaptive, warm_up
+from autotuner.schedules.named import named_schedule
+from autotuner.schedules.plan import plan
+from autotuner.schedules.simulate import PassTimes, simulate
 
 
 # ---------------------------------------------------------------- actions

@@ -8,14 +8,15 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
-from autotuner.announcing.posting import Poster
-from autotuner.clock import SystemClock
 from autotuner.core.announcement import Delivery, DeliveryProgress, DeliveryState, Webhook
-from autotuner.forever import forever
-from autotuner.networks import read_networks
 from autotuner.ports import AnnouncementStore, Clock
 from autotuner.runs.delivery import DELAYS_S, MOST_ATTEMPTS, delay_s, delivery_kind
+from autotuner.runs.forever import forever
 from autotuner.runs.worker import Worker
+from autotuner.service.announcing.posting import Poster
+from autotuner.service.announcing.webhooks import post_by
+from autotuner.service.clock import SystemClock
+from autotuner.service.networks import read_networks
 from autotuner.store.sql import SqlStore, memory_store
 from tests.announcements import AT, Receiver, announcement, receiver, status, webhook
 from tests.clocks import ManualClock
@@ -49,7 +50,7 @@ class Sender(Worker):
         shutdown: threading.Event | None = None,
         luck: float = 0.0,
     ) -> None:
-        kind = delivery_kind(poster, clock, store.announcements.get_webhook, public_url, lambda: luck)
+        kind = delivery_kind(post_by(poster, clock, public_url), store.announcements.get_webhook, luck=lambda: luck)
         stop = shutdown or threading.Event()
         super().__init__(store.runs, {kind.name: kind}, clock, owner=owner, lease_s=15.0, shutdown=stop)
 

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from autotuner.core import codec
+from autotuner.host.machine import IMAGE
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
 from autotuner.launch.engines.kubernetes.documents import checked, merged
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
-from autotuner.machine import IMAGE
 
 ENGINE_LABEL = "autotuner/engine"
 """Label of all that an engine made: its name."""

@@ -11,9 +11,9 @@ import shlex
 from pathlib import Path
 
 from autotuner.core.cluster import Cluster
+from autotuner.host.machine import IMAGE
 from autotuner.launch.engines.engine import JobOrder
 from autotuner.launch.engines.slurm.settings import SlurmSettings
-from autotuner.machine import IMAGE
 
 _ON_THE_FIRST_NODE = r"""
 # Two jobs of this name are submitted where the answer of the first sbatch was lost: whichever starts first claims the

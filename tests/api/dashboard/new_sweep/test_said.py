@@ -14,10 +14,10 @@ import pytest
 from api.dashboard.new_sweep.checked import read
 from api.dashboard.new_sweep.given import Given
 from api.dashboard.new_sweep.said import Said, said
-from autotuner.bootstrap import App
 from autotuner.cli import main
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepRequest
+from autotuner.service.build import App
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.dashboard.new_sweep.test_body import REQUESTS, form

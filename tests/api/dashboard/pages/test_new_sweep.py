@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.bootstrap import build
 from autotuner.core.access import Quota, Scope
 from autotuner.ports import Store
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.sql import memory_store
 from tests.api.access import People, bearing
 from tests.api.service import StoreDriver, app_on, serve

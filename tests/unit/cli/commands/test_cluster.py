@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.bootstrap import build
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from tests import runs
 from tests.builders import pair_measurements
 from tests.unit.catalog.topology import published

@@ -8,15 +8,15 @@ from itertools import combinations
 import pytest
 from rich.console import Console
 
-from autotuner.bootstrap import build
 from autotuner.catalog.hardware import core_times
 from autotuner.cli import main
 from autotuner.cli.views.dry_run import dry_run_view
 from autotuner.core.dry_run import CollectiveCount, DryRun, HeldBytes, OperationCounts, RankDryRun
 from autotuner.core.profile import DeviceProfile, with_links
+from autotuner.host.machine import host_hash
 from autotuner.launch.detect import detect_cluster
-from autotuner.machine import host_hash
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
 from tests.builders import link_point, profile
 from tests.unit.cli.command_line import CommandLine

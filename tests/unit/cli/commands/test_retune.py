@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotuner.bootstrap import build
 from autotuner.core.upkeep import RetuneOutcome, Verdict
-from autotuner.settings import Settings
+from autotuner.service.build import build
+from autotuner.service.settings import Settings
 from tests.unit.cli.command_line import CommandLine
 from tests.unit.search.upkeep.builders import BETTER, INCUMBENT, SLOWER, runs
 

@@ -20,10 +20,10 @@ from autotuner.costmodel.communication.contention import MetTraffic, PassTraffic
 from autotuner.costmodel.communication.group import LinkTime
 from autotuner.costmodel.communication.layout_groups import group_of
 from autotuner.costmodel.predict import predict_one
-from autotuner.flows.filling import fair_rates
-from autotuner.flows.streams import Floats, Streams
-from autotuner.flows.traffic import AxisTraffic
-from autotuner.flows.wires import Wires
+from bench.flows.filling import fair_rates
+from bench.flows.streams import Floats, Streams
+from bench.flows.traffic import AxisTraffic
+from bench.flows.wires import Wires
 from tests.builders import big_job, h100_cluster
 
 

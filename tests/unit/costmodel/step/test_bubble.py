@@ -14,7 +14,7 @@ from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.costmodel.layer.passes import Passes
 from autotuner.costmodel.step.bubble import rank_bubble_s
-from autotuner.pipeline_schedules.simulate import PassTimes
+from autotuner.schedules.simulate import PassTimes
 from bench.schedule_gap import Case, draw, predicted_s, simulated_s
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ZBV, DUALPIPEV, ADAPTIVE = PipelineSchedule

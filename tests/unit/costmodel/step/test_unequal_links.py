@@ -21,10 +21,10 @@ from autotuner.costmodel.predict import predict, predict_one, predict_totals
 from autotuner.costmodel.step.sends import Hops, StagePasses
 from autotuner.costmodel.step.unequal_links import simulated_numbers, simulated_s
 from autotuner.costmodel.table import columns_of
-from autotuner.pipeline_schedules.actions import Schedule
-from autotuner.pipeline_schedules.named import named_schedule
-from autotuner.pipeline_schedules.simulate import PassTimes, simulate
-from autotuner.pipeline_schedules.transport import BESIDE_COMPUTE, BLOCKING, Transport, delegated
+from autotuner.schedules.actions import Schedule
+from autotuner.schedules.named import named_schedule
+from autotuner.schedules.simulate import PassTimes, simulate
+from autotuner.schedules.transport import BESIDE_COMPUTE, BLOCKING, Transport, delegated
 from tests.builders import h100_cluster, llama_70b
 
 NUM_LAYOUTS = 5

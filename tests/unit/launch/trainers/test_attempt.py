@@ -17,11 +17,11 @@ from autotuner.core.measuring import model_flop
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings
 from autotuner.export.target import Export
+from autotuner.host.machine import host_hash
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.reports import TrialFiles
 from autotuner.launch.trainers.attempt import trainer_environment
 from autotuner.launch.trainers.registration import Registration
-from autotuner.machine import host_hash
 from tests.builders import cpu_cluster, tiny_model
 from tests.trainers.registered import by_trainer, registered
 from tests.trials.launching import ENDLESS, SHORT, Watcher, left_over, spec

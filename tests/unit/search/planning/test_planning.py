@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from api.dashboard.views.plan_asked import USUAL
-from autotuner.aside.asides import Inline
 from autotuner.catalog.hardware import accelerator_facts, load_accelerator, load_cluster
 from autotuner.core import codec
 from autotuner.core.choices import Recompute
@@ -17,6 +16,7 @@ from autotuner.core.job import Job
 from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.search.asides import Inline
 from autotuner.search.planning.amounts import (
     read_amount,
     read_duration_s,

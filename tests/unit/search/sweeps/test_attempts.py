@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.clock import SystemClock
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState
@@ -19,6 +18,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.search.sweeps.attempts import given_up, unless_lost_again
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from autotuner.store.transitions import new_trial
 from bench.sweeping import sweep_worker

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from autotuner.clock import SystemClock
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
@@ -16,6 +15,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store, TrialWatcher
 from autotuner.search.sweeps.findings import findings
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import engine_job

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 
 import pytest
 
-from autotuner.clock import SystemClock
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -25,6 +24,7 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
 from autotuner.search.fronts.of_trials import on_front, valued
 from autotuner.search.standings import standings
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, failure, h100_cluster, sweep_request, tiny_job, tiny_model

@@ -11,7 +11,6 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
-from autotuner.clock import SystemClock
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.cluster import Cluster
 from autotuner.core.convergence_gate import GateOutcome
@@ -24,10 +23,11 @@ from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, Tria
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.lease_watch import LeaseWatch
 from autotuner.ports import Launcher, Store, TrialWatcher
+from autotuner.runs.lease_watch import LeaseWatch
 from autotuner.search.standings import standings
 from autotuner.search.sweeps.candidates import Candidates
+from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from autotuner.aside.asides import Inline
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import TrialState
+from autotuner.search.asides import Inline
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.sweeps.kept_trials import KeptTrials
 from autotuner.search.table.columns import COLUMNS, USUAL

@@ -1,0 +1,1 @@
+"""This machine: its devices, its processes, and the variables that its libraries obey."""

@@ -1,0 +1,1 @@
+"""What only a running service has: settings, logins, posting, and processes beside it."""

@@ -1,0 +1,129 @@
+"""Destination: a URL, read and resolved once, with the addresses that every connection of a post is made to."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import httpx
+
+from autotuner.core.errors import InvalidInput
+from autotuner.service.announcing.networks import is_allowed, is_public, refusal
+from autotuner.service.networks import Network
+
+Resolver = Callable[[str, int], Sequence[str]]
+"""The addresses of a host and port; ``OSError`` where there are none."""
+
+_LONGEST = 2000
+"""Characters of a URL; no receiver needs more."""
+
+_MAX_PORT = 2**16 - 1
+
+
+class Refused(Exception):
+    """Nothing is posted there; the message says why, as a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a body is posted.
+
+    Attributes:
+        url: As it was given.
+        addresses: Of its host, each of which may be posted to; connections are made to these, and the name is not
+            looked up again.
+        is_public: All of them are of the public internet.
+    """
+
+    url: httpx.URL
+    addresses: tuple[str, ...]
+    is_public: bool
+
+
+def check_url(url: str, allowed: Sequence[Network]) -> None:
+    """Return if a webhook may have that URL, as far as its text tells.
+
+    Raises:
+        InvalidInput: It is no URL with a host, has a port that does not exist, carries a password, goes without TLS
+            where nothing but the public internet is allowed, or names an address that is refused.
+    """
+    parsed = _parsed(url)
+    _require_port(parsed)
+    if parsed.scheme == "http" and not allowed:
+        rule = "must begin with https; http is for networks that the operator allows (AUTOTUNER_WEBHOOK_ALLOW)"
+        raise InvalidInput("url", origin(url), rule, f"https://{parsed.host}")
+    try:
+        address = str(ip_address(parsed.host))
+    except ValueError:  # a name, which is looked up when something is posted
+        return
+    if why := _why_refused(parsed, (address,), allowed):
+        raise InvalidInput("url", origin(url), why)
+
+
+def destination(url: str, allowed: Sequence[Network], resolve: Resolver) -> Destination:
+    """The URL with the addresses of its host, which is looked up this once.
+
+    Raises:
+        Refused: One of these is refused, or there is none.
+        InvalidInput: An older release took a URL that ``check_url`` refuses.
+    """
+    parsed = _parsed(url)
+    _require_port(parsed)
+    try:
+        addresses = tuple(dict.fromkeys(resolve(parsed.raw_host.decode("ascii"), port(parsed))))
+    except (OSError, UnicodeError) as error:
+        raise Refused(f"{parsed.host} has no address ({error})") from error
+    if not addresses:
+        raise Refused(f"{parsed.host} has no address")
+    if why := _why_refused(parsed, addresses, allowed):
+        raise Refused(why)
+    return Destination(url=parsed, addresses=addresses, is_public=all(is_public(ip_address(a)) for a in addresses))
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port alone: what follows them is often a credential, and told to nobody."""
+    parsed = _parsed(url)
+    return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}"
+
+
+def port(url: httpx.URL) -> int:
+    """The one that is connected to."""
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def system_resolver(host: str, port: int) -> Sequence[str]:
+    """What this machine knows of the host."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+def _parsed(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+        host = parsed.host if parsed.netloc else ""  # both fail for what only looks like a host's name or address
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise InvalidInput("url", url, f"must be a URL ({error})", "https://hooks.example.com/autotuner") from error
+    if parsed.scheme not in ("https", "http") or not host or len(url) > _LONGEST:
+        rule = f"must be a URL of https with a host, of at most {_LONGEST} characters"
+        raise InvalidInput("url", url, rule, "https://hooks.example.com/autotuner")
+    if parsed.userinfo:
+        raise InvalidInput("url", "…", "must carry no user and no password")
+    return parsed
+
+
+def _require_port(url: httpx.URL) -> None:
+    """Return if the port exists, or the URL names none."""
+    if url.port is not None and not 1 <= url.port <= _MAX_PORT:
+        usual = port(url.copy_with(port=None))
+        raise InvalidInput("url", origin(str(url)), f"must have a port from 1 to {_MAX_PORT}", usual)
+
+
+def _why_refused(url: httpx.URL, addresses: Sequence[str], allowed: Sequence[Network]) -> str | None:
+    """One address that is refused refuses them all: who answers with both is not to be chosen from."""
+    if whys := [why for address in addresses if (why := refusal(address, allowed))]:
+        return whys[0]
+    if url.scheme == "http" and not all(is_allowed(ip_address(address), allowed) for address in addresses):
+        return "http without TLS goes only to networks that the operator allows (AUTOTUNER_WEBHOOK_ALLOW)"
+    return None

@@ -1,0 +1,1 @@
+"""Processes beside the service that compute what would hold others up."""

@@ -1,0 +1,153 @@
+"""Background: the threads of an application that work beside its answers, until they are told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+
+import structlog
+
+from autotuner.core.run import SIGN_S
+from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.software import software_of_this_machine
+from autotuner.ports import Clock, Launcher, Store
+from autotuner.runs.check import check_kind
+from autotuner.runs.delivery import delivery_kind
+from autotuner.runs.forever import forever
+from autotuner.runs.kind import Kind
+from autotuner.runs.presence import Presence, new_owner
+from autotuner.runs.worker import Worker
+from autotuner.service.announcing.posting import Poster
+from autotuner.service.announcing.webhooks import post_by
+from autotuner.service.logs import silence_optuna
+from autotuner.service.settings import Settings
+from autotuner.store.thinning import Thinning
+
+_log = structlog.get_logger(__name__)
+
+_THINNING_POLL_S = 3600.0
+"""Ages are told in days."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """What runs sweeps and checks, looks after retunes and MFU gates, and posts what is announced.
+
+    Attributes:
+        open_store: The application's store, opened unless it is.
+        engine_launchers: Of the registered engines, by name.
+        poster: Posts what is announced.
+    """
+
+    settings: Settings
+    open_store: Callable[[], Store]
+    launcher: Launcher
+    clock: Clock
+    engine_launchers: Mapping[str, EngineLauncher]
+    poster: Poster
+    _shutdown: threading.Event = field(default_factory=threading.Event, init=False)
+    _threads: list[threading.Thread] = field(default_factory=list, init=False)
+
+    def start(self) -> None:
+        """Run sweeps, ``settings.num_workers`` at once, and all that goes on beside them."""
+        for _ in range(self.settings.num_workers):
+            self._run(self.work, "autotuner-worker")
+
+    def work(self) -> None:
+        """Run sweeps on this thread, and what goes on beside them on others, until told to stop."""
+        from autotuner.runs.sweep_trials import sweep_kind  # noqa: PLC0415  # Optuna: a service without workers has none
+
+        silence_optuna()
+        self.start_checks()
+        self.start_studies()
+        self.start_sender()
+        self.start_upkeep()
+        self.start_thinning()
+        owner = new_owner()
+        self.start_presence(owner)
+        worker = self._worker(sweep_kind(self.open_store(), self.launcher), owner)
+        forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
+
+    def start_presence(self, owner: str) -> None:
+        """Tell on a thread that the worker of that name lives, and at the end that it has stopped."""
+        presence = Presence(self.open_store().workers, self.clock, name=owner)
+
+        def tell_until_stopped() -> None:
+            forever(presence.tell, poll_s=SIGN_S, shutdown=self._shutdown, name="presence")
+            presence.end()
+
+        self._run(tell_until_stopped, "autotuner-presence")
+
+    def start_checks(self) -> None:
+        """Run checks of clusters on a thread."""
+        store = self.open_store()
+        self._start_lane(check_kind(store, self.engine_launchers), "checks")
+
+    def start_studies(self) -> None:
+        """Run optimizer studies on a thread."""
+        from autotuner.runs.study import study_kind  # noqa: PLC0415  # Optuna, as in ``work``
+
+        self._start_lane(study_kind(self.open_store().optimizer_studies, self.launcher), "studies")
+
+    def start_sender(self) -> None:
+        """Post what is announced on a thread."""
+        store = self.open_store()
+        post = post_by(self.poster, self.clock, self.settings.public_url)
+        kind = delivery_kind(post, store.announcements.get_webhook)
+        self._start_lane(kind, "deliveries")
+
+    def _start_lane(self, kind: Kind, name: str) -> None:
+        """See runs of a kind through on a thread: no kind waits for another."""
+        self._forever(self._worker(kind, new_owner()).run_once, name)
+
+    def _worker(self, kind: Kind, owner: str) -> Worker:
+        return Worker(
+            self.open_store().runs,
+            {kind.name: kind},
+            self.clock,
+            owner=owner,
+            lease_s=self.settings.lease_s,
+            shutdown=self._shutdown,
+        )
+
+    def start_upkeep(self) -> None:
+        """Start runs of retunes, and conclude these and MFU gates, each on a thread."""
+        from autotuner.search.upkeep.gates.concluding import conclude_gates  # noqa: PLC0415  # as in ``work``
+        from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler  # noqa: PLC0415
+
+        store, starts = self.open_store(), self.settings.starts_retunes
+        scheduler = RetuneScheduler(store, self.clock, software_of_this_machine, starts=starts)
+        self._forever(scheduler.step, "retunes")
+        self._forever(lambda: conclude_gates(store, now=self.clock.now()), "gates")
+
+    def start_thinning(self) -> None:
+        """Remove what is too old on a thread."""
+        thinning = Thinning(self.open_store().retention, self.settings.ages)
+
+        def step() -> object:
+            done = thinning.step(now=self.clock.now())
+            if done is not None:
+                _log.info("thinned", **asdict(done))
+            return done
+
+        self._forever(step, "thinning", poll_s=_THINNING_POLL_S)
+
+    def request_stop(self) -> None:
+        """Have every worker end its trial and give its sweep back; returns at once."""
+        self._shutdown.set()
+
+    def stop(self) -> None:
+        """Stop all threads and wait for them."""
+        self.request_stop()
+        while self._threads:
+            self._threads.pop(0).join()
+
+    def _forever(self, step: Callable[[], object], name: str, poll_s: float | None = None) -> None:
+        poll_s = self.settings.poll_s if poll_s is None else poll_s
+        self._run(lambda: forever(step, poll_s=poll_s, shutdown=self._shutdown, name=name), f"autotuner-{name}")
+
+    def _run(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=name)
+        thread.start()
+        self._threads.append(thread)

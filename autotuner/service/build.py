@@ -1,0 +1,334 @@
+"""The composition root: the one place that knows the concrete store, launcher and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.metadata import version
+
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
+from autotuner.core.cluster_check import CheckRequest, check_engine
+from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.core.run import Run
+from autotuner.core.study import OptimizerStudyRequest
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.trial_spec import Trainer
+from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
+from autotuner.door import PROFILE, Autotuner
+from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
+from autotuner.launch.engines.launcher import EngineLauncher
+from autotuner.launch.engines.registration import EngineRegistration, read_engines
+from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
+from autotuner.launch.local import LocalLauncher
+from autotuner.launch.repeating import RepeatingLauncher
+from autotuner.launch.routing import RoutedLauncher
+from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.launch.software import software_of_this_machine
+from autotuner.launch.torchrun import Torchrun
+from autotuner.launch.trainers.registration import Registration, read_trainers
+from autotuner.launch.zygote import Forks
+from autotuner.ports import Clock, Launcher, Names, Store
+from autotuner.search.asides import Asides, Inline
+from autotuner.search.runnable import require_layouts
+from autotuner.search.studies.starts import starts_of
+from autotuner.search.sweeps.kept_trials import KeptTrials
+from autotuner.search.table.sweep_tables import SweepTables
+from autotuner.search.upkeep.gates.asking import ask_gate, baseline_of
+from autotuner.search.upkeep.gates.measured import gate_sweep
+from autotuner.search.upkeep.retunes.retuning import Retuning
+from autotuner.service.access.tokens import Tokens
+from autotuner.service.announcing.networks import WEBHOOK_ALLOW
+from autotuner.service.announcing.posting import Poster
+from autotuner.service.announcing.webhooks import Webhooks
+from autotuner.service.asides.frames import Limits
+from autotuner.service.asides.pool import AsidePool
+from autotuner.service.background import Background
+from autotuner.service.clock import SystemClock
+from autotuner.service.descriptions import Descriptions
+from autotuner.service.logs import configure_logs
+from autotuner.service.networks import read_networks
+from autotuner.service.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App(Autotuner):
+    """The application: what REST, dashboard and CLI call.
+
+    Attributes:
+        trainers: What an operator registered to run as a trial, by name.
+        engines: What an operator registered to run trials elsewhere, by name.
+        engine_launchers: Theirs, by the same names; ``launcher`` is made of these.
+        poster: Posts what is announced.
+    """
+
+    settings: Settings
+    launcher: Launcher
+    clock: Clock
+    trainers: Mapping[str, Registration] = field(default_factory=dict)
+    engines: Mapping[str, EngineRegistration] = field(default_factory=dict)
+    engine_launchers: Mapping[str, EngineLauncher] = field(default_factory=dict)
+    poster: Poster = field(default_factory=Poster)
+    _backgrounds: list[Background] = field(default_factory=list, init=False)
+    _kept_trials: list[KeptTrials] = field(default_factory=list, init=False)
+    _sweep_tables: list[SweepTables] = field(default_factory=list, init=False)
+
+    # ------------------------------------------------------------------ names
+    @property
+    def descriptions(self) -> Descriptions:
+        """Models and clusters as callers store and forget them."""
+        return Descriptions(store=self.store)
+
+    def save_cluster(self, cluster: Cluster, caller: Caller) -> None:
+        """Store a cluster under its name.
+
+        Raises:
+            InvalidInput: Its name means this machine, or its engine or queue is not registered. Where trials run
+                elsewhere and nothing is registered here, the second is left to who runs them.
+            Conflict: As ``Descriptions.add_cluster`` has it.
+        """
+        if cluster.name == LOCAL or cluster.name.startswith(PROFILE):
+            raise InvalidInput("name", cluster.name, "means this machine; give the cluster a name of its own")
+        self._check_engine(cluster)
+        self.descriptions.add_cluster(cluster, caller)
+
+    def _check_engine(self, cluster: Cluster) -> None:
+        if self.settings.num_workers or self.settings.engines:
+            check_engine_named(cluster, self.engines)
+
+    def create_check(self, name: str, request: CheckRequest, caller: Caller) -> Run:
+        """Queue a check of a stored cluster.
+
+        Raises:
+            InvalidInput: It runs on this machine, or on an engine that is not registered.
+            Conflict: Another check of it is not finished.
+        """
+        cluster = self.store.get_cluster(name)
+        check_engine(cluster)
+        self._check_engine(cluster)
+        return self.store.create_check(name, request, now=self.clock.now(), created_by=caller.name)
+
+    def engine_standings(self) -> list[EngineStanding]:
+        """Every engine that clusters may name, and whether it answers; that may take seconds."""
+        return ask_engines(self.engines, {name: one.engine for name, one in self.engine_launchers.items()})
+
+    def trainer(self, name: str) -> Trainer:
+        """The trainer that is registered under that name.
+
+        Raises:
+            NotFound: With the nearest name.
+        """
+        if name not in self.trainers:
+            near = get_close_matches(name, self.trainers, 1, cutoff=0.0)
+            raise NotFound("trainer", name, near[0] if near else None)
+        return self.trainers[name].trainer
+
+    @property
+    def kept_trials(self) -> KeptTrials:
+        """The trials of sweeps that somebody looks at."""
+        store = self.store
+        with self._opening:
+            if not self._kept_trials:
+                self._kept_trials.append(KeptTrials(store))
+            return self._kept_trials[0]
+
+    @property
+    def sweep_tables(self) -> SweepTables:
+        """The same as tables, beside what was predicted and not tried."""
+        with self._opening:
+            if not self._sweep_tables:
+                self._sweep_tables.append(SweepTables(self.asides))
+            return self._sweep_tables[0]
+
+    # ------------------------------------------------------------------ predictions
+    def informed(self, sweep: Sweep) -> Sweep:
+        """The sweep with what it knows of its job's speed from trials that ended before it was asked for."""
+        return self.recollection.informed(sweep)
+
+    # ------------------------------------------------------------------ sweeps
+    def create_sweep(
+        self, request: SweepRequest, idempotency_key: str | None, caller: Caller = NOBODY_ASKED
+    ) -> tuple[Sweep, bool]:
+        """Queue a sweep, held to the caller's quota; False beside it when the caller's key had created it before.
+
+        Raises:
+            InvalidInput: The space holds no layout that a trial can run, or that a trial on the smaller cluster stands
+                for, or this service's own worker has not the devices. A service without one leaves that to the workers.
+            Conflict: The key was used for another request.
+            QuotaExceeded: The caller's quota has not so much left.
+        """
+        self.require_runnable(request)
+        now = self.clock.now()
+        return self.store.create_sweep(request, now=now, idempotency_key=idempotency_key, caller=caller)
+
+    def require_runnable(self, request: SweepRequest) -> None:
+        """Return if a sweep can be queued.
+
+        Raises:
+            InvalidInput: As for ``create_sweep``.
+        """
+        self.asides.search(require_layouts, request)
+        if (refusal := self.refusal(request)) is not None:
+            raise refusal
+
+    def refusal(self, request: SweepRequest) -> InvalidInput | None:
+        """Why this service's own worker cannot run the sweep's trials; None where it can, or there is none."""
+        if not self.settings.num_workers:
+            return None
+        said = self.launcher.refuses(request.runs_on, request.trainer)
+        return _refused(request, said) if said else None
+
+    # ------------------------------------------------------------------ once a layout is chosen
+    def create_optimizer_study(
+        self, request: OptimizerStudyRequest, idempotency_key: str | None, caller: Caller = NOBODY_ASKED
+    ) -> tuple[Run, bool]:
+        """Queue an optimizer study; False beside it when the caller's key had created it before.
+
+        Raises:
+            InvalidInput: Its space holds nothing that can be tried, or this service's own worker has not the devices.
+            Conflict: The key was used for another request.
+        """
+        starts_of(request)
+        cluster = request.job.cluster
+        if self.settings.num_workers and (said := self.launcher.refuses(cluster)):
+            raise InvalidInput("cluster", cluster.name, f"cannot be tried here: {said}", LOCAL)
+        now = self.clock.now()
+        return self.store.optimizer_studies.create(request, now=now, idempotency_key=idempotency_key, caller=caller)
+
+    # ------------------------------------------------------------------ once a layout is in use
+    def create_gate(self, request: MfuGateRequest, caller: Caller) -> MfuGate:
+        """Queue the sweep of an MFU gate, or finish it by what an earlier one of the same content measured.
+
+        Raises:
+            InvalidInput: As for ``create_sweep``, as are quotas.
+            NotYours: It would replace another caller's baseline.
+        """
+        baseline_of(self.store, request, caller)  # so that who may not set it hears of that before anything is computed
+        self.require_runnable(gate_sweep(request, None))
+        software = {"autotuner": version("parallelism-autotuner"), **software_of_this_machine()}
+        return ask_gate(self.store, request, software, now=self.clock.now(), caller=caller)
+
+    @property
+    def retuning(self) -> Retuning:
+        """Retunes as people change them, and runs out of turn."""
+        return Retuning(self.store, self.clock)
+
+    def create_retune(self, request: RetuneRequest, caller: Caller) -> Retune:
+        """Store a retune; errors as ``Retuning.add`` and ``create_sweep`` have them."""
+        try:
+            self.require_runnable(request.template)
+        except InvalidInput as error:
+            raise error.under("sweep") from error
+        return self.retuning.add(request, caller)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may call, by what they show."""
+        return Tokens(store=self.store.access, clock=self.clock)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """Where outcomes are announced."""
+        return Webhooks(
+            store=self.store.announcements,
+            poster=self.poster,
+            clock=self.clock,
+            allowed=read_networks(self.settings.webhook_allow, WEBHOOK_ALLOW),
+            public_url=self.settings.public_url,
+        )
+
+    def close(self) -> None:
+        """Stop what runs in the background and release launcher and store."""
+        self.background.stop()
+        self.asides.close()
+        self.launcher.close()
+        Autotuner.close(self)  # a class with slots is made twice, so ``super()`` knows the wrong one
+
+    @property
+    def background(self) -> Background:
+        """What works beside the answers: it runs sweeps, and looks after what follows them."""
+        with self._opening:
+            if not self._backgrounds:
+                self._backgrounds.append(self._new_background())
+            return self._backgrounds[0]
+
+    def _new_background(self) -> Background:
+        return Background(
+            settings=self.settings,
+            open_store=self.open,
+            launcher=self.launcher,
+            clock=self.clock,
+            engine_launchers=self.engine_launchers,
+            poster=self.poster,
+        )
+
+
+def _refused(request: SweepRequest, refusal: str) -> InvalidInput:
+    if request.trainer is not None and request.trainer.name in refusal:
+        return InvalidInput("trainer", request.trainer.name, refusal)
+    field = "cluster" if request.trial_cluster is None else "trial_cluster"
+    return InvalidInput(field, request.runs_on.name, f"cannot be tried here: {refusal}", "local")
+
+
+def _local_launcher(settings: Settings, trainers: Mapping[str, Registration]) -> Launcher:
+    starter = Torchrun() if settings.launch == "torchrun" else Forks()
+    devices = DevicePool.of_this_machine()
+    return ExclusiveLauncher(RepeatingLauncher(LocalLauncher(settings.work_dir, starter, devices, trainers)), devices)
+
+
+def _launcher(
+    settings: Settings, trainers: Mapping[str, Registration], engines: Mapping[str, EngineLauncher]
+) -> Launcher:
+    launchers: dict[str, Launcher] = {
+        LOCAL: _local_launcher(settings, trainers),
+        SIMULATED: RepeatingLauncher(SimulatedLauncher()),
+    }
+    launchers |= {name: RepeatingLauncher(launcher) for name, launcher in engines.items()}
+    return RoutedLauncher(launchers)
+
+
+def _asides(settings: Settings) -> Asides:
+    if not settings.asides:
+        return Inline()
+    limits = Limits(seconds=settings.aside_s, memory_bytes=settings.aside_memory_bytes)
+    return AsidePool(settings.asides, limits, warm="autotuner.search.answers:warm")
+
+
+def build(
+    settings: Settings,
+    *,
+    store: Store | None = None,
+    launcher: Launcher | None = None,
+    clock: Clock | None = None,
+    names: Names | None = None,
+) -> App:
+    """The application for these settings; what is passed in replaces the real thing.
+
+    Where ``names`` are passed in, no store is opened before it is asked for; else it is opened now.
+    """
+    configure_logs(settings.log_level)
+    trainers = read_trainers(settings.trainers) if settings.trainers else {}
+    engines = read_engines(settings.engines) if settings.engines else {}
+    launchers = {name: EngineLauncher(one, settings.work_dir, trainers) for name, one in engines.items()}
+
+    def opened() -> Store:
+        from autotuner.store.sql import open_store  # noqa: PLC0415  # SQLAlchemy: a prediction needs no database
+
+        return open_store(settings.database_url) if store is None else store
+
+    app = App(
+        settings=settings,
+        stored_names=names,
+        open_store=opened,
+        launcher=launcher or _launcher(settings, trainers, launchers),
+        clock=clock or SystemClock(),
+        trainers=trainers,
+        engines=engines,
+        engine_launchers=launchers,
+        poster=Poster(read_networks(settings.webhook_allow, WEBHOOK_ALLOW)),
+        asides=_asides(settings),
+    )
+    if names is None:
+        app.open()
+    return app
