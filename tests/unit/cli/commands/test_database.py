@@ -22,9 +22,9 @@ def finished_sweep(cli: CommandLine) -> str:
 def test_a_backup_restored_elsewhere_shows_the_same_sweep(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep_id, file = finished_sweep(cli), str(cli.directory / "copy.db")
     shown = cli.run_json("show", sweep_id)
-    assert f"sweeps: 1, trials: 1, rows in all: 9, in {file} (0." in cli.run("backup", file)
+    assert f"sweeps: 1, trials: 1, rows in all: 10, in {file} (0." in cli.run("backup", file)
     monkeypatch.setenv("AUTOTUNER_DATABASE_URL", f"sqlite:///{cli.directory}/elsewhere.db")
-    assert f"rows in all: 9, in sqlite:///{cli.directory}/elsewhere.db" in cli.run("restore", file)
+    assert f"rows in all: 10, in sqlite:///{cli.directory}/elsewhere.db" in cli.run("restore", file)
     assert cli.run_json("show", sweep_id) == shown
     assert "restore into an empty one" in cli.error_of("restore", file, code=4)
     assert "exists already" in cli.error_of("backup", file)
