@@ -75,3 +75,19 @@ def test_a_worker_that_shares_its_name_with_the_next_holder_has_lost_its_lease(s
     take_over(store, owner=OWNER)
     with pytest.raises(LeaseLost):
         store.add_trial(sweep.id, lease=sweep.lease, number=0, layout=cpu_layout(), prediction=prediction())
+
+
+def test_a_sweep_that_a_service_with_a_fast_clock_stored_is_claimed_at_once(store: Store) -> None:
+    sweep = create(store, now=1e9)
+    claimed = claim_sweep(store, owner=OWNER, now=10.0, lease_s=LEASE_S)
+    assert claimed is not None
+    assert claimed.id == sweep.id
+
+
+def test_a_sweep_that_was_given_back_comes_before_those_that_were_asked_for_later(store: Store) -> None:
+    sweep = held_sweep(store)
+    create(store, now=5.0)
+    release_sweep(store, sweep.id, owner=OWNER, now=20.0)
+    claimed = claim_sweep(store, owner=OTHER, now=21.0, lease_s=LEASE_S)
+    assert claimed is not None
+    assert claimed.id == sweep.id

@@ -211,3 +211,10 @@ def test_old_plans_are_removed(store: Store) -> None:
         store.runs.add(NewRun(id=run_id, kind="plan", request=request), now=at)
     assert [store.retention.prune_plans(before=50.0) for _ in range(2)] == [1, 0]
     assert [run.id for run in store.runs.list("plan")[0]] == ["young"]
+
+
+def test_a_run_of_a_kind_that_has_no_pauses_is_not_paused(store: Store) -> None:
+    queued(store)
+    with pytest.raises(Conflict, match="cannot be paused"):
+        store.runs.pause("delivery", "dl-1", now=30.0)
+    assert store.runs.get("delivery", "dl-1").state is RunState.QUEUED

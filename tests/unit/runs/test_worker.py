@@ -13,7 +13,7 @@ from autotuner.core.announcement import DeliveryProgress
 from autotuner.core.errors import InvalidInput
 from autotuner.core.run import Finish, NewRun, Run, RunState
 from autotuner.runs.hold import Hold
-from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Work
+from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.worker import Worker
 from autotuner.store.sql import SqlStore, memory_store
 from tests.announcements import announcement
@@ -158,3 +158,60 @@ def test_a_worker_that_lost_its_run_writes_nothing_more(store: SqlStore) -> None
     run = run_of(store)
     assert run.lease is not None
     assert (run.state, run.lease.owner) == (RunState.RUNNING, "thief")
+
+
+class Several:
+    """A machine of actions of these names, as many of them at once as there is room for."""
+
+    def __init__(self, *names: str) -> None:
+        self.left = list(names)
+        self.told: list[str] = []
+
+    def next(self, now: float) -> Step:  # noqa: ARG002
+        if self.left:
+            return Do(action=self.left.pop(0))
+        return DONE if len(self.told) == 3 else Wait()
+
+    def tell(self, outcome: str) -> None:
+        self.told.append(outcome)
+
+
+def parallel(store: SqlStore, act: Callable[[Hold, str], str]) -> Worker:
+    """A worker whose runs are three actions, two of them at once."""
+
+    def begin(hold: Hold) -> Work:
+        return Work(machine=Several("a", "b", "c"), perform=lambda name: act(hold, name), num_parallel=2)
+
+    kind = Kind(name="delivery", begin=begin, span="delivery.post")
+    return Worker(store.runs, {kind.name: kind}, ManualClock(), owner="a", lease_s=15.0, shutdown=threading.Event())
+
+
+def test_as_many_actions_run_at_once_as_the_kind_has_room_for(store: SqlStore) -> None:
+    both, num_running, most = threading.Barrier(2), [0], [0]
+
+    def act(_: Hold, name: str) -> str:
+        num_running[0] += 1
+        most[0] = max(most[0], num_running[0])
+        if name != "c":
+            both.wait(PATIENCE_S)
+        num_running[0] -= 1
+        return name
+
+    parallel(store, act).run_once()
+    assert (run_of(store).state, most) == (RunState.COMPLETE, [2])
+
+
+def test_an_error_of_one_action_ends_the_others_and_the_run(store: SqlStore) -> None:
+    ended = threading.Event()
+
+    def act(hold: Hold, name: str) -> str:
+        if name == "a":
+            raise ZeroDivisionError("a bug")
+        while hold.stop() is None:
+            ended.wait(0.01)
+        ended.set()
+        return name
+
+    parallel(store, act).run_once()
+    assert ended.is_set()
+    assert (run_of(store).state, run_of(store).detail) == (RunState.FAILED, "ZeroDivisionError: a bug")

@@ -23,7 +23,7 @@ from autotuner.store.sql import memory_store
 from autotuner.store.transitions import new_trial
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, prediction, sweep_request
-from tests.unit.search.sweeps.test_sweep_run import mixed_precision_request
+from tests.unit.runs.test_sweep_trials import mixed_precision_request
 
 JOB = EngineJob(engine="slurm", name="job", handle="4711", submitted_at=1.0)
 LOST = replace(JOB, phase=EngineJobPhase.LOST, detail="node2 does not answer", started_at=2.0, ended_at=3.0)
