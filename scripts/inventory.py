@@ -12,6 +12,9 @@ from typing import Any
 import typer
 from fastapi.routing import APIRoute
 
+from api.main import create_app
+from autotuner.cli.main import app
+
 
 def commands(group: Any, prefix: str = "") -> Iterator[str]:
     """Each leaf command with its options and arguments."""
@@ -38,14 +41,11 @@ def pages(service: Any) -> Iterator[str]:
         for route in getattr(getattr(included, "original_router", None), "routes", ()):
             if isinstance(route, APIRoute) and not route.path.startswith("/api/") and not route.include_in_schema:
                 query = sorted(each.alias for each in route.dependant.query_params)
-                yield from (f"page {method} {route.path} {' '.join(query)}".rstrip() for method in route.methods)
+                yield from (f"page {method} {route.path} {' '.join(query)}".rstrip() for method in route.methods or ())
 
 
 def main() -> None:
     """Print the inventory of this checkout."""
-    from api.main import create_app
-    from autotuner.cli.main import app
-
     service = create_app()
     lines = {*commands(typer.main.get_command(app)), *operations(service.openapi()), *pages(service)}
     sys.stdout.write("\n".join(sorted(lines)) + "\n")
