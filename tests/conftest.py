@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import getpass
+import multiprocessing.util
 import os
 import tempfile
 from collections.abc import Generator, Iterator
@@ -73,6 +74,7 @@ def temporary_folder() -> Iterator[None]:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         yield
         return
+    multiprocessing.util.get_temp_dir()  # kept until this process ends, so after the folder is gone
     compiled = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
     with tempfile.TemporaryDirectory(prefix="autotuner-tests-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)  # PostgreSQL gives up root and must get through

@@ -42,8 +42,7 @@ from autotuner.service.access.tokens import Tokens
 from autotuner.service.announcing.networks import WEBHOOK_ALLOW
 from autotuner.service.announcing.posting import Poster
 from autotuner.service.announcing.webhooks import Webhooks
-from autotuner.service.asides.frames import Limits
-from autotuner.service.asides.pool import AsidePool
+from autotuner.service.asides.pool import AsidePool, Limits
 from autotuner.service.background import Background
 from autotuner.service.clock import SystemClock
 from autotuner.service.descriptions import Descriptions
@@ -292,7 +291,7 @@ def _asides(settings: Settings) -> Asides:
     if not settings.asides:
         return Inline()
     limits = Limits(seconds=settings.aside_s, memory_bytes=settings.aside_memory_bytes)
-    return AsidePool(settings.asides, limits, warm="autotuner.search.answers:warm")
+    return AsidePool(settings.asides, limits)
 
 
 def build(

@@ -10,10 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 import httpx
 import pytest
 
-from autotuner.search.answers import warm
 from autotuner.search.asides import Asides, Inline
-from autotuner.service.asides.frames import Limits
-from autotuner.service.asides.pool import AsidePool
+from autotuner.service.asides.pool import AsidePool, Limits
 from autotuner.service.asides.turns import asker
 from autotuner.store.sql import memory_store
 from tests.api.access import People
@@ -63,7 +61,7 @@ def service(asides: Asides | None = None) -> Iterator[httpx.Client]:
 
 def pool(seconds: float = 60.0, memory_bytes: int = 2_000_000_000) -> AsidePool:
     limits = Limits(seconds=seconds, memory_bytes=memory_bytes)
-    return AsidePool(2, limits, warm=f"{warm.__module__}:{warm.__name__}")
+    return AsidePool(2, limits)
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
-import socket
-import subprocess
+import resource
+import signal
 import sys
 import threading
-import time
+import traceback
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
-from autotuner.core.errors import TooCostly
+from autotuner.core.errors import AutotunerError, TooCostly
 from autotuner.core.units import format_bytes
 from autotuner.search.asides import AsidesStanding
-from autotuner.service.asides.frames import Limits, Outcome, receive, send
 from autotuner.service.asides.turns import Turns
 
 Given = ParamSpec("Given")
@@ -26,21 +31,41 @@ _MAX_WAITING = 16
 _LATE_S = 20.0
 """What importing, forking and sending may take beside the computation."""
 
+_PRELOADED = ["__main__", "autotuner.service.asides.preload"]
+"""Without the first, each aside would import the program that the service was started with."""
+
+Outcome = Literal["answered", "raised", "out_of_memory", "broken"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one computation may take.
+
+    Attributes:
+        memory_bytes: Beyond what a process has before it begins.
+    """
+
+    seconds: float
+    memory_bytes: int
+
 
 class AsidePool:
-    """Forks a process for each computation from one that has imported everything and has no threads.
+    """Computes each answer in a new process, forked from a server that has imported everything and has one thread.
+
+    The server is the one of ``multiprocessing``; it ends with the service, and starts again where it is gone.
 
     Args:
         num_at_once: Processes that compute at once; where there are several, searches leave one to what is short.
         limits: What each may take; it waits for its turn no longer than that.
-        warm: ``module:function`` to call in the process that is forked, which imports and reads what all need.
     """
 
-    def __init__(self, num_at_once: int, limits: Limits, *, warm: str) -> None:
+    def __init__(self, num_at_once: int, limits: Limits) -> None:
         self._limits = limits
-        self._forks = _Forks(warm)
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(_PRELOADED)
         self._turns = Turns(num_at_once, max_waiting=_MAX_WAITING, seconds=limits.seconds)
         self._mutex = threading.Lock()
+        self._running: set[BaseProcess] = set()
         self._ended = 0
 
     @property
@@ -52,107 +77,114 @@ class AsidePool:
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call it in a process of its own."""
         with self._turns.take(is_search=False):
-            return cast("Answer", self._answer((function, args, kwargs)))
+            return cast("Answer", self._answer(function, args, kwargs))
 
     def search(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call it in a process of its own, and keep one free for what is short."""
         with self._turns.take(is_search=True):
-            return cast("Answer", self._answer((function, args, kwargs)))
+            return cast("Answer", self._answer(function, args, kwargs))
 
     def close(self) -> None:
-        """End what is computed, and what it was forked from."""
-        self._forks.close()
+        """End what is computed."""
+        with self._mutex:
+            for process in self._running:
+                process.kill()
 
     # ------------------------------------------------------------------ answers
-    def _answer(self, question: object) -> object:
-        started = time.monotonic()
+    def _answer(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, Any]) -> object:
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_compute, args=(theirs, self._limits, function, args, kwargs))
         try:
-            outcome, value = self._asked_of_a_fork(question)
-        except (EOFError, OSError) as error:
-            self._forks.require_alive()
-            raise self._too_costly(time.monotonic() - started) from error
+            with self._mutex:
+                process.start()
+                self._running.add(process)
+            theirs.close()  # so that its end is the end of the pipe
+            outcome, value = self._received(ours, process)
+        finally:
+            self._end(process)
+            ours.close()
         match outcome:
-            case Outcome.ANSWERED:
+            case "answered":
                 return value
-            case Outcome.RAISED:
+            case "raised":
                 assert isinstance(value, Exception)
                 raise value
-            case Outcome.OUT_OF_MEMORY:
-                raise self._too_costly(0.0, is_out_of_memory=True)
-            case Outcome.BROKEN:
+            case "out_of_memory":
+                raise self._too_costly(f"more than {format_bytes(self._limits.memory_bytes)} of memory")
+            case "broken":
                 raise RuntimeError(f"in an aside:\n{value}")
 
-    def _asked_of_a_fork(self, question: object) -> tuple[Outcome, object]:
-        connection = self._forks.fork(self._limits)
-        with connection:
-            connection.settimeout(self._limits.seconds + _LATE_S)
-            send(connection, question)
-            return cast("tuple[Outcome, object]", receive(connection))
+    def _received(self, connection: Connection, process: BaseProcess) -> tuple[Outcome, object]:
+        try:
+            if connection.poll(self._limits.seconds + _LATE_S):
+                return cast("tuple[Outcome, object]", connection.recv())
+        except EOFError:
+            process.join()
+            if process.exitcode != -signal.SIGALRM:
+                with self._mutex:
+                    self._ended += 1
+                raise TooCostly(
+                    "the process that computed this was ended, as where no memory is left; ask for less"
+                ) from None
+        raise self._too_costly(f"longer than {self._limits.seconds:g} s")
 
-    def _too_costly(self, took_s: float, *, is_out_of_memory: bool = False) -> TooCostly:
+    def _end(self, process: BaseProcess) -> None:
+        with self._mutex:
+            self._running.discard(process)
+        if process.pid is not None:
+            process.kill()
+            process.join()
+
+    def _too_costly(self, what: str) -> TooCostly:
         with self._mutex:
             self._ended += 1
-        if is_out_of_memory:
-            return TooCostly(f"this takes more than {format_bytes(self._limits.memory_bytes)} of memory; ask for less")
-        if took_s >= self._limits.seconds:
-            return TooCostly(f"this takes longer than {self._limits.seconds:g} s; ask for less")
-        return TooCostly("the process that computed this was ended, as where no memory is left; ask for less")
+        return TooCostly(f"this takes {what}; ask for less")
 
 
-class _Forks:
-    """The process that asides are forked from, started when it is first needed and again if it is gone."""
+# ---------------------------------------------------------------------- in the new process
+def _compute(
+    connection: Connection,
+    limits: Limits,
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Answer one question and end; where the time is over or the memory is gone, the process is."""
+    gc.disable()  # the process ends with its answer
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+    threading.Thread(target=_end_with_service, daemon=True).start()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)  # ends C code, too
+    _limit_memory(limits.memory_bytes)
+    connection.send(_outcome(function, args, kwargs))
+    os._exit(0)
 
-    def __init__(self, warm: str) -> None:
-        self._warm = warm
-        self._mutex = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
 
-    def fork(self, limits: Limits) -> socket.socket:
-        """A connection to a new aside."""
-        ours, theirs = socket.socketpair()
-        with theirs, self._mutex:
-            if self._process is not None and self._process.poll() is not None:
-                self._end()  # an aside that it left may hold its socket open for a moment, and takes nothing from it
-            try:
-                self._hand_over(theirs, limits)
-            except OSError:  # the process is gone
-                self._end()
-                self._hand_over(theirs, limits)
-        return ours
+def _outcome(
+    function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, Any]
+) -> tuple[Outcome, object]:
+    try:
+        return "answered", function(*args, **kwargs)
+    except AutotunerError as error:
+        return "raised", error
+    except MemoryError:
+        return "out_of_memory", None
+    except Exception:
+        return "broken", traceback.format_exc()
 
-    def require_alive(self) -> None:
-        """Return unless the process ended by itself, which is an error of ours."""
-        with self._mutex:
-            status = None if self._process is None else self._process.poll()
-        if status is not None and status > 0:
-            raise RuntimeError(f"the process that computations are forked from ended with status {status}")
 
-    def close(self) -> None:
-        """End it, and with it all asides."""
-        with self._mutex:
-            self._end()
+def _limit_memory(num_bytes: int) -> None:
+    """Refuse this process more than so many bytes beyond those that it has; where the kernel cannot say, nothing."""
+    sizes = Path("/proc/self/statm")
+    if sizes.exists():
+        has_bytes = int(sizes.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (has_bytes + num_bytes,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    def _hand_over(self, connection: socket.socket, limits: Limits) -> None:
-        if self._control is None:
-            self._start()
-        assert self._control is not None
-        socket.send_fds(self._control, [limits.packed()], [connection.fileno()])
 
-    def _start(self) -> None:
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "autotuner.service.asides.server", self._warm],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                start_new_session=True,
-            )
-
-    def _end(self) -> None:
-        if self._control is not None:
-            self._control.close()
-        if self._process is not None:
-            self._process.wait()
-        self._control = self._process = None
+def _end_with_service() -> None:
+    """End this process once the service is gone; code that never lets go of the interpreter ends by its timer."""
+    service = multiprocessing.parent_process()
+    assert service is not None, "the service started it"
+    service.join()
+    os._exit(1)

@@ -12,10 +12,6 @@ import numpy as np
 from autotuner.core.errors import NotFound
 
 
-def read_nothing() -> None:
-    """Nothing has to be read before these."""
-
-
 def fork_of(_: int) -> int:
     """Which process this is forked from."""
     return os.getppid()

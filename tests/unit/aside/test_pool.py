@@ -15,15 +15,13 @@ import psutil
 import pytest
 
 from autotuner.core.errors import Busy, NotFound, TooCostly
-from autotuner.service.asides.frames import Limits
-from autotuner.service.asides.pool import AsidePool
+from autotuner.service.asides.pool import AsidePool, Limits
 from tests.patience import PATIENCE_S
 from tests.unit.aside.questions import (
     dies,
     fills,
     fork_of,
     held_bytes,
-    read_nothing,
     refuses,
     says_much,
     slips,
@@ -31,11 +29,9 @@ from tests.unit.aside.questions import (
     waits,
 )
 
-WARM = f"{read_nothing.__module__}:{read_nothing.__name__}"
-
 
 def pool_of(num_at_once: int, seconds: float = 60.0) -> AsidePool:
-    return AsidePool(num_at_once, Limits(seconds=seconds, memory_bytes=500_000_000), warm=WARM)
+    return AsidePool(num_at_once, Limits(seconds=seconds, memory_bytes=500_000_000))
 
 
 @pytest.fixture(scope="module")
