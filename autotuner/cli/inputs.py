@@ -10,16 +10,12 @@ from typing import Any, TextIO
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.named import cluster_described, model_described
-from autotuner.catalog.text import read_lengths, read_links, read_phases
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain, without_defaults
 from autotuner.core.errors import InvalidInput, NotFound
-from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
-from autotuner.core.study import OptimizerSpace
-from autotuner.core.trial_spec import TrialSettings
 
 MAX_CHARACTERS = 2_000_000
 """Of a file: a service takes no longer body."""
@@ -71,11 +67,15 @@ def read_space(text: str | None) -> dict[str, Any]:
 
 def read_optimizer_space(text: str | None) -> dict[str, Any]:
     """What an optimizer study tries, from JSON on the command line or in a file; the default when left out."""
+    from autotuner.core.study import OptimizerSpace
+
     return _read(OptimizerSpace, text, "space")
 
 
 def read_trial_settings(text: str | None) -> dict[str, Any]:
     """Settings of every trial, from JSON on the command line or in a file; none when left out."""
+    from autotuner.core.trial_spec import TrialSettings
+
     return _read(TrialSettings, text, "trial")
 
 
@@ -89,6 +89,8 @@ def read_fault_trace(text: str | None, num_steps: int | None) -> dict[str, Any] 
         if num_steps is not None:
             raise InvalidInput("--fault-steps", num_steps, "is the length of a trace that --fault-trace gives")
         return None
+    from autotuner.core.fault_trace import FaultTrace
+
     lines = read_text(text, "fault_trace") if isfile(text) else text.replace("|", "\n")
     trace: dict[str, Any] = to_plain(FaultTrace.parse(lines, num_steps=num_steps))
     return trace
@@ -150,6 +152,8 @@ def read_link_health(text: str) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: A line says no link, with the line, or the file cannot be read.
     """
+    from autotuner.catalog.text import read_links
+
     said = read_text(text, "link_health") if isfile(text) else text
     return [without_defaults(link) for link in read_links(said)]
 
@@ -160,6 +164,8 @@ def read_sequence_lengths(text: str) -> dict[str, Any]:
     Raises:
         InvalidInput: A part says no length, with that part, or the file cannot be read.
     """
+    from autotuner.catalog.text import read_lengths
+
     lengths: dict[str, Any] = to_plain(read_lengths(read_text(text, "lengths") if isfile(text) else text))
     return lengths
 
@@ -170,6 +176,8 @@ def read_phases_of(text: str) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: A line says no phase, with the line; nothing is said; or the file cannot be read.
     """
+    from autotuner.catalog.text import read_phases
+
     phases = read_phases(read_text(text, "phases") if isfile(text) else text)
     if not phases:
         raise InvalidInput(
@@ -208,7 +216,7 @@ def cluster_name(text: str) -> str:
         return text
 
 
-def _read(kind: type[SearchSpace | TrialSettings | OptimizerSpace], text: str | None, field: str) -> dict[str, Any]:
+def _read(kind: type[Any], text: str | None, field: str) -> dict[str, Any]:
     if text is None:
         return {}
     document = _document(text, field) if _is_file(text) else _parsed(text, field)
