@@ -27,8 +27,7 @@ from autotuner.costmodel.step.lossy_exchange import exchange_kernels_s
 from autotuner.launch.detect import detect_cluster
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
-from trials.replication.offsets import random_offsets, striding_offsets
+from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
 from trials.replication.replicator import exchanged
 
 NUM_ELEMENTS = 1 << 20

@@ -33,11 +33,9 @@ from bench.languages import ENTROPY, VOCAB_SIZE, sequences
 from trials.model.decoder import Decoder
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
+from trials.replication.elements import ElementReplicator, striding_offsets
 from trials.replication.full import FullReplicator
-from trials.replication.offsets import striding_offsets
-from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.parts import local_parts
+from trials.replication.optimizer import ReplicatedOptimizer, local_parts
 from trials.replication.replicator import BuildReplicator
 
 _SEQ_LEN, _SEQUENCES = 64, 4

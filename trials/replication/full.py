@@ -8,9 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trials.replication.replicator import ReplicatorState
-from trials.replication.rows import Rows
-from trials.replication.sending import Sending, sum_up
+from trials.replication.replicator import ReplicatorState, Rows, Sending, sum_up
 
 
 class FullReplicator:

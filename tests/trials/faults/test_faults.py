@@ -21,7 +21,7 @@ from autotuner.launch.zygote import Forks
 from bench.fault_sweep import sweep_request, tried
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.trials.launching import Watcher, spec
-from trials.faults.links import Links, pipeline_conditions
+from trials.faults import Links, pipeline_conditions
 
 
 # ---------------------------------------------------------------- fault sweep

@@ -21,8 +21,7 @@ from trials.replication.ddp_hook import BucketExchange, exchange_hook
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator
 from trials.replication.full import FullReplicator
-from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.parts import local_parts
+from trials.replication.optimizer import ReplicatedOptimizer, local_parts
 
 NUM_STEPS = 4
 _WIDTH = 20
