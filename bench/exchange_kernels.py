@@ -24,7 +24,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.step.lossy_exchange import exchange_kernels_s
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.this_machine import detect_cluster
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets

@@ -41,7 +41,7 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.upkeep import RetuneRequest, RetuneRun
 from autotuner.core.workload import Workload
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.this_machine import detect_cluster
 from autotuner.ports import Store
 from autotuner.runs.worker import Worker
 from autotuner.search.job_phases.course import cheapest_course

@@ -11,7 +11,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.profile import profiled
 from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.trial import EngineJob
-from autotuner.launch.engines.known import EngineStanding
+from autotuner.launch.engines.registration import EngineStanding
 from autotuner.ports import Page
 from autotuner.service.build import App
 

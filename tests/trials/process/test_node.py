@@ -17,7 +17,7 @@ import pytest
 from autotuner.core.codec import dumps
 from autotuner.core.trial_spec import NodeTask
 from autotuner.host.machine import host_hash
-from autotuner.launch.free_port import free_port
+from autotuner.launch.ranks import free_port
 from tests.patience import PATIENCE_S
 from tests.system.service import until
 from tests.trials.launching import SHORT, spec

@@ -21,8 +21,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.value import Count, value
 from autotuner.launch.engines.engine import JobOrder, JobStatus
-from autotuner.launch.free_port import free_port
-from autotuner.launch.processes import ATTEMPT_ID, end_all, processes_of
+from autotuner.launch.ranks import ATTEMPT_ID, end_all, free_port, processes_of
 
 _GRACE_S = 6.0
 """What a node gets to end its ranks in good order."""
