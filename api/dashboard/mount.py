@@ -31,7 +31,7 @@ from api.dashboard.pages import (
 )
 from api.dashboard.render import STATIC
 from api.dashboard.styles import style_sheet
-from api.edge.needs import CHECKS, OPEN
+from api.edge.auth import CHECKS, OPEN
 
 _PAGES = (
     *(home, find, sweep, sweep_actions, layers, trial),

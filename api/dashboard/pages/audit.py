@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
 from api.dependencies import AppOf
-from api.edge.needs import needs
-from api.routes.audit import CallerName
+from api.edge.auth import needs
+from api.routes.service import CallerName
 from api.schemas import AuditPage
 from autotuner.core.access import Scope
 from autotuner.core.documents import MAX_INTEGER

@@ -21,7 +21,7 @@ from api.dashboard.render import page
 from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
 from api.dependencies import AppOf, CallerOf, PreviewsOf
-from api.edge.needs import needs
+from api.edge.auth import needs
 from autotuner.core.access import Caller, Scope
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly

@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse
 
 from api.dashboard.render import page
 from api.dependencies import AppOf, CallerOf
-from api.edge.needs import needs
-from api.routes.tokens import TokenId
+from api.edge.auth import needs
+from api.routes.service import TokenId
 from autotuner.core.access import Quota, Scope
 from autotuner.core.errors import InvalidInput
 from autotuner.service.build import App
