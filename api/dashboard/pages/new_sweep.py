@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.new_sweep.axes import AXES
 from api.dashboard.new_sweep.checked import Checked, Complaint, checked, complaint_of, read
 from api.dashboard.new_sweep.given import CATALOG, Given
-from api.dashboard.new_sweep.inputs import BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
+from api.dashboard.new_sweep.inputs import AXES, BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
 from api.dashboard.new_sweep.said import Said, said
 from api.dashboard.render import page
 from api.dashboard.views.links import LinkRow, trace_view

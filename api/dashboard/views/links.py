@@ -8,8 +8,8 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.fault_strip import fault_strip
-from api.dashboard.charts.svg import for_both
+from api.dashboard.charts.drawing import for_both
+from api.dashboard.charts.step_series import fault_strip
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth, latest
 from autotuner.core.measurement import LinkEvent

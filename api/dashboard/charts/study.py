@@ -1,4 +1,4 @@
-"""The losses of a study's candidates over the time that they trained, and the target."""
+"""The candidates of a study: their losses over the time that they trained, and time against accelerator-hours."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
+from api.dashboard.charts.drawing import Scale, circle, for_both, line, path, picture, text
+from api.dashboard.charts.spread import staircase
 from api.schemas import OptimizerTrialView
+from autotuner.core.study import TargetReached
 from autotuner.core.units import format_seconds
+
+# The losses of a study's candidates over the time that they trained, and the target.
 
 _HEIGHT = 260.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 16.0, 30.0, 36.0
@@ -62,3 +65,43 @@ def _thinned(trial: OptimizerTrialView) -> list[tuple[float, float]]:
     every = -(-trial.num_steps // _MOST_POINTS)
     numbers = [*range(0, trial.num_steps - 1, every), trial.num_steps - 1]
     return [((number + 1) * trial.step_time_s, trial.smoothed_losses[number]) for number in numbers]
+
+
+# Time against accelerator-hours of a study's candidates that came to the target, with the front.
+
+_FRONT_LEFT, _FRONT_RIGHT, _FRONT_TOP, _FRONT_BOTTOM = 64.0, 16.0, 30.0, 36.0
+
+Pair = tuple[OptimizerTrialView, TargetReached]
+
+
+def study_front(trials: Sequence[OptimizerTrialView]) -> Markup:
+    """The picture for a desk and for a phone; nothing where fewer than two came to the target."""
+    pairs = [(trial, trial.reached) for trial in trials if trial.reached is not None]
+    if len(pairs) < 2:  # one point is no comparison
+        return Markup("")
+    return for_both(lambda width: _front_drawn(pairs, width), wide=632)
+
+
+def _front_drawn(pairs: Sequence[Pair], width: int) -> Markup:
+    label = f"Time against accelerator-hours to the target of {len(pairs)} candidates"
+    return picture(width, _HEIGHT, _front_parts(pairs, width), label)
+
+
+def _front_parts(pairs: Sequence[Pair], width: int) -> Iterator[Markup]:
+    x = Scale(0, 1.06 * max(reached.time_s for _, reached in pairs), _FRONT_LEFT + 6, width - _FRONT_RIGHT)
+    y = Scale(0, 1.06 * max(reached.accelerator_hours for _, reached in pairs), _HEIGHT - _FRONT_BOTTOM, _FRONT_TOP)
+    for mark in y.marks(5):
+        yield line(_FRONT_LEFT, y(mark), width - _FRONT_RIGHT, y(mark), "rule")
+        yield text(_FRONT_LEFT - 8, y(mark) + 4, f"{mark:g}", anchor="end")
+    for mark in x.marks(5):
+        yield text(x(mark), _HEIGHT - _FRONT_BOTTOM + 16, format_seconds(mark) if mark else "0", anchor="middle")
+    yield text((_FRONT_LEFT + width) / 2, _HEIGHT - 4, "time to the target", anchor="middle")
+    yield text(0, 12, "accelerator-hours")
+    best = sorted(((r.time_s, r.accelerator_hours) for trial, r in pairs if trial.is_on_front), key=lambda at: at[0])
+    if len(best) > 1:
+        yield path(staircase([(x(time_s), y(hours)) for time_s, hours in best]), "m-front")
+    for trial, reached in sorted(pairs, key=lambda pair: pair[0].is_on_front):  # what counts above what is behind it
+        at = x(reached.time_s), y(reached.accelerator_hours)
+        yield circle(*at, 4.5, "m-dot win" if trial.is_on_front else "m-dot soft", f"{trial.number}: {trial.label}")
+        if trial.is_on_front:
+            yield text(at[0], at[1] - 9, str(trial.number), "halo win-text", "middle")
