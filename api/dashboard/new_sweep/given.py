@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from api.dashboard.new_sweep.inputs import AXES, CHOSEN, INPUTS, SUITS, Input, axis_values
-from api.dashboard.views.permalink import DEFAULT
+from api.dashboard.views.address import DEFAULT
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.codec import to_plain, without_defaults

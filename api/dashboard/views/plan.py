@@ -10,7 +10,7 @@ from typing import Self
 from markupsafe import Markup
 
 from api.dashboard.charts.plan_front import plan_front
-from api.dashboard.views.permalink import whole_number
+from api.dashboard.views.address import whole_number
 from api.schemas import PlanCreate, PlanView
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, quoted

@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import Any, Literal
 
 from api.dashboard.charts.sweep.marks import CloudPoint
-from api.dashboard.views.address import Address
+from api.dashboard.views.address import Address, Permalink
 from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.metric_front import MetricFrontView
-from api.dashboard.views.permalink import Permalink
 from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
 from api.dashboard.views.sweep_answer import HeatView, chances, figures_of_answer, figures_of_prediction
 from api.dashboard.views.sweep_pictures import Pictures

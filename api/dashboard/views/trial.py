@@ -12,9 +12,8 @@ from api.dashboard import words
 from api.dashboard.charts.loss_curves import loss_curves
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.step_series import step_series
-from api.dashboard.views.bandwidth import BandwidthView
-from api.dashboard.views.links import EventRow
-from api.dashboard.views.permalink import Permalink
+from api.dashboard.views.address import Permalink
+from api.dashboard.views.links import BandwidthView, EventRow
 from api.dashboard.views.timelines import LinkTimelinesView, TimelineView, link_timelines_view, timeline_view
 from api.dashboard.views.trial_heading import (
     ChangeRow,

@@ -13,7 +13,7 @@ from api.dashboard import words
 from api.dashboard.charts.cells import MemoryAxis, is_tight
 from api.dashboard.charts.drawing import Scale, cell, rect
 from api.dashboard.charts.timeline import WHOLE, Window
-from api.dashboard.views.permalink import Permalink
+from api.dashboard.views.address import Permalink
 from api.dashboard.views.timelines import Shown
 from api.schemas import LayoutChange, LayoutExplanation, TrialView
 from autotuner.core.errors import InvalidInput
