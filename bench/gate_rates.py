@@ -33,9 +33,8 @@ from trials.model.decoder import Decoder, cross_entropy
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator, striding_offsets
-from trials.replication.full import FullReplicator
 from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.replicator import BuildReplicator
+from trials.replication.replicator import BuildReplicator, FullReplicator
 from trials.training.data import batch
 
 _NUM_REPLICAS = 2

@@ -25,13 +25,13 @@ from autotuner.schedules.actions import Schedule
 from autotuner.schedules.plan import plan
 from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.channel import Meeting, Neighbourhood, pair_channels
-from trials.pipelines.conditions import LinkCondition, LinkConditions
 from trials.pipelines.controller import ControlGroup, Controller
 from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.inline import InlineTransport
 from trials.pipelines.pipeline import PlannedPipeline, PlannedStage
 from trials.pipelines.steering import Powers
 from trials.pipelines.switched import SwitchedTransport
+from trials.pipelines.transport import LinkCondition, LinkConditions
 
 _CPU = torch.device("cpu")
 

@@ -40,10 +40,10 @@ from autotuner.schedules.zero_bubble import zb_interleaved
 from bench.forked_ranks import on_ranks
 from trials.job.attempt import attempt
 from trials.pipelines.channel import Meeting, Neighbourhood, pair_channels
-from trials.pipelines.conditions import LinkCondition, LinkConditions
 from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.inline import InlineTransport
 from trials.pipelines.pipeline import PlannedPipeline, PlannedStage
+from trials.pipelines.transport import LinkCondition, LinkConditions
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 

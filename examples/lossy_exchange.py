@@ -21,9 +21,8 @@ from torch.optim import Optimizer
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator, striding_offsets
-from trials.replication.full import FullReplicator
 from trials.replication.optimizer import ReplicatedOptimizer, local_parts
-from trials.replication.replicator import BuildReplicator
+from trials.replication.replicator import BuildReplicator, FullReplicator
 
 WIDTH, ROWS = 32, 64
 

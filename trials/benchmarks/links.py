@@ -26,7 +26,7 @@ from trials.benchmarks.microbenchmarks import Sizes, collective_points, peers_ac
 from trials.benchmarks.pairs import PairSizes, link_points
 from trials.benchmarks.profile import bench_of, device_measurements, no_measurements
 from trials.measurement.environment import own_core, pin
-from trials.runtime.parent_death import die_with_parent
+from trials.runtime.process import die_with_parent
 from trials.runtime.rank import RankInfo, barrier, classify, device_of, headline, join_process_group
 from trials.runtime.report import Reporter
 

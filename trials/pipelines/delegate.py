@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trials.pipelines.channel import Meeting, Work
-from trials.runtime.parent_death import die_with_parent
+from trials.runtime.process import die_with_parent
 
 # Slots: room for messages in memory that a rank shares with one of its delegates.
 

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from autotuner.core.errors import AutotunerError, InvalidInput
 from trials.pipelines.channel import Meeting, Neighbourhood
-from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.delegate import Arrived, Delegate, Failed, Receive, Send, Sent, Slot
-from trials.pipelines.transport import Arrival, Message
+from trials.pipelines.transport import Arrival, LinkConditions, Message
 
 
 class DelegateFailed(AutotunerError, ConnectionError):

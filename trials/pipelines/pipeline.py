@@ -27,8 +27,7 @@ from torch.distributed.pipelining.schedules import (
 
 from autotuner.core.errors import InvalidInput
 from autotuner.schedules.actions import Kind, Schedule
-from trials.pipelines.conditions import LinkConditions
-from trials.pipelines.transport import Arrival, Message, Transport
+from trials.pipelines.transport import Arrival, LinkConditions, Message, Transport
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.stage import _RecvInfo

@@ -35,7 +35,7 @@ from typing import Any
 import torch
 
 from trials.process.task import Task, TaskContext, find_task
-from trials.runtime.parent_death import die_with_parent
+from trials.runtime.process import die_with_parent
 from trials.runtime.rank import RankInfo
 
 # Forks a rank: a process with all that its parent imported, and with a session, logs and environment of its own.

@@ -12,8 +12,8 @@ from autotuner.schedules.zero_bubble import zb_interleaved
 from tests.patience import PATIENCE_S
 from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say, switched
 from trials.pipelines.channel import Meeting, Neighbourhood
-from trials.pipelines.conditions import LinkCondition, LinkConditions
 from trials.pipelines.delegated import DelegatedTransport, DelegateFailed, Delegates
+from trials.pipelines.transport import LinkCondition, LinkConditions
 from trials.process.task import TaskContext
 
 SLOW_LINK_S = 0.3

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator, striding_offsets
-from trials.replication.full import FullReplicator
-from trials.replication.replicator import Replicator
+from trials.replication.replicator import FullReplicator, Replicator
 
 SHAPES = ((16, 24), (48,), (3, 7), (0,), (), (130, 2))
 """Some fill their chunks and some do not; one rank of a shard group may hold nothing of a tensor."""

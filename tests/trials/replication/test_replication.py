@@ -17,9 +17,8 @@ from tests.trials.replication.trainers import small_model
 from tests.trials.zygote import Zygote
 from trials.replication.averaging import ParameterAverager
 from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
-from trials.replication.full import FullReplicator
 from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.replicator import Rows
+from trials.replication.replicator import FullReplicator, Rows
 
 
 # ---------------------------------------------------------------- averaging

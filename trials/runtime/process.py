@@ -1,8 +1,10 @@
-"""Standard streams of a process: a request answered on them, and silence on standard error."""
+"""A process of a trial: it dies with whoever started it, answers on its streams, and keeps standard error silent."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,19 @@ from typing import TypeVar
 
 from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
+
+# Dying with the parent, so that no process of a trial outlives whoever started it.
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with_parent(signal_number: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel to send this process a signal when the thread that started it ends; nothing but Linux has it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal_number))
+
+
+# Standard streams of a process: a request answered on them, and silence on standard error.
 
 R = TypeVar("R")
 
