@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from api.dashboard.views.permalink import Permalink
+from api.dashboard.views.address import Permalink
 from autotuner.catalog.text import written_lengths
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.job import Job

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, cast
 from fastapi import Depends, Path, Query, Request
 
 from api.edge.caller import caller_in
-from api.live import LiveEvents
+from api.events import LiveEvents
 from api.plans import Plans
 from api.previews import Previews
 from autotuner.core.access import Caller

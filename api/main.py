@@ -11,48 +11,15 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
 from api.dashboard.mount import include_dashboard
-from api.edge.login import check_start, entrance_of
-from api.edge.needs import CHECKS
+from api.edge.auth import CHECKS, check_start, entrance_of
 from api.edge.stack import add_edge
 from api.errors import add_error_handlers
-from api.live import LiveEvents
-from api.metrics.metrics import Metrics
-from api.metrics.requests import RequestMetrics
+from api.events import LiveEvents
+from api.metrics import Metrics, RequestMetrics
 from api.openapi import install_openapi, operation_id
 from api.plans import Plans
 from api.previews import Previews
-from api.routes import (
-    attention,
-    audit,
-    calibrations,
-    catalog,
-    checks,
-    comparisons,
-    control,
-    descriptions,
-    events,
-    explanations,
-    exports,
-    feeds,
-    gates,
-    health,
-    job_phases,
-    optimizer_studies,
-    plans,
-    predictions,
-    results,
-    retunes,
-    stacks,
-    sweeps,
-    tables,
-    tokens,
-    topologies,
-    trainers,
-    trials,
-    webhooks,
-    workers,
-)
-from api.routes import metrics as metrics_route
+from api.routes import catalog, checks, gates, optimizer_studies, questions, results, retunes, service, sweeps
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.tracing import tracer_provider
@@ -60,10 +27,33 @@ from autotuner.tracing import tracer_provider
 _PREFIX = "/api/v1"
 
 _ROUTES = (
-    *(sweeps, control, results, trials, tables, predictions, plans, explanations, job_phases, comparisons),
-    *(calibrations, exports, events),
-    *(optimizer_studies, retunes, gates, webhooks, feeds),
-    *(descriptions, checks, topologies, catalog, stacks, trainers, tokens, audit, attention, workers, health),
+    *(
+        sweeps.sweeps_router,
+        sweeps.control_router,
+        results.results_router,
+        results.trials_router,
+        results.tables_router,
+        questions.predictions_router,
+        questions.plans_router,
+        questions.explanations_router,
+        questions.job_phases_router,
+        questions.comparisons_router,
+    ),
+    *(catalog.calibrations_router, questions.exports_router, sweeps.events_router),
+    *(optimizer_studies.router, retunes.router, gates.router, service.webhooks_router, service.feeds_router),
+    *(
+        catalog.descriptions_router,
+        checks.router,
+        catalog.topologies_router,
+        catalog.catalog_router,
+        catalog.stacks_router,
+        catalog.trainers_router,
+        service.tokens_router,
+        service.audit_router,
+        service.attention_router,
+        service.workers_router,
+        service.health_router,
+    ),
 )
 """In the order in which the OpenAPI document lists them."""
 
@@ -124,9 +114,9 @@ def create_app(app: App | None = None) -> FastAPI:
 def _routes() -> tuple[BaseRoute, ...]:
     """What all services of this process serve; FastAPI needs longer to make a service's own than most requests take."""
     router = APIRouter(generate_unique_id_function=operation_id)
-    for module in _ROUTES:
-        router.include_router(module.router, prefix=_PREFIX, dependencies=CHECKS)
-    router.include_router(metrics_route.router, dependencies=CHECKS)
+    for one in _ROUTES:
+        router.include_router(one, prefix=_PREFIX, dependencies=CHECKS)
+    router.include_router(service.metrics_router, dependencies=CHECKS)
     include_dashboard(router)
     return tuple(router.routes)
 

@@ -126,7 +126,7 @@ class Autotuner:
 
     def would_measure(self, name: str) -> bool:
         """Return whether the cluster of that name is this machine, whose cores nobody has measured yet."""
-        from autotuner.launch.detect import has_to_measure  # noqa: PLC0415  # only where this machine is asked about
+        from autotuner.launch.this_machine import has_to_measure  # noqa: PLC0415  # only where this machine is asked about
 
         return (name == LOCAL or name.startswith(PROFILE)) and has_to_measure()
 
@@ -221,7 +221,7 @@ class Autotuner:
 
 
 def _this_machine(*, is_measured: bool) -> Cluster:
-    from autotuner.launch.detect import (  # noqa: PLC0415  # only where this machine is asked about
+    from autotuner.launch.this_machine import (  # noqa: PLC0415  # only where this machine is asked about
         detect_cluster,
         has_to_measure,
         unmeasured_cluster,

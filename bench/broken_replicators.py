@@ -9,8 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trials.replication.demo import DemoReplicator
-from trials.replication.replicator import ReplicatorState
-from trials.replication.sending import Sending
+from trials.replication.replicator import ReplicatorState, Sending
 
 
 class Silent:

@@ -30,7 +30,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.details import overlapped_share
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.this_machine import detect_cluster
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes
 from trials.job.attempt import attempt

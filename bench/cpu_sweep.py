@@ -44,7 +44,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.torch_jobs import profile_of
+from autotuner.launch.this_machine import profile_of
 from autotuner.search.space import legal_layouts
 from bench.patient import Patient
 

@@ -56,8 +56,8 @@ from bench.forked_ranks import on_ranks
 from bench.sweeping import sweep_worker
 from bench.two_node_trials import TwoNodeLauncher
 from bench.two_nodes import TwoNodes
-from trials.collectives.choose import communicator_of
-from trials.collectives.tree import branches
+from trials.collectives.ring_and_tree import branches
+from trials.collectives.two_level import communicator_of
 
 _BITS_PER_S = 200e6
 _NUM_RANKS, _RANKS_PER_NODE = 4, 2

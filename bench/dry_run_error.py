@@ -25,7 +25,7 @@ from autotuner.core.units import format_bytes
 from autotuner.core.workload import Workload
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.launch.torch_jobs import dry_run
+from autotuner.launch.this_machine import dry_run
 from bench.patient import Patient
 
 MODEL = TransformerSpec(

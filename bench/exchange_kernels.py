@@ -24,11 +24,10 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.step.lossy_exchange import exchange_kernels_s
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.this_machine import detect_cluster
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
-from trials.replication.offsets import random_offsets, striding_offsets
+from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
 from trials.replication.replicator import exchanged
 
 NUM_ELEMENTS = 1 << 20

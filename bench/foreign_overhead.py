@@ -27,7 +27,7 @@ from autotuner.core.units import format_seconds
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
-from autotuner.launch.trainers.log_readers.registry import READERS
+from autotuner.launch.trainers.logs import READERS
 from autotuner.launch.trainers.registration import read_trainers
 from autotuner.launch.zygote import Forks
 from bench.trial_overhead import trial

@@ -29,15 +29,12 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from bench.broken_replicators import Forgetful, Noisy, OneSided, Silent
-from trials.model.decoder import Decoder
-from trials.model.loss import cross_entropy
+from trials.model.decoder import Decoder, cross_entropy
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
-from trials.replication.full import FullReplicator
-from trials.replication.offsets import striding_offsets
+from trials.replication.elements import ElementReplicator, striding_offsets
 from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.replicator import BuildReplicator
+from trials.replication.replicator import BuildReplicator, FullReplicator
 from trials.training.data import batch
 
 _NUM_REPLICAS = 2

@@ -40,8 +40,7 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.launch.detect import detect_cluster
-from autotuner.launch.torch_jobs import profile_of
+from autotuner.launch.this_machine import detect_cluster, profile_of
 from autotuner.ports import Page
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings

@@ -33,12 +33,9 @@ from bench.languages import ENTROPY, VOCAB_SIZE, sequences
 from trials.model.decoder import Decoder
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
-from trials.replication.full import FullReplicator
-from trials.replication.offsets import striding_offsets
-from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.parts import local_parts
-from trials.replication.replicator import BuildReplicator
+from trials.replication.elements import ElementReplicator, striding_offsets
+from trials.replication.optimizer import ReplicatedOptimizer, local_parts
+from trials.replication.replicator import BuildReplicator, FullReplicator
 
 _SEQ_LEN, _SEQUENCES = 64, 4
 """Tokens of a sequence, and sequences that a rank reads per step: 1,024 tokens per step in all."""

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from autotuner.core.units import format_seconds
-from autotuner.launch.free_port import free_port
+from autotuner.launch.ranks import free_port
 
 _DEADLINE_S = 120.0
 

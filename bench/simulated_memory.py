@@ -21,9 +21,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
-from autotuner.launch.simulation.luck import Luck
-from autotuner.launch.simulation.scenario import SCENARIOS
-from autotuner.launch.simulation.truth import truth_of
+from autotuner.launch.simulation import SCENARIOS, Luck, truth_of
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import EVEN_CHANCE, Proposal

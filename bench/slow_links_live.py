@@ -39,13 +39,11 @@ from autotuner.schedules.transport import BLOCKING, Transport, delegated
 from autotuner.schedules.zero_bubble import zb_interleaved
 from bench.forked_ranks import on_ranks
 from trials.job.attempt import attempt
-from trials.pipelines.conditions import LinkCondition, LinkConditions
+from trials.pipelines.channel import Meeting, Neighbourhood, pair_channels
 from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.inline import InlineTransport
-from trials.pipelines.meeting import Meeting
-from trials.pipelines.neighbours import Neighbourhood, pair_channels
-from trials.pipelines.pipeline import PlannedPipeline
-from trials.pipelines.stage import PlannedStage
+from trials.pipelines.pipeline import PlannedPipeline, PlannedStage
+from trials.pipelines.transport import LinkCondition, LinkConditions
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 

@@ -41,7 +41,7 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.upkeep import RetuneRequest, RetuneRun
 from autotuner.core.workload import Workload
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.this_machine import detect_cluster
 from autotuner.ports import Store
 from autotuner.runs.worker import Worker
 from autotuner.search.job_phases.course import cheapest_course
@@ -55,15 +55,15 @@ from bench.forked_ranks import on_ranks
 from bench.sweeping import sweep_worker
 from bench.trials_between_nodes import NodesLauncher
 from bench.two_nodes import TwoNodes
-from trials.distributed.context.plan import context_part
+from trials.checkpoint import Checkpoints
+from trials.distributed.context import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
-from trials.measurement.cores import own_core, pin
-from trials.measurement.stopwatch import Stopwatch
-from trials.resharding.checkpoint import Checkpoints
+from trials.measurement.environment import own_core, pin
+from trials.measurement.measure import Stopwatch
 from trials.runtime.rank import RankInfo, join_process_group
-from trials.training.build import build_step
 from trials.training.data import batch
+from trials.training.step import build_step
 
 _SLOW_BITS_PER_S = 10e6
 _NUM_RANKS = 4

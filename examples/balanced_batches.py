@@ -20,10 +20,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from autotuner.core.choices import BatchBalance
-from trials.batches.documents import Documents, attend_by_document, positions_in
-from trials.batches.micro_batch import NO_LABEL, packed
-from trials.batches.sampler import BalancedBatchSampler, Dealing
-from trials.batches.token_mean import tokens_per_rank
+from trials.batches import (
+    NO_LABEL,
+    BalancedBatchSampler,
+    Dealing,
+    Documents,
+    attend_by_document,
+    packed,
+    positions_in,
+    tokens_per_rank,
+)
 
 VOCAB, WIDTH, HEADS, LAYERS, LONGEST = 256, 128, 4, 2, 256
 

@@ -20,12 +20,9 @@ from torch.optim import Optimizer
 
 from trials.replication.averaging import ParameterAverager
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
-from trials.replication.full import FullReplicator
-from trials.replication.offsets import striding_offsets
-from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.parts import local_parts
-from trials.replication.replicator import BuildReplicator
+from trials.replication.elements import ElementReplicator, striding_offsets
+from trials.replication.optimizer import ReplicatedOptimizer, local_parts
+from trials.replication.replicator import BuildReplicator, FullReplicator
 
 WIDTH, ROWS = 32, 64
 

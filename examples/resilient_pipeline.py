@@ -19,13 +19,11 @@ from torch import Tensor, nn
 
 from autotuner.schedules.plan import plan
 from autotuner.schedules.simulate import PassTimes
-from trials.pipelines.agreed import StageTimes, agreed_times
-from trials.pipelines.conditions import LinkCondition, LinkConditions
-from trials.pipelines.control_group import ControlGroup
-from trials.pipelines.controller import Controller
+from trials.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
+from trials.pipelines.pipeline import PlannedStage
 from trials.pipelines.resilient import Standby
-from trials.pipelines.stage import PlannedStage
 from trials.pipelines.steering import Powers
+from trials.pipelines.transport import LinkCondition, LinkConditions
 
 MICRO_BATCHES, ROWS, WIDTH, LAYERS = 8, 64, 512, 4
 

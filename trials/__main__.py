@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trials.runtime.parent_death import die_with_parent
+from trials.runtime.process import die_with_parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

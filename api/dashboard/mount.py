@@ -6,40 +6,27 @@ from fastapi import APIRouter, Response
 from fastapi.staticfiles import StaticFiles
 
 from api.dashboard.pages import (
-    audit,
-    calibrations,
     clusters,
     compare,
-    engines,
     explore,
-    find,
-    gates,
     home,
-    job_phases,
-    layers,
     login,
     new_sweep,
     optimizer_studies,
     plan,
-    retunes,
+    service,
     sweep,
-    sweep_actions,
-    tokens,
-    trainers,
     trial,
-    webhooks,
+    upkeep,
 )
-from api.dashboard.render import STATIC
-from api.dashboard.styles import style_sheet
-from api.edge.needs import CHECKS, OPEN
+from api.dashboard.render import STATIC, style_sheet
+from api.edge.auth import CHECKS, OPEN
 
 _PAGES = (
-    *(home, find, sweep, sweep_actions, layers, trial),
-    *(new_sweep, plan, explore, job_phases, compare),
-    *(optimizer_studies, retunes, gates, webhooks, clusters, engines, trainers, calibrations),
-    *(tokens, audit, login),
+    *(home, sweep, trial),
+    *(new_sweep, plan, explore, compare),
+    *(optimizer_studies, upkeep, clusters, service, login),
 )
-
 
 _styles = APIRouter(include_in_schema=False)
 

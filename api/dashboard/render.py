@@ -1,7 +1,8 @@
-"""Turns a template and typed values into a page."""
+"""Turns a template and typed values into a page, and puts the one style sheet of all pages together."""
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,35 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import words
-from api.dashboard.charts.key import key
-from api.dashboard.styles import style_version
+from api.dashboard.charts.drawing import key
 from api.dashboard.views import layouts
-from api.dashboard.views.sweep_points import layout_in_short
+from api.dashboard.views.sweep_pictures import layout_in_short
 from api.edge.caller import caller_in, csrf_in
 from autotuner.core.access import Scope
+
+_SHEETS = Path(__file__).parent / "css"
+
+_ORDER = (
+    *("tokens", "elements", "frame", "controls", "words", "tables", "charts", "pictures", "states", "plain"),
+    *("upkeep", "answer", "trial", "explore", "timeline", "home", "new", "compare", "sweep"),
+    *("narrow",),
+)
+"""What comes later says more: elements before components, components before pages, narrow screens last."""
+
+
+@cache
+def style_sheet() -> str:
+    """All of them, in order."""
+    return "\n".join((_SHEETS / f"{name}.css").read_text() for name in _ORDER)
+
+
+@cache
+def style_version() -> str:
+    """Changes with the text, so that a browser may keep a sheet for as long as it likes."""
+    return hashlib.sha256(style_sheet().encode()).hexdigest()[:12]
+
+
+# Turns a template and typed values into a page.
 
 STATIC = Path(__file__).parent / "static"
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -1,39 +1,264 @@
-"""The built-in tables of accelerators, models and training software."""
+"""What predictions know: hardware, models, training software, networks, and what callers and operators added."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from dataclasses import asdict, replace
+from typing import Annotated
 
-from api.dependencies import Name
+from fastapi import APIRouter, Body, Query
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Discriminator, Tag, TypeAdapter, ValidationError
+
+from api.dependencies import AppOf, CallerOf, Name
+from api.edge.auth import needs
 from api.openapi import problems
-from api.schemas import AcceleratorDetail, AcceleratorList, ModelList, StackList
+from api.schemas import (
+    AS_CLUSTERS_ARE_WRITTEN,
+    AcceleratorDetail,
+    AcceleratorList,
+    CalibrationList,
+    ClusterList,
+    ModelList,
+    NetworkList,
+    StackList,
+    StackProfileList,
+    TopologyReading,
+    TopologyRequest,
+    TrainerList,
+    as_described,
+)
 from autotuner.catalog.hardware import accelerator_facts, accelerators, load_accelerator
+from autotuner.catalog.huggingface import from_config
 from autotuner.catalog.models import load_model, models
-from autotuner.catalog.software import load_stack, stacks
-from autotuner.core.documents import Document
+from autotuner.catalog.named import BASE, whole_model
+from autotuner.catalog.networks import network_presets
+from autotuner.catalog.software import StackProfile, load_stack, stack_profiles, stacks
+from autotuner.core.access import Scope
+from autotuner.core.cluster import Cluster
+from autotuner.core.documents import CONFIG, OBJECT, Described, Document
+from autotuner.core.errors import InvalidInput
+from autotuner.core.model import TransformerSpec
+from autotuner.costmodel.evidence import NAMES
 
-router = APIRouter(prefix="/catalog", tags=["catalog"])
+# The built-in tables of accelerators, models and training software.
+
+catalog_router = APIRouter(prefix="/catalog", tags=["catalog"])
 
 
-@router.get("/accelerators", responses=problems())
+@catalog_router.get("/accelerators", responses=problems())
 def list_accelerators() -> Document[AcceleratorList]:
     """List the accelerators that a cluster can be named after (`h100-sxm:64`)."""
     return AcceleratorList(items=tuple(load_accelerator(name) for name in accelerators()))
 
 
-@router.get("/accelerators/{name}", responses=problems(404, 422))
+@catalog_router.get("/accelerators/{name}", responses=problems(404, 422))
 def read_accelerator(name: Name) -> Document[AcceleratorDetail]:
     """Read an accelerator by name or alias, with the source and date of every value."""
     return AcceleratorDetail(accelerator=load_accelerator(name), facts=dict(accelerator_facts(name)))
 
 
-@router.get("/models", responses=problems())
+@catalog_router.get("/models", responses=problems())
 def list_catalog_models() -> Document[ModelList]:
     """List the built-in models."""
     return ModelList(items=tuple(load_model(name) for name in models()))
 
 
-@router.get("/stacks", responses=problems())
+@catalog_router.get("/stacks", responses=problems())
 def list_stacks() -> Document[StackList]:
     """List the training software that a layout can be predicted for (`stack` of a prediction)."""
     return StackList(items=tuple(load_stack(name) for name in stacks()))
+
+
+# What training software predictions know, and from which runs.
+
+stacks_router = APIRouter(prefix="/stacks", tags=["catalog"])
+
+
+@stacks_router.get("", responses=problems())
+def list_stack_profiles() -> Document[StackProfileList]:
+    """List the training software with its framework and versions, and the measured runs that it was fitted to.
+
+    Its constants are at `/catalog/stacks`.
+    """
+    return StackProfileList(items=tuple(_with_names(profile) for profile in stack_profiles()))
+
+
+def _with_names(profile: StackProfile) -> StackProfile:
+    """Return the profile with the texts of answers in the place of the words that the catalog counts runs by."""
+    compared = tuple(
+        replace(entry, options={NAMES.get(word, word): count for word, count in entry.options.items()})
+        for entry in profile.compared
+    )
+    return replace(profile, compared=compared)
+
+
+# Models and clusters that callers store under a name of their own.
+
+descriptions_router = APIRouter(tags=["models and clusters"])
+
+
+class HuggingFaceConfig(BaseModel, extra="allow"):
+    """The `config.json` that a model is published with."""
+
+    model_type: str
+
+
+def _kind(document: object) -> str:
+    return CONFIG if isinstance(document, dict) and "model_type" in document else OBJECT
+
+
+_Model = Annotated[Document[TransformerSpec], Described(whole_model, BASE)]
+_Cluster = Annotated[Document[Cluster], AS_CLUSTERS_ARE_WRITTEN]
+
+_ModelBody = Annotated[Annotated[_Model, Tag(OBJECT)] | Annotated[HuggingFaceConfig, Tag(CONFIG)], Discriminator(_kind)]
+
+_MODEL: TypeAdapter[TransformerSpec] = TypeAdapter(Document[TransformerSpec])
+
+
+@descriptions_router.get("/models", responses=problems())
+def list_models(app: AppOf) -> Document[ModelList]:
+    """List the stored models by name; the built-in ones are in the catalog."""
+    return ModelList(items=tuple(app.store.list_models()), created_by=dict(app.store.model_owners()))
+
+
+@descriptions_router.get("/models/{name}", responses=problems(404, 422))
+def read_model(app: AppOf, name: Name) -> Document[TransformerSpec]:
+    """Read a model by name: a stored one, else one of the catalog."""
+    return app.model(name)
+
+
+@descriptions_router.put("/models/{name}", responses=problems(400, 404, 409, 422))
+def save_model(
+    app: AppOf, caller: CallerOf, name: Name, body: Annotated[_ModelBody, Body(title="Model")]
+) -> Document[TransformerSpec]:
+    """Store a model: our own fields, a `base` of the catalog with changes, or a Hugging Face `config.json` as it is.
+
+    Sending an equal model again changes nothing; another model under a stored name is refused with 409, because
+    sweeps refer to it, and so is a name of the catalog, which means the same to everybody.
+    """
+    model = body if isinstance(body, TransformerSpec) else _published(body, name)
+    _check_name(model.name, name)
+    app.descriptions.add_model(model, caller)
+    return model
+
+
+@descriptions_router.delete("/models/{name}", responses=problems(404, 422))
+def remove_model(app: AppOf, caller: CallerOf, name: Name) -> Document[TransformerSpec]:
+    """Forget a stored model, which only who stored it and an admin may; sweeps keep the model that they were given.
+
+    The answer is the model as it was stored.
+    """
+    return app.descriptions.remove_model(name, caller)
+
+
+@descriptions_router.get("/clusters", responses=problems())
+def list_clusters(app: AppOf) -> Document[ClusterList]:
+    """List the stored clusters by name."""
+    return ClusterList(items=tuple(app.store.list_clusters()), created_by=dict(app.store.cluster_owners()))
+
+
+@descriptions_router.get("/clusters/{name}", responses=problems(404, 422))
+def read_cluster(app: AppOf, name: Name) -> Document[Cluster]:
+    """Read a cluster: a stored name, `local`, or an accelerator of the catalog with a count (`h100:64`).
+
+    Its constants are those that predictions use: of a stored cluster that was checked, what the check measured.
+    """
+    return app.cluster(name)
+
+
+@descriptions_router.put("/clusters/{name}", responses=problems(400, 404, 409, 422))
+def save_cluster(app: AppOf, caller: CallerOf, name: Name, body: _Cluster) -> Document[Cluster]:
+    """Store a cluster, whose accelerator and links may be names of the catalog; what holds for models holds here.
+
+    `engine` and `queue` say where its trials run; where this service knows the engines, it refuses others.
+    """
+    _check_name(body.name, name)
+    cluster = as_described(body)
+    app.save_cluster(cluster, caller)
+    return cluster
+
+
+@descriptions_router.delete("/clusters/{name}", responses=problems(404, 409, 422))
+def remove_cluster(app: AppOf, caller: CallerOf, name: Name) -> Document[Cluster]:
+    """Forget a stored cluster, its checks and what they measured, which only who stored it and an admin may.
+
+    The answer is the cluster as it was stored; sweeps keep the cluster that they were given. While a check of it is not
+    finished, 409.
+    """
+    return app.descriptions.remove_cluster(name, caller)
+
+
+def _published(config: HuggingFaceConfig, name: str) -> TransformerSpec:
+    """The model of a ``config.json``, held to the bounds of our own fields."""
+    model = from_config(config.model_dump(), name)
+    try:
+        return _MODEL.validate_python(asdict(model))
+    except ValidationError as error:
+        raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from error
+
+
+def _check_name(in_body: str, in_path: str) -> None:
+    if in_body != in_path:
+        raise InvalidInput("name", in_body, "must be the name in the path", in_path)
+
+
+# Networks that clusters name, and what files say of a network or of nodes.
+
+topologies_router = APIRouter(tags=["models and clusters"])
+
+
+@topologies_router.get("/catalog/networks", responses=problems())
+def list_networks() -> Document[NetworkList]:
+    """List the networks that a cluster can name (`network`, or behind an @: `h100:128@fat-tree-2to1`)."""
+    return NetworkList(items=network_presets())
+
+
+@topologies_router.post("/topologies", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
+def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[TopologyReading]:
+    """Read what describes a network or a node, and say what it means; nothing is stored.
+
+    `network` and `wiring` of the answer are fields of a cluster; where one was given, `cluster` has both, with links as
+    the files say them, and can be sent to `PUT /clusters/{name}`.
+    """
+    return TopologyReading.of(body.read(app), body.resolved(app))
+
+
+# What stored trials taught of hardware and software.
+
+calibrations_router = APIRouter(prefix="/calibrations", tags=["predictions"])
+
+_CalibrationsCluster = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=128,
+        description="Only what was learnt on accelerators of this cluster: a stored one, or one of the catalog.",
+        examples=["h100:64"],
+    ),
+]
+
+
+@calibrations_router.get("", responses=problems(404, 422))
+def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Document[CalibrationList]:
+    """Tell what the stored trials taught of each platform: accelerator, links, software.
+
+    Predictions and sweeps use it unless they are told not to (`uses_history`): step times are multiplied by the
+    factors, and their intervals are as wide as the trials leave them. What was learnt on one platform counts on
+    another the less, the more of it differs.
+    """
+    accelerator = None if cluster is None else app.cluster(cluster).accelerator.name
+    return CalibrationList.of(app.recollection.lessons(accelerator))
+
+
+# What an operator registered to run as a trial.
+
+trainers_router = APIRouter(prefix="/trainers", tags=["trainers"])
+
+
+@trainers_router.get("", responses=problems())
+def list_trainers(app: AppOf) -> Document[TrainerList]:
+    """List the trainers that a sweep can name (`trainer`), and what it may search with each.
+
+    Commands, folders and variables stay with the operator who registered them.
+    """
+    return TrainerList.of(registered.trainer for registered in app.trainers.values())

@@ -1,24 +1,42 @@
-"""What came of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were."""
+"""What came of a sweep, its trials as a table, and trials across sweeps."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Response
 
-from api.dependencies import AppOf, SweepOf
+from api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf, TrialId
 from api.openapi import problems
-from api.schemas import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepFront, SweepLayers
-from autotuner.core.documents import Document
+from api.schemas import (
+    RankingPage,
+    SweepAccuracy,
+    SweepAnswer,
+    SweepChoices,
+    SweepFailures,
+    SweepFront,
+    SweepLayers,
+    TablePage,
+    TrialDetail,
+)
+from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
+from autotuner.core.sweep import Sweep
+from autotuner.ports import Page
 from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.answer import answer
 from autotuner.search.results.failures import failures
 from autotuner.search.results.front import sweep_front
 from autotuner.search.results.grid import mattered
+from autotuner.search.table.query import TableQuery
+from autotuner.search.table.row import TableRow
+from autotuner.search.table.written import as_csv
+from autotuner.service.build import App
 
-router = APIRouter(prefix="/sweeps/{sweep_id}", tags=["sweeps"])
+# What came of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were.
+
+results_router = APIRouter(prefix="/sweeps/{sweep_id}", tags=["sweeps"])
 
 _Choice = Annotated[
     str | None,
@@ -36,7 +54,7 @@ _Profile = Annotated[
 ]
 
 
-@router.get("/answer", responses=problems(404, 422))
+@results_router.get("/answer", responses=problems(404, 422))
 def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
     """Say what to train with, by what the sweep has measured so far.
 
@@ -49,7 +67,7 @@ def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
     return SweepAnswer(answer=found, prospects=prospects)
 
 
-@router.get("/choices", responses=problems(404, 422))
+@results_router.get("/choices", responses=problems(404, 422))
 def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Choice = None) -> Document[SweepChoices]:
     """State which choices mattered among the ranked trials of a sweep.
 
@@ -62,7 +80,7 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
     return SweepChoices(choices=found, grid=grid)
 
 
-@router.get("/layers", responses=problems(404, 422))
+@results_router.get("/layers", responses=problems(404, 422))
 def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
     """What each layer of communication gives to a sweep's job: predicted, and measured by its trials.
 
@@ -74,21 +92,21 @@ def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
     return SweepLayers(predicted=predicted, measured=measured_layers(sweep.request.objective, kept.trials))
 
 
-@router.get("/failures", responses=problems(404, 422))
+@results_router.get("/failures", responses=problems(404, 422))
 def read_failures(app: AppOf, sweep: SweepOf) -> Document[SweepFailures]:
     """Group a sweep's trials that died by cause: what they share, the number that decided, the nearest way out."""
     kept = app.kept_trials.of(sweep.id)
     return SweepFailures(items=kept.once("failures", lambda: failures(sweep.request, kept.trials)))
 
 
-@router.get("/accuracy", responses=problems(404, 422))
+@results_router.get("/accuracy", responses=problems(404, 422))
 def read_accuracy(app: AppOf, sweep: SweepOf) -> Document[SweepAccuracy]:
     """Hold the predictions of a sweep to what its trials reached: each pair, how many kept their interval, errors."""
     kept = app.kept_trials.of(sweep.id)
     return kept.once("accuracy", lambda: accuracy(sweep.request, kept.trials))
 
 
-@router.get("/front", responses=problems(404, 422))
+@results_router.get("/front", responses=problems(404, 422))
 def read_front(app: AppOf, sweep: SweepOf, metrics: _Metrics = "", profile: _Profile = "") -> Document[SweepFront]:
     """List the trials of a sweep that no other beats in everything, and why each is among them.
 
@@ -106,3 +124,101 @@ def read_front(app: AppOf, sweep: SweepOf, metrics: _Metrics = "", profile: _Pro
 
 def _asked(metrics: str, profile: str) -> Objective:
     return Objective(front=read_metrics(metrics, "metrics"), profile=read_profile(profile, "profile"))
+
+
+# The trials of a sweep as a table: sorted, filtered, with the columns that somebody wants, as JSON and as CSV.
+
+tables_router = APIRouter(tags=["sweeps"])
+
+_MOST_ROWS = 10_000
+
+_LONGEST = 2000
+
+RowsOf = Literal["ranked", "untried"]
+"""Which rows a table has: trials with a rank, or the best layouts by prediction that no trial tried."""
+
+
+async def _query(
+    where: Annotated[
+        str,
+        Query(
+            max_length=_LONGEST,
+            description="Conditions, all of which a row meets: a column, one of `= != > < >= <=`, and a value. MFU is "
+            "in percent and memory in GB, unless a number says another unit; words of a layout (`tp4`) do, too.",
+            examples=["tp=4 pp>1 recompute=none mfu>40"],
+        ),
+    ] = "",
+    sort: Annotated[
+        str,
+        Query(max_length=100, description="A column; `-` before it: the highest first.", examples=["-tokens_per_s"]),
+    ] = "",
+    columns: Annotated[
+        str,
+        Query(max_length=_LONGEST, description="Columns with commas between them; else the usual ones."),
+    ] = "",
+) -> TableQuery:
+    return TableQuery.read(where, sort, columns)
+
+
+TableQueryOf = Annotated[TableQuery, Depends(_query)]
+
+_Rows = Annotated[
+    RowsOf,
+    Query(
+        description="`ranked`: trials that have a rank. `untried`: of the 1,000 best layouts by prediction those "
+        "that no trial tried."
+    ),
+]
+
+
+def table_rows(app: App, sweep: Sweep, rows: RowsOf) -> tuple[TableRow, ...]:
+    """All rows of a sweep's table, the best first."""
+    trials = app.kept_trials.of(sweep.id)
+    if rows == "untried":
+        return app.sweep_tables.untried(app.informed(sweep), trials)
+    return app.sweep_tables.ranked(sweep, trials)
+
+
+@tables_router.get("/sweeps/{sweep_id}/table", responses=problems(404, 422))
+def read_table(
+    app: AppOf,
+    sweep: SweepOf,
+    query: TableQueryOf,
+    rows: _Rows = "ranked",
+    limit: Annotated[int, Query(ge=1, le=_MOST_ROWS, description="Rows on the page.")] = 50,
+    offset: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Rows to skip.")] = 0,
+) -> Document[TablePage]:
+    """Read a sweep's trials as a table: the rows, the order and the columns that are asked for.
+
+    Every column has a name by which it is chosen, sorted by and compared with; the answer tells what each means.
+    """
+    return TablePage.of(table_rows(app, sweep, rows), query, Page(limit=limit, offset=offset))
+
+
+@tables_router.get(
+    "/sweeps/{sweep_id}/table.csv",
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {}}}, **problems(404, 422)},
+)
+def read_table_csv(app: AppOf, sweep: SweepOf, query: TableQueryOf, rows: _Rows = "ranked") -> Response:
+    """Read the same table as CSV, every row that meets the conditions: SI units, the layout in words last."""
+    written = as_csv(query.rows(table_rows(app, sweep, rows)), query.columns)
+    headers = {"Content-Disposition": f'attachment; filename="{sweep.id}.csv"'}
+    return Response(written, media_type="text/csv", headers=headers)
+
+
+# Trials across sweeps: one by its id, and the ranking of all.
+
+trials_router = APIRouter(tags=["trials"])
+
+
+@trials_router.get("/trials/{trial_id}", responses=problems(404, 422))
+def read_trial(app: AppOf, trial_id: TrialId) -> Document[TrialDetail]:
+    """Read a trial: layout, prediction, measurement or failure, loss gate, and every step."""
+    return TrialDetail.of_stored(app.store, app.store.get_trial(trial_id))
+
+
+@trials_router.get("/ranking", responses=problems(422))
+def rank_all(app: AppOf, where: TrialFilterOf, page: PageOf) -> Document[RankingPage]:
+    """Rank the trials of all sweeps by measured MFU, highest first."""
+    return RankingPage.of(*app.store.ranking(where=where, page=page), page)

@@ -1,29 +1,45 @@
-"""Sweeps: create, list, read, cancel; their trials and their ranking."""
+"""Sweeps: create, list, read, cancel, change, and follow live."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.dependencies import (
     AppOf,
     CallerOf,
+    LiveEventsOf,
     PageOf,
     PreviewsOf,
     SweepFilterOf,
+    SweepId,
     SweepOf,
     SweepOrderOf,
     TrialFilterOf,
+    TrialId,
 )
-from api.edge.needs import needs
+from api.edge.auth import needs
 from api.openapi import problems
 from api.owned import OwnSweepOf
-from api.schemas import RankingPage, SweepCreate, SweepDetail, SweepPage, SweepPreview, TrialPage
+from api.schemas import (
+    BudgetChange,
+    RankingPage,
+    SweepClone,
+    SweepCreate,
+    SweepDetail,
+    SweepPage,
+    SweepPreview,
+    TrialPage,
+)
 from autotuner.core.access import Scope
-from autotuner.core.documents import Document
+from autotuner.core.documents import MAX_INTEGER, Document
 
-router = APIRouter(prefix="/sweeps", tags=["sweeps"])
+# Sweeps: create, list, read, cancel; their trials and their ranking.
+
+sweeps_router = APIRouter(prefix="/sweeps", tags=["sweeps"])
 
 IdempotencyKey = Annotated[
     str | None,
@@ -37,7 +53,7 @@ IdempotencyKey = Annotated[
 CREATED_BEFORE = {"model": Document[SweepDetail], "description": "This Idempotency-Key created the sweep before."}
 
 
-@router.post("", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422, 429)})
+@sweeps_router.post("", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422, 429)})
 def create_sweep(
     request: Request,
     response: Response,
@@ -61,7 +77,7 @@ def create_sweep(
     return SweepDetail.of_sweep(app, sweep)
 
 
-@router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
+@sweeps_router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def preview_sweep(app: AppOf, previews: PreviewsOf, body: Document[SweepCreate]) -> Document[SweepPreview]:
     """Say what a sweep would search, without starting it.
 
@@ -72,19 +88,19 @@ def preview_sweep(app: AppOf, previews: PreviewsOf, body: Document[SweepCreate])
     return previews.preview(app, body.resolved(app))
 
 
-@router.get("", responses=problems(422))
+@sweeps_router.get("", responses=problems(422))
 def list_sweeps(app: AppOf, where: SweepFilterOf, order: SweepOrderOf, page: PageOf) -> Document[SweepPage]:
     """List sweeps, newest first unless another order is asked for."""
     return SweepPage.of(app.store, where, order, page, app.clock.now())
 
 
-@router.get("/{sweep_id}", responses=problems(404, 422))
+@sweeps_router.get("/{sweep_id}", responses=problems(404, 422))
 def read_sweep(app: AppOf, sweep: SweepOf) -> Document[SweepDetail]:
     """Read a sweep: state, stop reason, progress, trials by state, best trial, and all that was asked."""
     return SweepDetail.of_sweep(app, sweep)
 
 
-@router.post("/{sweep_id}/cancel", responses=problems(404, 422))
+@sweeps_router.post("/{sweep_id}/cancel", responses=problems(404, 422))
 def cancel_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
     """Ask for the end of a sweep.
 
@@ -93,16 +109,131 @@ def cancel_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
     return SweepDetail.of_sweep(app, app.store.request_cancel(sweep.id, now=app.clock.now()))
 
 
-@router.get("/{sweep_id}/trials", responses=problems(404, 422))
+@sweeps_router.get("/{sweep_id}/trials", responses=problems(404, 422))
 def list_trials(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[TrialPage]:
     """List a sweep's trials by number, without their steps."""
     return TrialPage.of(*app.store.list_trials(sweep.id, where=where, page=page), page)
 
 
-@router.get("/{sweep_id}/ranking", responses=problems(404, 422))
+@sweeps_router.get("/{sweep_id}/ranking", responses=problems(404, 422))
 def rank_sweep(app: AppOf, sweep: SweepOf, where: TrialFilterOf, page: PageOf) -> Document[RankingPage]:
     """Rank a sweep's trials by what it maximises, the best first, and say which cannot be told from the first.
 
     A trial in a number format that its hardware lacks, or whose loss gate failed, has no rank.
     """
     return RankingPage.of_sweep(app.store, sweep.id, where, page)
+
+
+# What callers change of sweeps that they asked for: pauses, budgets, trials that run again, and clones.
+
+control_router = APIRouter(tags=["sweeps"])
+
+
+@control_router.post("/sweeps/{sweep_id}/pause", responses=problems(404, 409, 422))
+def pause_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
+    """Have nobody work on a sweep until it is resumed.
+
+    A queued sweep is paused at once, a running one as soon as its trial is stopped, which begins anew later. A paused
+    sweep stays as it is; a finished one, and one that a retune or an MFU gate started: 409.
+    """
+    return SweepDetail.of_sweep(app, app.store.control.pause(sweep.id, now=app.clock.now()))
+
+
+@control_router.post("/sweeps/{sweep_id}/resume", responses=problems(404, 409, 422))
+def resume_sweep(app: AppOf, sweep: OwnSweepOf) -> Document[SweepDetail]:
+    """Have a paused sweep go on; the time that it was paused counts for no budget.
+
+    One that is queued or runs stays as it is; a finished one: 409.
+    """
+    return SweepDetail.of_sweep(app, app.store.control.resume(sweep.id, now=app.clock.now()))
+
+
+@control_router.post("/sweeps/{sweep_id}/budget", responses=problems(400, 404, 409, 422))
+def change_budget(
+    app: AppOf, caller: CallerOf, sweep: OwnSweepOf, body: Document[BudgetChange]
+) -> Document[SweepDetail]:
+    """Give a sweep another budget, each limit for the whole sweep, what it has spent included.
+
+    A finished sweep is opened again, and goes on where it ended; a budget by which it would end at once is refused with
+    422. One that tried every layout, died, or was started by a retune or an MFU gate: 409.
+    """
+    limits, now = body.budget, app.clock.now()
+    return SweepDetail.of_sweep(app, app.store.control.change_budget(sweep.id, limits, now=now, caller=caller))
+
+
+@control_router.post(
+    "/sweeps/{sweep_id}/clone", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422)}
+)
+def clone_sweep(
+    request: Request,
+    response: Response,
+    app: AppOf,
+    caller: CallerOf,
+    sweep: SweepOf,
+    body: Document[SweepClone],
+    idempotency_key: IdempotencyKey = None,
+) -> Document[SweepDetail]:
+    """Queue a sweep of the caller that is asked for as another was, but for what the body says.
+
+    It knows nothing of the other but what every new sweep learns from stored trials. `Idempotency-Key` is as for a new
+    sweep.
+    """
+    clone, is_new = app.create_sweep(body.resolved(app, sweep.request), idempotency_key, caller)
+    response.status_code = 201 if is_new else 200
+    response.headers["Location"] = request.url_for("read_sweep", sweep_id=clone.id).path
+    return SweepDetail.of_sweep(app, clone)
+
+
+@control_router.post("/trials/{trial_id}/rerun", responses=problems(404, 409, 422))
+def rerun_trial(app: AppOf, caller: CallerOf, trial_id: TrialId) -> Document[SweepDetail]:
+    """Have a trial that has ended run again, by itself, once what runs has ended.
+
+    The new trial repeats the first of its layout that was measured, and tells how far equal runs differ; where none
+    was measured, it is ranked. A finished sweep is opened again to do that alone. While one waits or runs, asking again
+    changes nothing. A trial that has not ended, a spent budget, and a sweep that a retune or an MFU gate started: 409.
+    """
+    sweep = app.store.get_sweep(app.store.get_trial(trial_id).sweep_id)
+    caller.require_own("sweep", sweep.id, sweep.created_by)
+    return SweepDetail.of_sweep(app, app.store.control.rerun(trial_id, now=app.clock.now(), caller=caller))
+
+
+# What happens to a sweep, live.
+
+events_router = APIRouter(tags=["events"])
+
+_STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}
+
+_LastEventId = Annotated[
+    int, Header(alias="Last-Event-ID", ge=0, le=MAX_INTEGER, description="Resume behind this event.", examples=[17])
+]
+_Wait = Annotated[bool, Query(description="False: end behind the last event there is.")]
+
+
+async def _open_stream(
+    request: Request, live: LiveEventsOf, sweep_id: SweepId, caller: CallerOf
+) -> AsyncIterator[None]:
+    await live.require(sweep_id)
+    with request.app.state.streams.opened(caller):
+        yield
+
+
+_OpenStream = Annotated[None, Depends(_open_stream)]
+"""Held until the stream ends."""
+
+
+@events_router.get(
+    "/sweeps/{sweep_id}/events", response_class=EventSourceResponse, responses={200: _STREAM, **problems(404, 422)}
+)
+async def stream_events(
+    live: LiveEventsOf, sweep_id: SweepId, _: _OpenStream, last_event_id: _LastEventId = 0, wait: _Wait = True
+) -> AsyncIterator[ServerSentEvent]:
+    """Stream a sweep's events from its first, or from behind `Last-Event-ID`, until it is finished.
+
+    Kinds: `sweep.created`, `sweep.started`, `sweep.resumed`, `sweep.paused`, `sweep.queued`, `sweep.changed`,
+    `sweep.finished`, `trial.started`, `trial.step`, `trial.link_event`, `trial.note`, `trial.waiting`, `trial.resumed`,
+    `trial.job`, `trial.finished`,
+    `trial.gated`, `trial.interrupted`, `sweep.estimated`. Of a sweep that was opened again, more come behind a
+    `sweep.finished`. A comment every 15 s keeps idle connections open.
+    """
+    async for told in live.read(sweep_id, after=last_event_id, wait=wait):
+        yield told.message

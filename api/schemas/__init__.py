@@ -4,35 +4,44 @@ A number that the cost model predicts stands under ``predicted``, one that a tri
 no object mixes the two.
 """
 
-from api.schemas.access import CallerView, TokenCreate, TokenCreated, TokenList
-from api.schemas.accounts import AuditPage
-from api.schemas.attention import AttentionList, TroubleView
-from api.schemas.calibrations import CalibrationList, CalibrationView, LearntFactor
-from api.schemas.clusters import CheckPage, CheckView, EngineList, LinkList, LinkStanding
-from api.schemas.comparisons import ComparedLayout, ComparisonRequest, LayoutComparison
-from api.schemas.control import BudgetChange, SweepClone
-from api.schemas.descriptions import (
+from api.schemas.catalog import (
     AcceleratorDetail,
     AcceleratorList,
+    CalibrationList,
+    CalibrationView,
     ClusterList,
     Health,
+    LearntFactor,
     ModelList,
     Readiness,
     StackList,
     StackProfileList,
 )
+from api.schemas.clusters import (
+    CheckPage,
+    CheckView,
+    EngineList,
+    LinkList,
+    LinkStanding,
+    NetworkList,
+    TopologyReading,
+    TopologyRequest,
+)
 from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
-from api.schemas.exports import (
+from api.schemas.gates import BaselineList, BaselineView, GateCreate, GatePage, GateView
+from api.schemas.job_phases import PhasesRequest
+from api.schemas.layouts import (
+    ComparedLayout,
+    ComparisonRequest,
     ExportRequest,
     FormatList,
     FormatRule,
     FormatView,
     ImportedLayout,
     ImportRequest,
+    LayoutComparison,
     LayoutExport,
 )
-from api.schemas.gates import BaselineList, BaselineView, GateCreate, GatePage, GateView
-from api.schemas.job_phases import PhasesRequest
 from api.schemas.optimizer_studies import (
     OptimizerStudyCreate,
     OptimizerStudyDetail,
@@ -40,9 +49,17 @@ from api.schemas.optimizer_studies import (
     OptimizerStudyView,
     OptimizerTrialView,
 )
-from api.schemas.previews import NotStoodFor, SmallTrials, SweepPreview
-from api.schemas.requests import SweepCreate
-from api.schemas.results import SweepAccuracy, SweepAnswer, SweepChoices, SweepFailures, SweepLayers
+from api.schemas.requests import BudgetChange, NotStoodFor, SmallTrials, SweepClone, SweepCreate, SweepPreview
+from api.schemas.results import (
+    SweepAccuracy,
+    SweepAnswer,
+    SweepChoices,
+    SweepFailures,
+    SweepLayers,
+    TableColumn,
+    TableItem,
+    TablePage,
+)
 from api.schemas.retunes import (
     Adoption,
     RetuneCreate,
@@ -53,13 +70,27 @@ from api.schemas.retunes import (
     RetuneTrend,
     RetuneView,
 )
+from api.schemas.service import (
+    AttentionList,
+    AuditPage,
+    CallerView,
+    DeliveryPage,
+    TokenCreate,
+    TokenCreated,
+    TokenList,
+    TrainerList,
+    TrainerView,
+    TroubleView,
+    WebhookCreate,
+    WebhookCreated,
+    WebhookList,
+    WebhookTest,
+    WebhookView,
+    WorkerList,
+    WorkerView,
+)
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
-from api.schemas.tables import TableColumn, TableItem, TablePage
-from api.schemas.topologies import NetworkList, TopologyReading, TopologyRequest
-from api.schemas.trainers import TrainerList, TrainerView
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
-from api.schemas.webhooks import DeliveryPage, WebhookCreate, WebhookCreated, WebhookList, WebhookTest, WebhookView
-from api.schemas.workers import WorkerList, WorkerView
 from autotuner.requests import (
     AS_CLUSTERS_ARE_WRITTEN,
     ExplanationRequest,

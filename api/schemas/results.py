@@ -1,16 +1,25 @@
-"""What came of a sweep: the answer, what mattered, what failed, how right predictions were."""
+"""What came of a sweep: the answer, what mattered, what failed, and its trials as a table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, Self
 
 from autotuner.core.sweep import Prospects
+from autotuner.ports import Page
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.answer import Answer
 from autotuner.search.results.choices import Choices
 from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.grid import Grid
+from autotuner.search.table.column import Column, Unit
+from autotuner.search.table.query import TableQuery
+from autotuner.search.table.row import TableRow
+from autotuner.search.table.written import names_of, values_of
+
+# What came of a sweep: the answer, what mattered, what failed, how right predictions were.
 
 SweepAccuracy = Accuracy
 """As the search tells it."""
@@ -60,3 +69,92 @@ class SweepLayers:
 
     predicted: LayerReport
     measured: LayerReport | None
+
+
+# The trials of a sweep as a table that callers sort, filter and choose columns of.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """One thing that a table says of every row.
+
+    Attributes:
+        name: Under which rows hold it, and by which it is asked for.
+        label: In the head of a page's table.
+        meaning: A sentence without a full stop.
+        unit: What it is counted in; shares are 0..1, prices in US dollars.
+        words: Every value of a choice, the plainest first; empty of anything else.
+    """
+
+    name: str
+    label: str
+    meaning: str
+    unit: Unit
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, column: Column) -> Self:
+        """The column as it is told."""
+        return cls(name=column.name, label=column.label, meaning=column.meaning, unit=column.unit, words=column.words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableItem:
+    """A layout of a sweep.
+
+    Attributes:
+        label: The layout in short.
+        source: What its figures are: of a run of the layout, of runs on fewer ranks, of no run, or predicted alone.
+        trial_id: Null where no trial tried it.
+        tied_with_best: It cannot be told from the first of the ranking; null where it has no rank.
+        values: The chosen columns by name, each followed by half the width of its interval, ``NAME_error``, where it
+            has one: 95 % of what was measured, 80 % of what was estimated or predicted. Null where nothing is known.
+    """
+
+    label: str
+    source: Literal["measured", "estimated", "simulated", "predicted"]
+    trial_id: str | None
+    tied_with_best: bool | None
+    values: dict[str, int | float | str | None]
+
+    @classmethod
+    def of(cls, row: TableRow, columns: Sequence[Column]) -> Self:
+        """The row with those columns."""
+        return cls(
+            label=str(row.layout),
+            source=row.source,
+            trial_id=None if row.trial is None else row.trial.id,
+            tied_with_best=None if row.standing is None else row.standing.tied_with_best,
+            values=dict(zip(names_of(columns), values_of(row, columns), strict=True)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePage:
+    """Rows of a table, as they were asked for.
+
+    Attributes:
+        total: Rows that meet the conditions, on all pages.
+        num_rows: Rows without any condition.
+    """
+
+    columns: tuple[TableColumn, ...]
+    items: tuple[TableItem, ...]
+    total: int
+    num_rows: int
+    limit: int
+    offset: int
+
+    @classmethod
+    def of(cls, rows: Sequence[TableRow], query: TableQuery, page: Page) -> Self:
+        """The rows of one page of what the query asks for."""
+        met = query.rows(rows)
+        shown = met[page.offset : page.offset + page.limit]
+        return cls(
+            columns=tuple(TableColumn.of(column) for column in query.columns),
+            items=tuple(TableItem.of(row, query.columns) for row in shown),
+            total=len(met),
+            num_rows=len(rows),
+            limit=page.limit,
+            offset=page.offset,
+        )

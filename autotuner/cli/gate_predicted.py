@@ -54,7 +54,7 @@ def _counted(job: Job, layout: Layout) -> tuple[DryRun | None, tuple[str, ...]]:
     from autotuner.cli.commands.dry_run import as_request
     from autotuner.cli.console import status
     from autotuner.core.rules.legality import reasons
-    from autotuner.launch.torch_jobs import dry_run
+    from autotuner.launch.this_machine import dry_run
 
     if reasons(layout, job):
         return None, ()

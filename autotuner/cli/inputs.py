@@ -39,7 +39,7 @@ def _name_of_config(path: Path) -> str:
 def read_cluster(text: str) -> Cluster:
     """This machine (``local``), an accelerator and a count (``h100:64``), or our own JSON."""
     if text == "local":
-        from autotuner.launch.detect import detect_cluster
+        from autotuner.launch.this_machine import detect_cluster
 
         return detect_cluster()
     if not _is_file(text):

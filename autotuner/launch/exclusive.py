@@ -18,8 +18,8 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.launch.detect import visible_gpus
 from autotuner.launch.ranks import CannotRun, launcher_work
+from autotuner.launch.this_machine import visible_gpus
 from autotuner.ports import Launcher, TrialWatcher
 
 CORES = "cpu"

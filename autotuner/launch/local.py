@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import structlog
 
 from autotuner.core.cluster import Cluster
@@ -19,20 +25,163 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.measuring import Peak
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.core.units import format_bytes
 from autotuner.host.keeper import kernel_oom_kills
-from autotuner.launch.attempts import Attempt, DecoderAttempt
-from autotuner.launch.detect import num_usable_cores
+from autotuner.launch.attempts import GRACE_S, Attempt, DecoderAttempt, follow, pass_on
 from autotuner.launch.exclusive import DevicePool
-from autotuner.launch.following import GRACE_S, follow, pass_on
 from autotuner.launch.ranks import CannotRun, Ranks, Starter, environment, launcher_work
 from autotuner.launch.reports import TrialFiles
-from autotuner.launch.room import DiskRoom, most_core_ranks, no_room
-from autotuner.launch.torch_jobs import gemm_flop_per_s
+from autotuner.launch.this_machine import gemm_flop_per_s, num_usable_cores
 from autotuner.launch.trainers.attempt import TrainerAttempt
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
-from autotuner.launch.work_folder import work_folder
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
+
+# The room of this machine: for ranks on its cores, weights in its memory, and files of trials on its disk.
+
+_LEAST_FREE_BYTES = 1 << 16
+"""Room for the reports and the logs of a failing trial."""
+
+_POLL_S = 0.2
+
+_OF_THE_PROGRAM = (FailureKind.OOM, FailureKind.NUMERICS)
+"""Ends that a full disk does not bring about."""
+
+_RANKS_PER_CORE = 16
+"""Ranks may share a core, at a price in step time; beyond this they wait for each other and say nothing of a layout."""
+
+_FEWEST = 64
+"""Ranks that the smallest machine forks."""
+
+
+def most_core_ranks() -> int:
+    """Ranks that this machine's cores share at most."""
+    return max(_FEWEST, _RANKS_PER_CORE * num_usable_cores())
+
+
+def no_room(spec: TrialSpec) -> TrialFailure | None:
+    """Why a trial on cores must not begin here; None where it may."""
+    if spec.device != "cpu":
+        return None
+    if spec.layout.world_size > most_core_ranks():
+        message = f"{spec.layout.world_size} ranks are more than the {most_core_ranks()} that these cores share"
+        return TrialFailure(kind=FailureKind.CRASH, message=message)
+    has_bytes, is_whole = psutil.virtual_memory().total, not spec.settings.proxy_layers_per_stage
+    needs_bytes = 4 * spec.model.num_parameters
+    if spec.trainer is None and is_whole and needs_bytes > has_bytes:
+        needs = f"the weights alone need {format_bytes(needs_bytes)}"
+        message = f"{needs}, and this machine has {format_bytes(has_bytes)}"
+        return TrialFailure(kind=FailureKind.OOM, message=message)
+    return None
+
+
+def says_full(failure: TrialFailure) -> bool:
+    """Return whether a trial's last words are those of a disk, or of a quota on one, that is full."""
+    said = f"{failure.message}\n{failure.log_tail}".lower()
+    return any(os.strerror(number).lower() in said for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+class DiskRoom:
+    """The room on the disk of a folder, while a trial waits for it or writes there.
+
+    Ranks on a full disk die without a word, since they cannot write it, and by the time that somebody asks why, there
+    may be room again. So the disk is looked at while they run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._was_full = False
+
+    def wait(self, watcher: TrialWatcher) -> Stopped | None:
+        """Return when there is room for the files of a trial; the watcher's answer if it wants a stop before.
+
+        Raises:
+            CannotRun: The folder cannot be reached.
+        """
+        is_told = False
+        while (free_bytes := self._free_bytes()) < _LEAST_FREE_BYTES:
+            if not is_told:
+                left = format_bytes(free_bytes)
+                watcher.on_wait(f"waits for room on the disk of {self._folder}, which has {left} left")
+                is_told = True
+            if stopped := watcher.stop_requested():
+                return stopped
+            time.sleep(_POLL_S)
+        if is_told:
+            watcher.on_wait(None)
+        return None
+
+    def look(self) -> None:
+        """Remember whether the disk is full now."""
+        self._was_full = self._was_full or self._free_bytes() < _LEAST_FREE_BYTES
+
+    def if_full(self, failure: TrialFailure) -> Stopped | None:
+        """Return what a failure says where the disk was full: nothing of the trial, which may be run again."""
+        self.look()
+        says_so = says_full(failure)
+        if failure.kind in _OF_THE_PROGRAM or not (self._was_full or says_so):
+            return None
+        where = f"no space left in {self._folder}" if self._was_full else "no space left on a disk"
+        return Stopped(reason="infrastructure", detail=f"{where}: {failure.message}")
+
+    def _free_bytes(self) -> int:
+        with launcher_work():
+            folder = self._folder.absolute()
+            while not folder.exists():
+                folder = folder.parent
+            return shutil.disk_usage(folder).free
+
+
+# Folders of running attempts: gone when the attempt has ended, and cleared up after launchers that were killed.
+
+_HELD = ".held"
+"""A file in the folder that its launcher keeps locked; the kernel drops the lock (flock) with the launcher."""
+
+
+@contextmanager
+def work_folder(work_dir: Path, name: str) -> Iterator[Path]:
+    """A new folder for the block, gone after it; folders that dead launchers left beside it go first.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    folder = (work_dir / name).absolute()
+    folder.mkdir(parents=True)
+    try:
+        with _locked(folder):
+            _clear(folder.parent)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder; it has its file once that is locked, so nobody takes the new one for a dead launcher's."""
+    making = folder / f"{_HELD}.new"
+    held = os.open(making, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        making.rename(folder / _HELD)
+        yield
+    finally:
+        os.close(held)
+
+
+def _clear(work_dir: Path) -> None:
+    for file in work_dir.glob(f"*/{_HELD}"):
+        with contextlib.suppress(OSError):  # somebody else clears it up, or its owner has just ended
+            _remove_if_left(file)
+
+
+def _remove_if_left(file: Path) -> None:
+    found = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(file.parent, ignore_errors=True)
+    finally:
+        os.close(found)
+
 
 _log = structlog.get_logger(__name__)
 

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.processes import ATTEMPT_ID, end_all
-from autotuner.launch.ranks import Death, Ranks
+from autotuner.launch.ranks import ATTEMPT_ID, Death, Ranks, end_all
 from autotuner.launch.reports import TrialFiles
 
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.processes import ATTEMPT_ID, end_all
-from autotuner.launch.ranks import Death, Ranks
+from autotuner.launch.ranks import ATTEMPT_ID, Death, Ranks, end_all
 from autotuner.launch.reports import TrialFiles
 
 _ID_WIDTH = 200

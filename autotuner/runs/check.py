@@ -18,18 +18,19 @@ from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import Finish, RunState, Stop
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.checks.benchmark_job import BenchmarkJob
-from autotuner.launch.checks.sentences import (
+from autotuner.launch.checks import (
+    BenchmarkJob,
+    benchmark_spec,
     collective_said,
     each_link_said,
     failure_said,
     job_said,
     links_said,
     queue_said,
+    small_trial,
     stored_said,
     trial_said,
 )
-from autotuner.launch.checks.small_trial import benchmark_spec, small_trial
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.reports import TrialFiles

@@ -10,7 +10,7 @@ import structlog
 
 from autotuner.core.run import SIGN_S
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.software import software_of_this_machine
+from autotuner.launch.this_machine import software_of_this_machine
 from autotuner.ports import Clock, Launcher, Store
 from autotuner.runs.check import check_kind
 from autotuner.runs.delivery import delivery_kind

@@ -17,15 +17,20 @@ from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
 from autotuner.door import PROFILE, Autotuner
-from autotuner.launch.engines.known import EngineStanding, ask_engines, check_engine_named
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.launch.engines.registration import EngineRegistration, read_engines
+from autotuner.launch.engines.registration import (
+    EngineRegistration,
+    EngineStanding,
+    ask_engines,
+    check_engine_named,
+    read_engines,
+)
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
-from autotuner.launch.software import software_of_this_machine
+from autotuner.launch.this_machine import software_of_this_machine
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from api.edge.connections import Bounds, server_config
-from api.live import LiveEvents
+from api.events import LiveEvents
 from api.main import create_app
 from api.plans import Plans
 from api.previews import Previews

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from api.live import LiveEvents
+from api.events import LiveEvents
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Event, Sweep

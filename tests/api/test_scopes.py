@@ -11,8 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from api.edge.callers import is_open
-from api.edge.needs import CHECKS, needed
+from api.edge.auth import CHECKS, is_open, needed
 from api.main import create_app
 from autotuner.core.access import Scope
 from autotuner.store.sql import memory_store

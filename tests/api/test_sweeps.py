@@ -13,8 +13,8 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import Stopped
-from autotuner.launch import detect
-from autotuner.launch.detect import forget_cluster
+from autotuner.launch import this_machine
+from autotuner.launch.this_machine import forget_cluster
 from autotuner.store.schema import memory_engine
 from autotuner.store.sql import SqlStore
 from tests.api.service import NOW, StoreDriver, app_on, loss_gate_result, serve
@@ -53,8 +53,8 @@ def measurings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         asked.append("cores")
         return 1e11, 2e11
 
-    monkeypatch.setattr(detect, "gemm_flop_per_s", measure)
-    monkeypatch.setattr(detect, "visible_gpus", tuple)
+    monkeypatch.setattr(this_machine, "gemm_flop_per_s", measure)
+    monkeypatch.setattr(this_machine, "visible_gpus", tuple)
     forget_cluster()
     yield asked
     forget_cluster()

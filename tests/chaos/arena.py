@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autotuner.core.errors import NotFound, StoreUnavailable
 from autotuner.core.trial import Trial
-from autotuner.launch.free_port import free_port
+from autotuner.launch.ranks import free_port
 from autotuner.ports import Store
 from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import psutil
 import psycopg
 
-from autotuner.launch.free_port import free_port
+from autotuner.launch.ranks import free_port
 from tests.chaos.disk import Disk, small_disk
 from tests.chaos.proxy import Proxy, proxy_to
 from tests.system.service import until

@@ -13,7 +13,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
-from autotuner.launch.simulation.scenario import Scenario
+from autotuner.launch.simulation import Scenario
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Launcher
 from tests.chaos.outcome import measured

@@ -10,7 +10,7 @@ from random import Random
 
 import psutil
 
-from autotuner.launch.processes import ATTEMPT_ID
+from autotuner.launch.ranks import ATTEMPT_ID
 from tests.chaos.databases import Database
 from tests.chaos.disk import Disk
 from tests.chaos.jobs import Job

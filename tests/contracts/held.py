@@ -9,7 +9,7 @@ from typing import Literal
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.engines.emulated.engine import EmulatedEngine
+from autotuner.launch.engines.emulated import EmulatedEngine
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines

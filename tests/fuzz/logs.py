@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotuner.core.codec import dumps
 from autotuner.core.measuring import Peak
-from autotuner.launch.trainers.log_readers.registry import READERS
+from autotuner.launch.trainers.logs import READERS
 from autotuner.launch.trainers.told import TrainerReports
 from tests.fuzz.target import Target, text_of
 from tests.unit.launch.trainers.log_readers.specs import spec

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.main import create_app
 from autotuner.core.access import Scope as CallerScope
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.this_machine import detect_cluster
 from autotuner.service.build import App
 from autotuner.store.sql import memory_store
 from tests.api.access import bearing

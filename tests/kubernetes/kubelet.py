@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from autotuner.launch.free_port import free_port
+from autotuner.launch.ranks import free_port
 from tests.kubernetes.objects import Document, Objects, Refused, condition, holds, now_text
 from tests.kubernetes.processes import Container, own_variables
 

@@ -18,7 +18,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.launch.torch_jobs import dry_run
+from autotuner.launch.this_machine import dry_run
 from tests.builders import h100_cluster, llama_70b
 from tests.oracle.covering import covering_set
 

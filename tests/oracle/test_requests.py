@@ -20,7 +20,7 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from api.main import create_app
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.this_machine import detect_cluster
 from autotuner.store.sql import memory_store
 from tests.api.service import app_on
 from tests.patience import PATIENCE_S

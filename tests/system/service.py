@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from autotuner.launch.free_port import free_port
+from autotuner.launch.ranks import free_port
 from tests.patience import PATIENCE_S
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
+from autotuner.launch.trainers.progress import Reported, ReportedStep
 from autotuner.launch.trainers.registration import Registration
-from autotuner.launch.trainers.reported import Reported, ReportedStep
 from tests.builders import cpu_cluster
 
 LOOP = Path(__file__).with_name("loop.py")

@@ -15,7 +15,7 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
 from autotuner.core.trial import EngineJob, Stopped
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.engines.launcher import job_name
-from autotuner.launch.processes import ATTEMPT_ID
+from autotuner.launch.ranks import ATTEMPT_ID
 from tests.builders import cpu_layout, tiny_job, tiny_model
 from tests.patience import PATIENCE_S
 

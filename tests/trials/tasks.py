@@ -23,19 +23,18 @@ from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
 from tests.builders import minds_nodes
 from tests.patience import PATIENCE_S
-from trials.distributed.context.plan import context_part
+from trials.checkpoint import Checkpoints
+from trials.distributed.context import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
-from trials.distributed.senders import Senders
+from trials.distributed.pipeline import Senders
 from trials.job.attempt import attempt
-from trials.measurement.stopwatch import Stopwatch
+from trials.measurement.measure import Stopwatch
 from trials.process.task import TaskContext
-from trials.resharding.checkpoint import Checkpoints
 from trials.runtime.rank import RankInfo, device_of, join_process_group
 from trials.runtime.report import Reporter
-from trials.training.build import build_step
 from trials.training.data import Batch, batch
-from trials.training.step import Step
+from trials.training.step import Step, build_step
 
 
 def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:

@@ -19,9 +19,8 @@ from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
-from autotuner.launch.local import LocalLauncher
+from autotuner.launch.local import DiskRoom, LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
-from autotuner.launch.room import DiskRoom
 from autotuner.launch.zygote import Forks
 from autotuner.ports import TrialWatcher
 from autotuner.service.clock import SystemClock

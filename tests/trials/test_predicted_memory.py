@@ -14,7 +14,7 @@ from autotuner.core.prediction import Memory
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.launch.torch_jobs import dry_run
+from autotuner.launch.this_machine import dry_run
 from tests.builders import h100_cluster, llama_70b
 
 MODEL = llama_70b(name="llama-3-8b", num_layers=8, hidden_size=4096, num_heads=32, ffn_size=14336)

@@ -16,7 +16,7 @@ from autotuner.core import codec
 from autotuner.core.measurement import Breakdown, Measurement, StepReport
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.processes import ATTEMPT_ID, ask_for_stacks
+from autotuner.launch.ranks import ATTEMPT_ID, ask_for_stacks
 from autotuner.launch.zygote import ForkedRanks
 from autotuner.launch.zygote import Zygote as Process
 from tests.patience import PATIENCE_S

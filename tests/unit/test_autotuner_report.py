@@ -15,7 +15,7 @@ import pytest
 import autotuner_report
 from autotuner.core.codec import dumps, from_plain
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.launch.trainers.reported import ReportedStep
+from autotuner.launch.trainers.progress import ReportedStep
 from tests.builders import cpu_layout, tiny_job, tiny_model
 
 MODULE = Path(autotuner_report.__file__)

@@ -16,7 +16,7 @@ from multiprocessing.synchronize import Barrier
 
 import torch
 
-from trials.measurement.cores import pin
+from trials.measurement.environment import pin
 
 _CPU_SIZES = (256, 512, 1024)  # one of them fits the caches of any server core well
 _CPU_BUDGET_S = 0.06  # per size; dozens of repetitions of the smaller ones, of which the best counts

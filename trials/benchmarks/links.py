@@ -25,10 +25,9 @@ from autotuner.core.profile import CollectivePoint, ProfileRequest
 from trials.benchmarks.microbenchmarks import Sizes, collective_points, peers_across, peers_within
 from trials.benchmarks.pairs import PairSizes, link_points
 from trials.benchmarks.profile import bench_of, device_measurements, no_measurements
-from trials.measurement.cores import own_core, pin
-from trials.runtime.failure import classify, headline
-from trials.runtime.parent_death import die_with_parent
-from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
+from trials.measurement.environment import own_core, pin
+from trials.runtime.process import die_with_parent
+from trials.runtime.rank import RankInfo, barrier, classify, device_of, headline, join_process_group
 from trials.runtime.report import Reporter
 
 _TIMEOUT_S = 120.0

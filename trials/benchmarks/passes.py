@@ -24,12 +24,12 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import PassKind, PassPoint
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
-from trials.distributed.data.fsdp_ddp import reshard
-from trials.distributed.loss import loss_context, loss_of
+from trials.distributed.fsdp_ddp import reshard
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
+from trials.distributed.tensor import loss_context, loss_of
 from trials.model.attention import kernel_context
-from trials.model.loss import Loss
+from trials.model.decoder import Loss
 from trials.runtime.rank import barrier
 
 _DEPTHS = (1, 4)

@@ -31,10 +31,9 @@ from trials.benchmarks.microbenchmarks import (
 )
 from trials.benchmarks.pairs import PairSizes, link_points
 from trials.benchmarks.passes import pass_points
-from trials.measurement.cores import own_core, pin
-from trials.runtime.parent_death import die_with_parent
+from trials.measurement.environment import own_core, pin
+from trials.runtime.process import die_with_parent, serve_one
 from trials.runtime.rank import RankInfo, barrier, device_of, join_process_group
-from trials.runtime.stdio import serve_one
 
 _TIMEOUT_S = 120.0
 _BUDGET_S = 0.05

@@ -1,25 +1,112 @@
-"""Tensor parallelism: which matrix is split how, with or without sequence parallelism."""
+"""Tensor parallelism: which matrix is split how, the vocabulary table and the loss of its split logits among them."""
 
 from __future__ import annotations
 
-from torch import nn
-from torch.distributed.tensor import Replicate, Shard
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
+    loss_parallel,
     parallelize_module,
 )
+from torch.nn import functional
 
+from autotuner.core.layout import Layout
 from autotuner.core.trial_spec import TrialSpec
 from trials.distributed.expert import routed_plan
-from trials.distributed.loss import splits_logits
 from trials.distributed.mesh import Grid
-from trials.distributed.split_table import SplitTable
-from trials.model.decoder import Decoder
+from trials.model.decoder import Decoder, Loss, cross_entropy
 from trials.model.experts import SparseFeedForward
+
+# A vocabulary table whose rows are split over the tensor ranks.
+
+
+class SplitTable(ParallelStyle):
+    """Each rank looks up the tokens whose rows it holds, and the ranks sum what they found (arXiv 1909.08053, 3).
+
+    ``RowwiseParallel`` does the same forward; going backward, it makes a gradient of the whole table on every rank, and
+    keeps it until the step's end (``embedding_dense_backward`` of DTensor, torch 2.13).
+    """
+
+    def __init__(self, found: Placement) -> None:
+        self._found = found
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        module = distribute_module(module, device_mesh, _split_rows)
+        module.forward = partial(_look_up, module, device_mesh, self._found)
+        return module
+
+
+def _split_rows(name: str, module: nn.Module, device_mesh: DeviceMesh) -> None:
+    del name
+    for leaf, parameter in list(module.named_parameters(recurse=False)):
+        held = distribute_tensor(parameter, device_mesh, [Shard(0)], src_data_rank=None)
+        setattr(module, leaf, nn.Parameter(held))
+
+
+def _look_up(module: nn.Module, device_mesh: DeviceMesh, found: Placement, rows: Tensor) -> Tensor:
+    table = module.weight
+    assert isinstance(table, DTensor)
+    held = table.to_local()
+    first = device_mesh.get_local_rank() * -(-len(table) // device_mesh.size())  # DTensor fills the ranks in turn
+    is_held = (rows >= first) & (rows < first + len(held))
+    part = functional.embedding((rows - first).where(is_held, 0), held).where(is_held[..., None], 0)
+    whole = DTensor.from_local(part, device_mesh, [Partial()], run_check=False).redistribute(placements=[found])
+    local: Tensor = whole.to_local()
+    return local
+
+
+# The loss of logits whose vocabulary is split over the tensor ranks (``loss_parallel``), or gathered.
+
+
+def splits_logits(layout: Layout) -> bool:
+    """Each tensor rank keeps its part of the vocabulary's logits; else every rank has all of them."""
+    return layout.tensor_parallel_degree > 1 and layout.loss_parallel
+
+
+def loss_of(layout: Layout, tensor_axis: DeviceMesh, vocab_size: int) -> Loss:
+    """The loss of the logits that a rank of the layout computes; call it inside ``loss_context``."""
+    return _vocabulary_parallel_cross_entropy(tensor_axis, vocab_size) if splits_logits(layout) else cross_entropy
+
+
+def loss_context(layout: Layout) -> AbstractContextManager[None]:
+    """Where forward and backward of the loss must run."""
+    return loss_parallel() if splits_logits(layout) else nullcontext()
+
+
+def logits_per_token(layout: Layout, vocab_size: int, rank: int) -> int:
+    """Logits of a token on one tensor rank: DTensor fills the ranks in turn, so the last may hold fewer."""
+    if not splits_logits(layout):
+        return vocab_size
+    num_per_rank = -(-vocab_size // layout.tensor_parallel_degree)
+    return max(0, min(num_per_rank, vocab_size - rank * num_per_rank))
+
+
+def _vocabulary_parallel_cross_entropy(tensor_axis: DeviceMesh, vocab_size: int) -> Loss:
+    """Cross-entropy from each rank's part of the logits, which is never gathered."""
+
+    def loss(logits_BSV: Tensor, labels_BS: Tensor) -> Tensor:
+        shape = torch.Size((*logits_BSV.shape[:2], vocab_size))
+        stride = (shape[1] * vocab_size, vocab_size, 1)
+        whole = DTensor.from_local(logits_BSV, tensor_axis, [Shard(2)], run_check=False, shape=shape, stride=stride)
+        total = cross_entropy(whole, labels_BS)
+        return total.to_local() if isinstance(total, DTensor) else total
+
+    return loss
+
+
+# Tensor parallelism: which matrix is split how, with or without sequence parallelism.
 
 _Plan = dict[str, ParallelStyle]
 
@@ -102,3 +189,41 @@ def _ends_plan(spec: TrialSpec) -> _Plan:
     if spec.layout.sequence_parallel:
         plan["norm"] = SequenceParallel()
     return plan
+
+
+# A tied vocabulary table that lies on two pipeline stages: the gradients of its two copies are one sum.
+
+
+class TiedTables:
+    """The first stage's embedding and the last stage's output, as far as this rank holds them.
+
+    Both begin with the same values and get the same gradients, so they stay equal and are never compared. The two
+    ranks that hold the same part of the table lie at the ends of one pipeline; a schedule that runs in a V has both
+    copies on the first of them.
+    """
+
+    def __init__(self, tied: Sequence[int], pipeline: dist.ProcessGroup) -> None:
+        """Take the indices of the tables among this rank's optimizer shards, one or two (``tied``)."""
+        self._tied = tied
+        self._group = pipeline
+        self._last = dist.get_world_size(pipeline) - 1
+
+    def sum(self, gradients: Sequence[Tensor]) -> None:
+        """Add up the gradients of the table's copies, among those of all optimizer shards of this rank."""
+        own = [gradients[index] for index in self._tied]
+        if len(own) == 2:
+            own[0] += own[1]
+            own[1].copy_(own[0])
+        else:
+            own[0] += self._exchanged(own[0])
+
+    def _exchanged(self, gradient: Tensor) -> Tensor:
+        """The gradient of the other copy, from the other end of the pipeline."""
+        theirs = torch.empty_like(gradient)
+        end = self._last if dist.get_rank(self._group) == 0 else 0
+        peer = dist.get_global_rank(self._group, end)
+        send = dist.P2POp(dist.isend, gradient, peer, self._group)
+        receive = dist.P2POp(dist.irecv, theirs, peer, self._group)
+        for work in dist.batch_isend_irecv([send, receive]):
+            work.wait()
+        return theirs

@@ -6,6 +6,7 @@ nothing here knows an option.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import sys
@@ -13,9 +14,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from multiprocessing.connection import Connection
 from unittest import mock
 
@@ -23,25 +24,117 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autotuner.core.choices import AttentionKernel, BatchBalance
+from autotuner.core.choices import AttentionKernel, BatchBalance, PipelineSchedule
 from autotuner.core.dry_run import CollectiveCount, DryRun, DryRunRequest, HeldBytes, OperationCounts, RankDryRun
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, layers_per_stage, next_alike, with_layers_per_stage
 from autotuner.core.trial_spec import TrialSpec
-from trials.distributed.context.plan import context_part
-from trials.distributed.data.flat_buckets import BucketShard
+from trials import options
+from trials.distributed.context import context_part
 from trials.distributed.mesh import Grid, local_part
+from trials.distributed.optimizer_shards import BucketShard
 from trials.distributed.parallelize import parallel_stages
-from trials.dry_run.extrapolate import Extrapolation
 from trials.dry_run.fake_ranks import answered_reducers, fake_ranks, without_values
 from trials.dry_run.tracker import Tracker, tracked
-from trials.measurement.stopwatch import Stopwatch
-from trials.options import offload
-from trials.runtime.failure import headline
-from trials.runtime.parent_death import die_with_parent
-from trials.runtime.stdio import serve_one
-from trials.training.build import build_step
+from trials.measurement.measure import Stopwatch
+from trials.runtime.process import die_with_parent, serve_one
+from trials.runtime.rank import headline
 from trials.training.data import Batch, batch
 from trials.training.optimizer import ShardedOptimizer
-from trials.training.step import Step
+from trials.training.step import Step, build_step
+
+# Fewer layers and micro-batches than a job has, and the job's own figures from those of the smaller ones.
+#
+# From a few layers per stage on, all that a rank holds and computes is linear in them; and in the micro-batches, once
+# there are enough to fill the pipeline and to accumulate gradients.
+
+_FEWEST_LAYERS = 4
+"""Layers of a stage: with fewer, the peak of one that holds the vocabulary may lie in the loss (torch 2.13, seen)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extrapolation:
+    """The jobs to run in place of one.
+
+    Attributes:
+        layers: Layers per stage to run, two numbers, or one where that is all there are.
+        micro_batches: Micro-batches to run, two numbers, or one where that is all there are.
+    """
+
+    spec: TrialSpec
+    layers: tuple[int, ...]
+    micro_batches: tuple[int, ...]
+
+    @classmethod
+    def of(cls, spec: TrialSpec, *, exact: bool) -> Extrapolation:
+        """The smallest jobs that tell about this one; the job itself if the answer is to be exact."""
+        layers = layers_per_stage(spec.layout, spec.model.num_layers)
+        micro_batches = spec.workload.num_micro_batches(spec.layout)
+        if exact:
+            return cls(spec=spec, layers=(layers,), micro_batches=(micro_batches,))
+        return cls(
+            spec=spec,
+            layers=_two_or_all(_few_layers(spec), layers),
+            micro_batches=_two_or_all(_few_micro_batches(spec), micro_batches),
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """The job itself runs."""
+        return len(self.layers) == len(self.micro_batches) == 1
+
+    def specs(self) -> list[TrialSpec]:
+        """The jobs to run."""
+        return [_smaller(self.spec, *size) for size in product(self.layers, self.micro_batches)]
+
+    def weights(self) -> list[float]:
+        """What each job's figure is multiplied with, so that their sum is the figure of the whole job."""
+        by_layers = _weights(self.layers, layers_per_stage(self.spec.layout, self.spec.model.num_layers))
+        by_micro_batches = _weights(self.micro_batches, self.spec.workload.num_micro_batches(self.spec.layout))
+        return [left * right for left, right in product(by_layers, by_micro_batches)]
+
+
+def _few_layers(spec: TrialSpec) -> tuple[int, int]:
+    """Two numbers of layers after which the patterns of recomputing and sparse layers are where the stage ends."""
+    layout, experts = spec.layout, spec.model.experts
+    fewest = _FEWEST_LAYERS + max(layout.first_stage_less_layers, layout.last_stage_less_layers)
+    fewest += experts.num_dense_layers if experts else 0
+    period = math.lcm(layout.recompute_every, experts.sparse_layer_interval if experts else 1)
+    first = next_alike(fewest, layers_per_stage(layout, spec.model.num_layers), period)
+    return first, first + period * -(-2 // period)
+
+
+def _few_micro_batches(spec: TrialSpec) -> tuple[int, int]:
+    """Enough for every pipeline rank to have as many in flight as it ever has, beside accumulated gradients."""
+    num_ranks = spec.layout.pipeline_parallel_degree
+    if spec.layout.pipeline_schedule in ONE_STAGE_SCHEDULES:
+        return num_ranks + 1, num_ranks + 2
+    if spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE:  # and what runs further ahead on every link
+        num_ranks *= 1 + spec.layout.extra_slack
+    return 2 * num_ranks, 3 * num_ranks  # interleaved schedules take them in rounds
+
+
+def _two_or_all(few: tuple[int, int], whole: int) -> tuple[int, ...]:
+    return few if max(few) < whole else (whole,)
+
+
+def _weights(sizes: Sequence[int], whole: int) -> tuple[float, ...]:
+    """Weights of a straight line's values at one or two points, in its value at another."""
+    if len(sizes) == 1:
+        return (1.0,)
+    less, more = sizes
+    slope = (whole - less) / (more - less)
+    return 1 - slope, slope
+
+
+def _smaller(spec: TrialSpec, layers: int, micro_batches: int) -> TrialSpec:
+    layout = spec.layout
+    batch = micro_batches * layout.micro_batch_size * layout.data_parallel_degree
+    return replace(
+        spec,
+        model=with_layers_per_stage(spec.model, layout, layers),
+        workload=replace(spec.workload, global_batch_size=batch),
+    )
+
 
 _DEVICE = torch.device("cpu")
 """Device of tensors without values: a torch without CUDA has no other whose operations know their results."""
@@ -117,13 +210,13 @@ def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
 @contextmanager
 def _host_apart(spec: TrialSpec, tracker: Tracker) -> Iterator[None]:
     """Where activations that a device offloads are no longer held; a CPU offloads them to its own memory."""
-    room = offload.room_on_host
+    room = options.room_on_host
 
     def apart(tensor: Tensor, *, pinned: bool) -> Tensor:
         with tracker.allocations.elsewhere():
             return room(tensor, pinned=pinned)
 
-    with nullcontext() if spec.device == "cpu" else mock.patch.object(offload, "room_on_host", apart):
+    with nullcontext() if spec.device == "cpu" else mock.patch.object(options, "room_on_host", apart):
         yield
 
 

@@ -2,19 +2,129 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trials.dry_run.allocations import Allocations
+from autotuner.core.dry_run import HeldBytes
 from trials.dry_run.op_counter import OpCounter, bytes_staged_by_gloo
+
+# What a rank's tensors hold, from the first to the last: every allocation and every release, and the peak of them.
+
+Kind = str
+"""A field of ``HeldBytes`` without its unit, or ``_ELSEWHERE``."""
+
+_ELSEWHERE = "elsewhere"
+"""Not in the rank's memory."""
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """One storage; what kind of thing it is may come out long after it was allocated."""
+
+    kind: Kind
+    num_bytes: int
+    reference: weakref.ref[Any] | None = None
+
+
+class Allocations:
+    """Follows the storages of tensors, whether their bytes exist or not.
+
+    A block has one kind for all of its life: that of the phase it was allocated in (``now``), until it is found to be
+    something else (``name``).
+    """
+
+    def __init__(self) -> None:
+        self.now: Kind = "activations"
+        self._blocks: dict[int, _Block] = {}
+        self._changes: list[tuple[_Block, int]] = []
+
+    def record(self, tensor: Tensor) -> None:
+        """An operation has returned this tensor; its storage may be new."""
+        if tensor.device.type != "meta":
+            self._block(tensor.untyped_storage())
+
+    def hold_for_a_moment(self, num_bytes: int) -> None:
+        """An operation holds so much, which it returns to nobody, beside what is held now."""
+        block = _Block(self.now, 0)
+        self._change(block, num_bytes)
+        self._change(block, -num_bytes)
+
+    def name(self, tensor: Tensor, kind: Kind) -> None:
+        """What this tensor's memory is."""
+        self._block(tensor.untyped_storage()).kind = kind
+
+    @contextmanager
+    def follow_resizes(self) -> Iterator[None]:
+        """FSDP keeps the tensors that it gathers into, and takes their memory away and gives it back."""
+        resize = UntypedStorage.resize_
+
+        def resized(storage: UntypedStorage, num_bytes: int) -> UntypedStorage:
+            block = self._blocks.get(storage._cdata)
+            resize(storage, num_bytes)
+            if block is not None:
+                block.kind = "gathered"
+                self._change(block, storage.nbytes() - block.num_bytes)
+            return storage
+
+        with mock.patch.object(UntypedStorage, "resize_", resized):
+            yield
+
+    @contextmanager
+    def within(self, kind: Kind) -> Iterator[None]:
+        """Where what is allocated is of this kind."""
+        before, self.now = self.now, kind
+        try:
+            yield
+        finally:
+            self.now = before
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Where what is allocated lies in a memory that is not counted, for all of its life."""
+        with self.within(_ELSEWHERE):
+            yield
+
+    def peak(self) -> HeldBytes:
+        """What was held when most was, by kind."""
+        held = highest = 0
+        moment = 0
+        for index, (_, change) in enumerate(self._changes, start=1):
+            held += change
+            if held > highest:
+                highest, moment = held, index
+        kinds = dict.fromkeys(("parameters", "gathered", "gradients", "optimizer", "activations"), 0.0)
+        for block, change in self._changes[:moment]:
+            kinds[block.kind] += change
+        return HeldBytes(**{f"{kind}_bytes": num_bytes for kind, num_bytes in kinds.items()})
+
+    def _block(self, storage: UntypedStorage) -> _Block:
+        address = storage._cdata
+        block = self._blocks.get(address)
+        if block is None:
+            block = self._blocks[address] = _Block(self.now, 0)
+            block.reference = weakref.ref(storage, lambda _: self._release(address))
+            self._change(block, storage.nbytes())
+        return block
+
+    def _release(self, address: int) -> None:
+        block = self._blocks.pop(address)
+        self._change(block, -block.num_bytes)
+
+    def _change(self, block: _Block, num_bytes: int) -> None:
+        if num_bytes and block.kind != _ELSEWHERE:
+            block.num_bytes += num_bytes
+            self._changes.append((block, num_bytes))
+
 
 _LOCAL = (Tensor, nn.Parameter, FakeTensor)
 """Tensors that are what they seem; others (DTensor and its like) call operations on such as these in their turn."""

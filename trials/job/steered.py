@@ -13,9 +13,7 @@ from autotuner.core.placement import Place
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.schedules.plan import plan
 from autotuner.schedules.simulate import PassTimes
-from trials.pipelines.agreed import StageTimes, agreed_times
-from trials.pipelines.control_group import ControlGroup
-from trials.pipelines.controller import Controller
+from trials.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
 from trials.pipelines.pipeline import PlannedPipeline
 from trials.pipelines.steering import Powers, choose, forwards_late
 

@@ -17,28 +17,23 @@ from autotuner.core.measuring import Pace, Peak, averages_in, shows_average, ste
 from autotuner.core.stages import steps_per_exchange
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
-from trials.distributed.context.plan import context_part
+from trials.distributed.context import context_part
 from trials.distributed.mesh import Grid
 from trials.distributed.parallelize import parallel_stages
-from trials.distributed.senders import Senders
-from trials.faults.link_faults import LinkFaults, place_on
+from trials.distributed.pipeline import Senders
+from trials.faults import LinkFaults, place_on
 from trials.job.steered import SteeredPipeline
-from trials.measurement.action_log import ActionLog, RecordedStep
 from trials.measurement.breakdown import breakdown_of, longest_computing
-from trials.measurement.cores import CpuTime
-from trials.measurement.environment import environment, of_all_ranks
-from trials.measurement.gpu import PowerMeter, gpu_of
-from trials.measurement.measure import RankRecord, measurement, phases_of
+from trials.measurement.environment import CpuTime, PowerMeter, environment, gpu_of, of_all_ranks
+from trials.measurement.measure import RankRecord, Stopwatch, measurement, phases_of
 from trials.measurement.memory import MemoryWatch
 from trials.measurement.recording import Recording, recorded
-from trials.measurement.step_timeline import RankRecording, is_shown, step_timeline
-from trials.measurement.stopwatch import Stopwatch
-from trials.options.compile import compile_time_s
+from trials.measurement.step_timeline import ActionLog, RankRecording, RecordedStep, is_shown, step_timeline
+from trials.options import compile_time_s
 from trials.runtime.rank import barrier, host_name
 from trials.runtime.report import Reporter
-from trials.training.build import build_step
 from trials.training.data import Batch, as_drawn, batch
-from trials.training.step import Step
+from trials.training.step import Step, build_step
 
 T = TypeVar("T")
 

@@ -1,9 +1,12 @@
-"""From recordings of steps to a ``Breakdown``."""
+"""From recordings of steps to a ``Breakdown``: where a step's time went, on a host or on a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -11,11 +14,298 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Breakdown
 from autotuner.core.measuring import mean_over_period
 from autotuner.core.stages import steps_per_exchange
-from trials.measurement.device_time import device_time_ns
-from trials.measurement.host_time import host_time_ns
-from trials.measurement.recording import Recording
+from trials.measurement.measure import MARK
+from trials.measurement.recording import FORWARD, UNNAMED_WAIT, WAIT, Event, Recording
 
-_PARTS = tuple(field.name for field in fields(Breakdown) if field.name != "rank")
+# Time divided among what happened in it.
+
+
+class Span(NamedTuple):
+    """From one moment to another, in nanoseconds of one clock, something of the kind ``part`` happened."""
+
+    start_ns: int
+    end_ns: int
+    part: str
+
+
+def divided(window: Span, spans: Iterable[Span]) -> Counter[str]:
+    """Nanoseconds of the window by part: each moment goes to the first of the spans that covers it.
+
+    What none covers goes to the window's own part, so the parts always sum to the window.
+    """
+    free: list[tuple[int, int]] = [(window.start_ns, window.end_ns)]
+    parts: Counter[str] = Counter()
+    for span in spans:
+        parts[span.part] += _take(free, span)
+    parts[window.part] += sum(end - start for start, end in free)
+    return parts
+
+
+def joined(spans: Sequence[Span], breaks: Sequence[int]) -> list[Span]:
+    """The spans, in order of time, with the gaps between neighbours closed; a gap in which a break falls stays open."""
+    closed: list[Span] = []
+    breaks = sorted(breaks)
+    for span in sorted(spans):
+        if closed and bisect_right(breaks, closed[-1].end_ns) == bisect_right(breaks, span.start_ns):
+            closed[-1] = closed[-1]._replace(end_ns=max(closed[-1].end_ns, span.end_ns))
+        else:
+            closed.append(span)
+    return closed
+
+
+def _take(free: list[tuple[int, int]], span: Span) -> int:
+    """Remove the span from the free intervals, which lie apart in order; what was removed, in nanoseconds."""
+    taken, index = 0, max(0, bisect_right(free, (span.start_ns, span.start_ns)) - 1)
+    while index < len(free) and free[index][0] < span.end_ns:
+        start, end = free[index]
+        from_ns, to_ns = max(start, span.start_ns), min(end, span.end_ns)
+        if from_ns >= to_ns:
+            index += 1
+            continue
+        taken += to_ns - from_ns
+        rest = [piece for piece in ((start, from_ns), (to_ns, end)) if piece[0] < piece[1]]
+        free[index : index + 1] = rest
+        index += len(rest)
+    return taken
+
+
+# The moments that divide a recorded step: when it began, ran backward, had its gradients, and ended.
+
+BACKWARD = "autograd::engine::evaluate_function: "
+"""What autograd's engine calls a node of the graph that it runs; recomputation happens inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Moments of a step on the host's clock.
+
+    Attributes:
+        thread: The one that runs the step.
+        backward: Nodes of the graph, on whichever thread autograd ran them.
+        last_backward_ns: The last backward pass is over; the optimizer's work begins, with clipping and what completes
+            gradients.
+        complete_ns: The gradients are complete.
+        end_ns: The parameters are updated; what follows tells every rank the loss.
+    """
+
+    thread: int
+    window: Span
+    backward: tuple[Span, ...]
+    last_backward_ns: int
+    complete_ns: int
+    end_ns: int
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> Moments:
+        """Read them from a recording with the marks of one step."""
+        marks = {event.name.removeprefix(MARK): event for event in events if event.name.startswith(MARK)}
+        window = Span(marks["begin"].end_ns, marks["done"].start_ns, "other_s")
+        nodes = [event for event in events if event.name.startswith(BACKWARD)]
+        complete_ns = marks["gradients complete"].start_ns
+        return cls(
+            thread=marks["begin"].thread,
+            window=window,
+            backward=tuple(Span(node.start_ns, node.end_ns, "backward_s") for node in nodes),
+            last_backward_ns=max((node.end_ns for node in nodes), default=complete_ns),
+            complete_ns=complete_ns,
+            end_ns=marks["end"].end_ns,
+        )
+
+    @property
+    def start_ns(self) -> int:
+        """The step begins."""
+        return self.window.start_ns
+
+
+# Which part of a ``Breakdown`` a collective belongs to, by any of the names it goes by.
+
+Communication = Literal["all_reduce_s", "all_gather_s", "reduce_scatter_s", "all_to_all_s", "send_receive_s"]
+
+_PARTS: tuple[tuple[str, Communication], ...] = (
+    ("reducescatter", "reduce_scatter_s"),
+    ("allgather", "all_gather_s"),
+    ("alltoall", "all_to_all_s"),
+    ("sendrecv", "send_receive_s"),
+    ("send", "send_receive_s"),
+    ("recv", "send_receive_s"),
+    ("broadcast", "all_gather_s"),  # an optimizer that is sharded tells its parameters to the others
+    ("gather", "all_gather_s"),
+    ("scatter", "all_gather_s"),
+    ("reduce", "all_reduce_s"),
+    ("barrier", "all_reduce_s"),
+)
+"""What a name without its underscores contains, the longer words first."""
+
+
+def communication_part(name: str) -> Communication | None:
+    """``all_gather_s`` for ``c10d::_allgather_base_``, ``gloo:all_gather`` and ``ncclDevKernel_AllGather_RING_LL``.
+
+    None for what is no collective.
+    """
+    bare = name.replace("_", "").lower()
+    return next((part for word, part in _PARTS if word in bare), None)
+
+
+# Where a step's time went on a rank whose computing thread is the host's: a CPU with gloo.
+
+
+def host_time_ns(events: Sequence[Event], *, pipelined: bool) -> Counter[str]:
+    """Nanoseconds of the step by part of a ``Breakdown``.
+
+    A moment in which the main thread starts a collective or waits for one belongs to that collective. What is left
+    is divided by the nearest of: a backward pass, a stage's forward pass, an operation outside of both, a collective
+    that gloo carries out while no operation runs (who waits for one in C++ shows nowhere else).
+    """
+    moments = Moments.of(events)
+    main = [event for event in events if event.thread == moments.thread and event.end_ns > moments.start_ns]
+    main.sort()
+    spans = [
+        *_communication(main, moments, pipelined=pipelined),
+        *joined(moments.backward, [event.start_ns for event in main if event.name == FORWARD]),
+        *(Span(event.start_ns, event.end_ns, "forward_s") for event in main if event.name == FORWARD),
+        *_outermost(main, moments),
+        *_carried_out(events, moments),
+        Span(moments.last_backward_ns, moments.end_ns, "optimizer_s"),
+    ]
+    return divided(moments.window, spans)
+
+
+def _communication(main: Sequence[Event], moments: Moments, *, pipelined: bool) -> Iterator[Span]:
+    """What the main thread spends in calls and waits of collectives; a nameless wait is for the last one called."""
+    latest = "all_reduce_s"
+    for event in main:
+        if event.name.startswith("c10d::"):
+            part = latest = communication_part(event.name) or latest
+        elif event.name.startswith(WAIT):
+            part = communication_part(event.name.removeprefix(WAIT)) or latest
+        elif event.name == UNNAMED_WAIT:
+            part = latest
+        else:
+            continue
+        awaits_neighbour = event.name == WAIT + "recv" or event.start_ns >= moments.end_ns
+        yield Span(event.start_ns, event.end_ns, "pipeline_idle_s" if pipelined and awaits_neighbour else part)
+
+
+def _outermost(main: Sequence[Event], moments: Moments) -> Iterator[Span]:
+    """Operations that no other operation called: the loss before the last backward pass, the optimizer after it."""
+    until_ns = 0
+    for event in main:
+        if event.start_ns >= until_ns and not event.name.startswith(("trial", "PP", "Forward", "Backward")):
+            until_ns = event.end_ns
+            is_pass = event.start_ns < moments.last_backward_ns
+            if event.end_ns <= moments.end_ns:
+                yield Span(event.start_ns, event.end_ns, "forward_s" if is_pass else "optimizer_s")
+
+
+def _carried_out(events: Sequence[Event], moments: Moments) -> Iterator[Span]:
+    """Collectives on gloo's threads until the gradients are complete."""
+    for event in events:
+        part = communication_part(event.name) if event.name.startswith("gloo:") else None
+        if part and event.start_ns < moments.complete_ns:
+            yield Span(event.start_ns, min(event.end_ns, moments.complete_ns), part)
+
+
+# Where a step's time went on a rank that computes on a GPU: by the kernels of its timeline.
+
+_CALLS = ("c10d::", "_c10d_functional::", "nccl:")
+"""Names of operations that start a collective begin so."""
+
+
+def device_time_ns(host: Sequence[Event], device: Sequence[Event], *, pipelined: bool) -> Counter[str]:
+    """Nanoseconds of the step by part of a ``Breakdown``.
+
+    A moment in which any kernel computes belongs to the phase that launched it; one in which only NCCL's kernels run
+    belongs to their collective: it is exposed. A GPU without a kernel waits for the host, which is none of the parts.
+    NCCL's kernel of a send or receive runs while it waits for the other rank. In a pipeline, what such kernels take
+    beyond the shortest of them is that wait.
+    """
+    moments, origins = Moments.of(host), _Origins(host)
+    computing: list[Span] = []
+    communicating: list[Span] = []
+    for kernel in sorted(device):
+        if kernel.name.startswith("nccl"):
+            part = _collective(kernel, origins)
+            if pipelined and origins.start_ns(kernel) >= moments.end_ns:
+                part = "pipeline_idle_s"
+            communicating.append(Span(kernel.start_ns, kernel.end_ns, part))
+        else:
+            computing.append(Span(kernel.start_ns, kernel.end_ns, _phase(kernel, origins, moments)))
+    spans = [*computing, *(_with_waits(communicating) if pipelined else communicating)]
+    return divided(moments.window, spans)
+
+
+class _Origins:
+    """Which operations of the host launched a kernel."""
+
+    def __init__(self, host: Sequence[Event]) -> None:
+        self._operations = {event.correlation: event for event in host if event.correlation}
+        self._calls = _Nest([event for event in host if event.name.startswith(_CALLS)])
+        self._nodes = _Nest([event for event in host if event.name.startswith("autograd::engine::")])
+
+    def start_ns(self, kernel: Event) -> int:
+        """When the operation that launched it began; 0 where that is not known."""
+        operation = self._operations.get(kernel.correlation)
+        return operation.start_ns if operation else 0
+
+    def is_known(self, kernel: Event) -> bool:
+        """Whether it is known what launched it."""
+        return kernel.correlation in self._operations
+
+    def is_backward(self, kernel: Event) -> bool:
+        """Whether autograd's engine launched it."""
+        operation = self._operations.get(kernel.correlation)
+        return operation is not None and self._nodes.around(operation) is not None
+
+    def call(self, kernel: Event) -> str | None:
+        """The name of the collective's call around the launch."""
+        operation = self._operations.get(kernel.correlation)
+        call = self._calls.around(operation) if operation else None
+        return call.name if call else None
+
+
+class _Nest:
+    """Finds the event around another on the same thread."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._outermost: dict[int, list[Event]] = defaultdict(list)
+        for event in sorted(events):
+            known = self._outermost[event.thread]
+            if not known or event.start_ns >= known[-1].end_ns:
+                known.append(event)
+
+    def around(self, event: Event) -> Event | None:
+        """The outermost one in which the event begins."""
+        known = self._outermost.get(event.thread, [])
+        index = bisect_right(known, event.start_ns, key=lambda other: other.start_ns) - 1
+        return known[index] if index >= 0 and event.start_ns < known[index].end_ns else None
+
+
+def _collective(kernel: Event, origins: _Origins) -> str:
+    """By the call, where it is known: NCCL's kernel of an all-to-all is that of sends and receives."""
+    return communication_part(origins.call(kernel) or "") or communication_part(kernel.name) or "all_reduce_s"
+
+
+def _phase(kernel: Event, origins: _Origins, moments: Moments) -> str:
+    if not origins.is_known(kernel):
+        return "other_s"
+    if origins.is_backward(kernel):
+        return "backward_s"
+    return "optimizer_s" if origins.start_ns(kernel) >= moments.last_backward_ns else "forward_s"
+
+
+def _with_waits(communicating: Sequence[Span]) -> Iterator[Span]:
+    """Sends and receives as the transfer at their end and the wait before it."""
+    exchanges = [span.end_ns - span.start_ns for span in communicating if span.part == "send_receive_s"]
+    for span in communicating:
+        if span.part != "send_receive_s":
+            yield span
+            continue
+        transfer_ns = span.end_ns - min(exchanges)
+        yield Span(transfer_ns, span.end_ns, "send_receive_s")
+        yield Span(span.start_ns, transfer_ns, "pipeline_idle_s")
+
+
+_BREAKDOWN_PARTS = tuple(field.name for field in fields(Breakdown) if field.name != "rank")
 
 
 def breakdown_of(recordings: Mapping[int, Recording], layout: Layout, device: torch.device, *, rank: int) -> Breakdown:
@@ -28,7 +318,7 @@ def breakdown_of(recordings: Mapping[int, Recording], layout: Layout, device: to
         for recording in recordings.values()
     ]
     numbers, period = list(recordings), steps_per_exchange(layout)
-    parts = {part: mean_over_period(numbers, [step[part] for step in steps], period) / 1e9 for part in _PARTS}
+    parts = {part: mean_over_period(numbers, [step[part] for step in steps], period) / 1e9 for part in _BREAKDOWN_PARTS}
     return Breakdown(rank=rank, **parts)
 
 

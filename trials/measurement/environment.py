@@ -1,14 +1,121 @@
-"""What a trial ran on: versions, devices, clocks, and the variables that change how the libraries behave."""
+"""What a trial runs on: versions, GPUs, CPU cores, and the variables that change how the libraries behave."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import resource
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from autotuner.host.machine import hardware_facts, settings_of_libraries, software_facts
-from trials.measurement.gpu import LOWEST, Gpu
+from trials.runtime.rank import RankInfo
+
+# An NVIDIA GPU as its driver sees it: versions, clocks, energy, and the mean power between two moments.
+
+LOWEST = ("sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "power_limit_mw", "pcie_width")
+"""Facts of which the lowest of all ranks is the trial's: the others wait for that one."""
+
+_HELD_BY = {0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat, by hardware", 0x80: "power brake"}
+"""What holds the clocks down, by bit; idleness, limits of power and settings of clients come and go with a step.
+
+Source: nvml.h of CUDA 12, ``nvmlClocksEventReason*``.
+"""
+
+
+class Gpu:
+    """One GPU as NVML sees it; what a model or a virtual machine does not tell is None."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._nvml = library
+        self._handle = handle
+
+    @property
+    def energy_j(self) -> float | None:
+        """Used since the driver was loaded; counted by the board itself, so nobody has to sample its power."""
+        millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1e3
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Driver, clocks as now and at most, what holds them down, the power limit, error correction, and the bus."""
+        nvml = self._nvml
+        found = {
+            "driver": self._ask("nvmlSystemGetDriverVersion", of_device=False),
+            "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            "max_sm_clock_mhz": self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            "clocks_held_by": _held_by(self._ask("nvmlDeviceGetCurrentClocksEventReasons")),
+            "power_limit_mw": self._ask("nvmlDeviceGetEnforcedPowerLimit"),
+            "ecc": _first(self._ask("nvmlDeviceGetEccMode")),
+            "pcie_width": self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        }
+        return {name: str(value) for name, value in found.items() if value is not None}
+
+    def _ask(self, function: str, *arguments: Any, of_device: bool = True) -> Any:
+        subject = (self._handle,) if of_device else ()
+        try:
+            return getattr(self._nvml, function)(*subject, *arguments)
+        except (self._nvml.NVMLError, AttributeError):  # not of this board, driver, container or version of pynvml
+            return None
+
+
+def _held_by(reasons: int | None) -> str | None:
+    """In words; None where nothing that stays holds the clocks down, or nobody knows."""
+    return "; ".join(words for bit, words in _HELD_BY.items() if (reasons or 0) & bit) or None
+
+
+def _first(modes: Sequence[int] | None) -> int | None:
+    """The mode in force; the second is that after the next reboot."""
+    return modes[0] if modes else None
+
+
+def gpu_of(device: torch.device) -> Gpu | None:
+    """The GPU behind a device; None for a CPU, and where NVML or its Python package is missing."""
+    if device.type != "cuda":
+        return None
+    try:
+        import pynvml  # noqa: PLC0415  # part of the extra of GPU machines; a CPU machine has no driver to ask
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        uuid = torch.cuda.get_device_properties(device).uuid
+        return Gpu(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
+    except pynvml.NVMLError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerMeter:
+    """Mean power of a GPU between two moments, from NVML's energy counter: no thread disturbs a rank.
+
+    A100 and H100 look at their own power during a quarter of the time only (arXiv 2312.02741), so the power of a load
+    that comes in short bursts is known less well than that of a steady one.
+    """
+
+    gpu: Gpu | None
+    energy_j: float | None
+    started_at: float
+
+    @classmethod
+    def start(cls, gpu: Gpu | None) -> PowerMeter:
+        """Power counts from now on; None is an accelerator whose power nothing measures."""
+        return cls(gpu=gpu, energy_j=gpu.energy_j if gpu else None, started_at=time.perf_counter())
+
+    def mean_w(self) -> float | None:
+        """Mean power since the start; None where nothing measures it."""
+        now_j = self.gpu.energy_j if self.gpu else None
+        if now_j is None or self.energy_j is None:
+            return None
+        return (now_j - self.energy_j) / (time.perf_counter() - self.started_at)
+
+
+# What a trial ran on: versions, devices, clocks, and the variables that change how the libraries behave.
 
 
 def environment(device: torch.device, gpu: Gpu | None, variables: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -48,3 +155,67 @@ def _cuda(device: torch.device) -> dict[str, str]:
         "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
         "nccl": version,
     }
+
+
+# CPU cores: which one a rank is bound to, and how busy everybody else kept the machine.
+
+
+def own_core(rank_info: RankInfo) -> int:
+    """The core of this rank: the allowed ones in turn, by local rank."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[rank_info.local_rank % len(allowed)]
+
+
+def num_cores_used(rank_info: RankInfo) -> int:
+    """Different cores that the ranks of this host are bound to; ask before ``pin``."""
+    return min(rank_info.local_world_size, len(os.sched_getaffinity(0)))
+
+
+def pin(core: int) -> None:
+    """Bind this process and the threads it starts to one core, so that the cores a trial has are a fact."""
+    os.sched_setaffinity(0, {core})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """CPU seconds since boot or since a process's start; two of them make an interval."""
+
+    machine_busy_s: float
+    machine_total_s: float
+    own_s: float
+
+    @classmethod
+    def now(cls, helpers: Iterable[int] = ()) -> CpuTime:
+        """Read the kernel's counters; what processes that work for this one have used counts as its own.
+
+        Source: proc(5), the fields of the line ``cpu`` of /proc/stat: user, nice, system, idle, iowait, irq,
+        softirq, steal; guest time is already inside user and nice.
+        """
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        per_second = os.sysconf("SC_CLK_TCK")
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(
+            machine_busy_s=(sum(ticks) - ticks[3] - ticks[4]) / per_second,
+            machine_total_s=sum(ticks) / per_second,
+            own_s=usage.ru_utime + usage.ru_stime + sum(_ticks_of(pid) for pid in helpers) / per_second,
+        )
+
+    def since(self, start: CpuTime) -> CpuTime:
+        """What was used between ``start`` and now."""
+        return CpuTime(
+            machine_busy_s=self.machine_busy_s - start.machine_busy_s,
+            machine_total_s=self.machine_total_s - start.machine_total_s,
+            own_s=self.own_s - start.own_s,
+        )
+
+    def foreign_share(self, ranks_s: float) -> float:
+        """Fraction of the machine that processes other than the ranks used, 0..1; ``ranks_s`` sums over this host's."""
+        if self.machine_total_s <= 0.0:
+            return 0.0  # shorter than a tick of the kernel's clock
+        return min(max((self.machine_busy_s - ranks_s) / self.machine_total_s, 0.0), 1.0)
+
+
+def _ticks_of(pid: int) -> int:
+    """CPU time of another process (proc(5): the 14th and 15th field of its ``stat``, behind a name in parentheses)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

@@ -12,7 +12,7 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile, record_function
 from torch.distributed import Work
 
-from trials.runtime.stdio import silence_stderr
+from trials.runtime.process import silence_stderr
 
 FORWARD = "trial forward"
 """Name of a stage's forward pass in a recording."""

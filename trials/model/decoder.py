@@ -10,17 +10,58 @@ parallelism, a part of S outside attention and feed-forward: nothing here assume
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from autotuner.core.choices import Precision
 from autotuner.core.model import TransformerSpec
-from trials.batches.documents import WHOLE_ROWS, Documents, positions_in
+from trials.batches import NO_LABEL, WHOLE_ROWS, Documents, positions_in
 from trials.model.attention import AttentionCore, attend
-from trials.model.experts import ALL_EXPERTS, LocalExperts, SparseFeedForward
-from trials.model.feed_forward import FeedForward
-from trials.model.norm import norm
+from trials.model.experts import ALL_EXPERTS, Experts, FeedForward, LocalExperts, SparseFeedForward
+
+# Normalisation over the last dim, as one operation or composed of several.
+
+_EPSILON = 1e-5  # Llama 3's rms_norm_eps (model card, 2024-04)
+
+
+def norm(spec: TransformerSpec, width: int, *, fused: bool = True) -> nn.Module:
+    """The spec's normalisation; both ways have the same parameters by the same names."""
+    if spec.norm == "rmsnorm":
+        return (nn.RMSNorm if fused else _ComposedRMSNorm)(width, eps=_EPSILON)
+    weights = spec.norm != "layernorm_without_weights"
+    kind = nn.LayerNorm if fused else _ComposedLayerNorm
+    return kind(width, eps=_EPSILON, elementwise_affine=weights, bias=spec.norm == "layernorm")
+
+
+class _ComposedRMSNorm(nn.RMSNorm):
+    """Root mean square normalisation (arXiv 1910.07467, equation 4), one elementary operation after another.
+
+    It computes in fp32, as the fused kernels do inside; what it writes in between is what fusing saves.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` with its last dim of root mean square 1, times the weight."""
+        exact = x.float()
+        normed = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + _EPSILON)
+        return (normed * self.weight.float()).to(x.dtype)
+
+
+class _ComposedLayerNorm(nn.LayerNorm):
+    """Layer normalisation (arXiv 1607.06450, equation 4), one elementary operation after another, in fp32 as well."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` with its last dim of mean 0 and variance 1, times the weight, plus the bias."""
+        exact = x.float()
+        centred = exact - exact.mean(-1, keepdim=True)
+        normed = centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + _EPSILON)
+        if self.elementwise_affine:
+            normed = normed * self.weight.float()
+        return (normed if self.bias is None else normed + self.bias.float()).to(x.dtype)
+
 
 TokenPositions = Callable[[int, torch.device | None], Tensor]
 """From the tokens that this rank sees of each sequence, and a device, to their positions in it."""
@@ -169,3 +210,61 @@ def _feed_forward(spec: TransformerSpec, local: LocalExperts, layer: int) -> nn.
 
 def _dense(spec: TransformerSpec) -> nn.Module:
     return FeedForward(spec.hidden_size, spec.ffn_size, gated=spec.gated_mlp, bias=spec.mlp_bias)
+
+
+# First values of the parameters: the same tensors for every layout, and never more of them at once than needed.
+
+_STANDARD_DEVIATION = 0.02  # GPT-2's initializer_range; a trial trains a few steps, so nothing finer matters
+
+
+def parameter_dtype(precision: Precision) -> torch.dtype:
+    """Format of parameters, activations and gradients; the optimizer's own copies are fp32 (``optimizer``)."""
+    return torch.float32 if precision == Precision.FP32 else torch.bfloat16
+
+
+def materialise(module: nn.Module, path: str, *, seed: int, device: torch.device, dtype: torch.dtype) -> None:
+    """Replace the meta parameters of a module by their first values, and its buffers by zeros.
+
+    Every tensor has a generator of its own, seeded by the trial's seed and its name in the whole model, in which
+    ``path`` is the module's. So its values depend neither on the layout nor on the order of construction. They are
+    drawn on ``device`` (a GPU draws billions in well under a second): equal between layouts, not between kinds of
+    device.
+    """
+    for name, parameter in list(module.named_parameters()):
+        owner, _, leaf = name.rpartition(".")
+        part = module.get_submodule(owner)
+        if isinstance(part, Experts):  # each expert's values have a name, whichever others lie beside it
+            value = torch.empty(parameter.shape, device=device, dtype=dtype)
+            for expert, index in zip(value, part.indices, strict=True):
+                expert.copy_(_first_value(f"{path}.{owner}.{index}.{leaf}", expert.shape, seed, device))
+        else:
+            value = _first_value(f"{path}.{name}", parameter.shape, seed, device).to(dtype)
+        setattr(part, leaf, nn.Parameter(value))
+    for name, buffer in list(module.named_buffers()):
+        owner, _, leaf = name.rpartition(".")
+        setattr(module.get_submodule(owner), leaf, torch.zeros(buffer.shape, device=device))
+
+
+def _first_value(name: str, shape: torch.Size, seed: int, device: torch.device) -> Tensor:
+    if name.endswith("bias"):
+        return torch.zeros(shape, device=device)
+    if name.endswith("norm.weight"):
+        return torch.ones(shape, device=device)
+    generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
+    return torch.empty(shape, device=device).normal_(0.0, _STANDARD_DEVIATION, generator=generator)
+
+
+# Cross-entropy of the next token.
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From logits_BSV and labels_BS to the sum over all tokens that have a label, in fp32."""
+
+
+def cross_entropy(logits_BSV: Tensor, labels_BS: Tensor) -> Tensor:
+    """Sum over all tokens that have a label, computed in fp32 whatever the logits are in.
+
+    A sum, and not a mean: whoever knows the tokens of the whole step divides by them, so that each counts alike.
+    """
+    return functional.cross_entropy(
+        logits_BSV.flatten(0, 1).float(), labels_BS.flatten(), ignore_index=NO_LABEL, reduction="sum"
+    )

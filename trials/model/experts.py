@@ -11,15 +11,90 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.model import TransformerSpec
-from trials.model.feed_forward import FeedForward, activated
-from trials.model.routing import count_on_host, histogram, inverse, permuted
+
+# Rows on their way to experts and back: how many go where, and in which order.
+#
+# Reordering is a gather forward and a gather backward, so equal runs stay equal bit by bit: the backward pass of
+# plain indexing adds rows up, which CUDA does in any order.
+
+
+def histogram(indices: Tensor, num_values: int) -> Tensor:
+    """How often each of the values 0, 1, ... is among the indices; unlike ``bincount``, of a shape known before."""
+    nothing = torch.zeros(num_values, dtype=torch.long, device=indices.device)
+    return nothing.scatter_add(0, indices, torch.ones_like(indices))
+
+
+def count_on_host(counts: Tensor, total: int) -> list[int]:
+    """The counts, which sum to ``total``; the host waits for the device.
+
+    Tensors without values (a dry run) count as if nobody had a preference.
+    """
+    if isinstance(counts, FakeTensor):
+        quotient, remainder = divmod(total, len(counts))
+        return [quotient + (index < remainder) for index in range(len(counts))]
+    numbers: list[int] = counts.tolist()
+    return numbers
+
+
+def inverse(order: Tensor) -> Tensor:
+    """The order that takes rows back to where they were."""
+    back = torch.empty_like(order)
+    back[order] = torch.arange(len(order), device=order.device)
+    return back
+
+
+def permuted(rows: Tensor, order: Tensor, back: Tensor) -> Tensor:
+    """The rows ``rows[order]``; ``back`` is the inverse of ``order``."""
+    result: Tensor = _Permuted.apply(rows, order, back)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return result
+
+
+class _Permuted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return rows[order]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (back,) = ctx.saved_tensors
+        return gradient[back], None, None
+
+
+# The feed-forward block of a dense layer, and of the experts that see every token.
+#
+# Tensor suffixes: B sequences, S tokens, D hidden size, F ffn size of this rank.
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (arXiv 2002.05202) where it is gated, GELU between two matrices where not."""
+
+    def __init__(self, hidden_size: int, ffn_size: int, *, gated: bool, bias: bool) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden_size, ffn_size, bias=bias) if gated else None
+        self.up = nn.Linear(hidden_size, ffn_size, bias=bias)
+        self.down = nn.Linear(ffn_size, hidden_size, bias=bias)
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """Transform every token by itself."""
+        gate_BSF = None if self.gate is None else self.gate(x_BSD)
+        out_BSD: Tensor = self.down(activated(gate_BSF, self.up(x_BSD)))
+        return out_BSD
+
+
+def activated(gate: Tensor | None, up: Tensor) -> Tensor:
+    """What the last matrix reads."""
+    return functional.gelu(up) if gate is None else functional.silu(gate) * up
+
 
 Compute = Callable[[Tensor, Tensor], Tensor]
 """From rows in the order of some experts and the number of each one's rows to what the experts make of them."""

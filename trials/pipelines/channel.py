@@ -1,16 +1,27 @@
-"""Channel: the way to one other pipeline rank, through the pipeline's process group or one of the two ranks' own."""
+"""Channel: the way to one other pipeline rank, which ranks have one, and where their processes meet."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import Store  # type: ignore[attr-defined]  # exported, but not by name
+from torch.distributed import (  # type: ignore[attr-defined]  # Store is exported, but not by name
+    FileStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+)
+
+from autotuner.schedules.actions import Schedule
+
+# Channel: the way to one other pipeline rank, through the pipeline's process group or one of the two ranks' own.
 
 _NUM_ROUND_TRIPS = 8
 """From which the difference of two clocks is known to a part of the shortest; the first of them connect."""
@@ -129,3 +140,95 @@ class PairChannel:
             return difference.item()
         self.receive(difference, _NUM_ROUND_TRIPS).wait()
         return -difference.item()
+
+
+# Meeting: where processes of different ranks find each other, without the process group that all ranks share.
+
+_PREFIX = "pipelines"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """A store that any process of the job can open by itself: it outlives whatever breaks among others.
+
+    Attributes:
+        path: Of a file that all ranks see; empty: a server at ``host`` and ``port``.
+    """
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+    timeout_s: float = 60.0
+
+    @classmethod
+    def beside(cls, store: Store | None, environment: Mapping[str, str]) -> Meeting:
+        """Beside the file in which ranks meet, or at the address that torchrun gave to the environment."""
+        if isinstance(store, FileStore):
+            path: str = store.path  # type: ignore[attr-defined]  # torch's stubs do not name it
+            return cls(path=f"{path}.{_PREFIX}")
+        return cls(host=environment["MASTER_ADDR"], port=int(environment["MASTER_PORT"]))
+
+    def store(self, name: str) -> Store:
+        """A new connection, for whoever knows the name."""
+        if self.path:
+            whole: Store = FileStore(self.path, -1)
+        else:
+            timeout = timedelta(seconds=self.timeout_s)
+            whole = TCPStore(self.host, self.port, is_master=False, timeout=timeout, wait_for_workers=False)
+        return PrefixStore(f"{_PREFIX}/{name}", whole)
+
+
+# Which pipeline ranks exchange messages, and the channels between them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbourhood:
+    """A rank of a pipeline among those that it exchanges messages with.
+
+    Attributes:
+        rank: Of the pipeline.
+        peers: Other ranks of it, in order.
+        pipeline: Which pipeline of the job; no other has that name.
+    """
+
+    rank: int
+    peers: tuple[int, ...]
+    pipeline: str = "0"
+
+    @classmethod
+    def of(cls, schedule: Schedule, rank: int, pipeline: str = "0") -> Neighbourhood:
+        """What a schedule makes of a rank."""
+        return cls(rank=rank, peers=tuple(neighbours(schedule, rank)), pipeline=pipeline)
+
+    def pair(self, peer: int) -> str:
+        """A name for both ranks, on both the same."""
+        return f"{self.pipeline}/{min(self.rank, peer)}_{max(self.rank, peer)}"
+
+
+def neighbours(schedule: Schedule, rank: int) -> list[int]:
+    """The ranks that hold a stage before or behind one of this rank's."""
+    rank_of = schedule.rank_of
+    own = [stage for stage, holder in rank_of.items() if holder == rank]
+    around = {rank_of[other] for stage in own for other in (stage - 1, stage + 1) if other in rank_of}
+    return sorted(around - {rank})
+
+
+def group_channels(group: dist.ProcessGroup, peers: Iterable[int]) -> dict[int, Channel]:
+    """Channels through the group of the whole pipeline, whose ranks are those of the pipeline."""
+    return {peer: GroupChannel(group, peer) for peer in peers}
+
+
+def pair_channels(
+    meeting: Meeting, around: Neighbourhood, device: torch.device, *, timeout_s: float
+) -> dict[int, Channel]:
+    """A channel of its own to every neighbour; all of them must make theirs at the same time."""
+    # in this order no two wait for each other in a circle
+    return {peer: pair_channel(meeting, around, peer, device, timeout_s=timeout_s) for peer in around.peers}
+
+
+def pair_channel(
+    meeting: Meeting, around: Neighbourhood, peer: int, device: torch.device, *, timeout_s: float, attempt: int = 0
+) -> Channel:
+    """A channel to one neighbour; both count the same attempts."""
+    store = meeting.store(f"inline/{around.pair(peer)}/{attempt}")
+    return PairChannel(store, is_upper=around.rank > peer, device=device, timeout_s=timeout_s)

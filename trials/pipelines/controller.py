@@ -1,19 +1,71 @@
-"""Controller: after each step all ranks hear what each measured, find the same, and follow one plan from the next."""
+"""Controller: all ranks hear what each measured, find the same, and follow one plan from the next step on."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
 
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.schedules.actions import Kind, Schedule
 from autotuner.schedules.simulate import PassTimes
-from trials.pipelines.control_group import Telling
-from trials.pipelines.detector import Detector, Finding
-from trials.pipelines.observation import Observation, RecentPasses
+from trials.pipelines.detector import Detector, Finding, Observation, RecentPasses
+from trials.pipelines.pipeline import PlannedPipeline
 from trials.pipelines.steering import Choice, Powers, choose, forwards_late
+
+# ControlGroup: tells every rank a few numbers of every other after each step, whatever becomes of the links.
+
+
+class Told(Protocol):
+    """What all ranks tell, while it is on its way."""
+
+    def wait(self) -> list[list[float]]:
+        """The numbers of every rank."""
+
+
+class Telling(Protocol):
+    """A way to tell all ranks."""
+
+    def tell(self, numbers: Sequence[float]) -> Told:
+        """Start to tell as many numbers as every other rank does."""
+
+
+class ControlGroup:
+    """A gloo group of all ranks with connections of its own, over the hosts' network: no link of a pipeline is theirs.
+
+    Every rank of the job must make one at the same time.
+    """
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="control")
+
+    def tell(self, numbers: Sequence[float]) -> Told:
+        """Start to tell all ranks; they may compute until somebody waits."""
+        own = torch.tensor(numbers, dtype=torch.float64)
+        told = [torch.empty_like(own) for _ in range(dist.get_world_size(self._group))]
+        work = dist.all_gather(told, own, group=self._group, async_op=True)
+        assert work is not None  # this rank is in the group
+        return _Told(told, work)
+
+
+class _Told:
+    def __init__(self, told: list[Tensor], work: dist.Work) -> None:
+        self._told, self._work = told, work
+
+    def wait(self) -> list[list[float]]:
+        self._work.wait()
+        return [one.tolist() for one in self._told]
+
+
+# Controller: after each step all ranks hear what each measured, find the same, and follow one plan from the next.
 
 _OF_LINKS = (LinkEventKind.LINK_SLOW, LinkEventKind.LINK_RECOVERED, LinkEventKind.LINK_DEAD)
 
@@ -177,3 +229,70 @@ def _pass_times(told: Sequence[Observation], delays_s: Sequence[float]) -> PassT
         weight_s=tuple(fmean(one.weight_s for one in ranks) for ranks in stages),
         send_s=tuple(delays_s),
     )
+
+
+# What the ranks of a pipeline agree on before they plan: times of stages and links, each as its ranks saw them.
+
+_NOTICED = 0.5
+"""Share of a forward pass from which a transfer's time is a delay to plan with; less is what every link takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """What one rank tells the others of its stage.
+
+    Attributes:
+        rank: Of the pipeline.
+        forward_s: Median of the step, as the next two; a whole backward counts as its two halves.
+        from_previous_s: One-way delay of the link to the stage before, as far as it is one to plan with.
+        from_next_s: Of the link to the stage behind.
+        most_in_flight: Micro-batches that the rank has memory for.
+    """
+
+    rank: int
+    forward_s: float
+    input_s: float
+    weight_s: float
+    from_previous_s: float = 0.0
+    from_next_s: float = 0.0
+    most_in_flight: int
+
+    @classmethod
+    def of(cls, pipeline: PlannedPipeline, *, most_in_flight: int) -> StageTimes:
+        """Of the step that a pipeline of one stage per rank ran last."""
+        timings, rank = pipeline.timings, pipeline.rank
+        whole_s = timings.median_s(Kind.BACKWARD)
+        forward_s = timings.median_s(Kind.FORWARD) or 0.0
+
+        def delay_s(peer: int) -> float:
+            known_s, seen_s = pipeline.conditions.between(rank, peer).delay_s, timings.shortest_transfer_s(peer) or 0.0
+            return max(known_s, seen_s if seen_s > _NOTICED * forward_s else 0.0)
+
+        return cls(
+            rank=rank,
+            forward_s=forward_s,
+            input_s=timings.median_s(Kind.INPUT) or (whole_s or 0.0) / 2,
+            weight_s=timings.median_s(Kind.WEIGHT) or (whole_s or 0.0) / 2,
+            from_previous_s=delay_s(rank - 1),
+            from_next_s=delay_s(rank + 1),
+            most_in_flight=most_in_flight,
+        )
+
+
+def agreed_times(told: Sequence[StageTimes]) -> tuple[PassTimes, tuple[int, ...]]:
+    """Times of stages and links, and what each stage has memory for, from what all ranks of all pipelines told.
+
+    A stage's time is the mean of its ranks', a link's the longest that any rank saw, in either direction.
+    """
+    num_stages = 1 + max(one.rank for one in told)
+    stages = [[one for one in told if one.rank == stage] for stage in range(num_stages)]
+    times = PassTimes(
+        forward_s=tuple(fmean(one.forward_s for one in stage) for stage in stages),
+        input_s=tuple(fmean(one.input_s for one in stage) for stage in stages),
+        weight_s=tuple(fmean(one.weight_s for one in stage) for stage in stages),
+        send_s=tuple(
+            max(*(one.from_next_s for one in before), *(one.from_previous_s for one in behind))
+            for before, behind in pairwise(stages)
+        ),
+    )
+    return times, tuple(min(one.most_in_flight for one in stage) for stage in stages)

@@ -19,13 +19,9 @@ import torch
 from torch import Tensor
 
 from autotuner.core.errors import AutotunerError, InvalidInput
-from trials.pipelines.conditions import LinkConditions
-from trials.pipelines.delegate import Arrived, Delegate, Failed, Receive, Send, Sent
-from trials.pipelines.meeting import Meeting
-from trials.pipelines.message import Message
-from trials.pipelines.neighbours import Neighbourhood
-from trials.pipelines.slots import Slot
-from trials.pipelines.transport import Arrival
+from trials.pipelines.channel import Meeting, Neighbourhood
+from trials.pipelines.delegate import Arrived, Delegate, Failed, Receive, Send, Sent, Slot
+from trials.pipelines.transport import Arrival, LinkConditions, Message
 
 
 class DelegateFailed(AutotunerError, ConnectionError):

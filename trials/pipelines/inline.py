@@ -12,9 +12,7 @@ from torch import Tensor
 
 from autotuner.core.errors import InvalidInput
 from trials.pipelines.channel import Channel, Work
-from trials.pipelines.conditions import LinkConditions
-from trials.pipelines.message import Message
-from trials.pipelines.transport import Arrival, LinkDead
+from trials.pipelines.transport import Arrival, LinkConditions, LinkDead, Message
 
 _CPU = torch.device("cpu")
 

@@ -12,19 +12,14 @@ from torch import Tensor
 from autotuner.schedules.actions import Schedule
 from autotuner.schedules.plan import plan
 from autotuner.schedules.simulate import PassTimes
-from trials.pipelines.agreed import StageTimes, agreed_times
-from trials.pipelines.channel import Channel
-from trials.pipelines.conditions import LinkCondition, LinkConditions
-from trials.pipelines.control_group import ControlGroup
-from trials.pipelines.controller import Controller
+from trials.pipelines.channel import Channel, Meeting, Neighbourhood, pair_channel, pair_channels
+from trials.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
 from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.inline import InlineTransport
-from trials.pipelines.meeting import Meeting
-from trials.pipelines.neighbours import Neighbourhood, pair_channel, pair_channels
-from trials.pipelines.pipeline import PlannedPipeline
-from trials.pipelines.stage import PlannedStage
+from trials.pipelines.pipeline import PlannedPipeline, PlannedStage
 from trials.pipelines.steering import Powers
 from trials.pipelines.switched import SwitchedTransport
+from trials.pipelines.transport import LinkCondition, LinkConditions
 
 __all__ = [
     "ControlGroup",

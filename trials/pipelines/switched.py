@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from trials.pipelines.channel import Channel
-from trials.pipelines.conditions import LinkConditions
 from trials.pipelines.delegated import DelegatedTransport
 from trials.pipelines.inline import InlineTransport
-from trials.pipelines.message import Message
-from trials.pipelines.transport import Arrival, LinkDead
+from trials.pipelines.transport import Arrival, LinkConditions, LinkDead, Message
 
 Reconnect = Callable[[int, int], Channel]
 """Makes a new channel to a pipeline rank; the second number counts how often that was done."""

@@ -1,15 +1,101 @@
-"""Transport: how tensors get from one pipeline rank to another."""
+"""Transport: how tensors get from one pipeline rank to another, and what is done to messages on slow links."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from autotuner.core.errors import AutotunerError
-from trials.pipelines.conditions import LinkConditions
-from trials.pipelines.message import Message
+from autotuner.core.errors import AutotunerError, InvalidInput
+from autotuner.core.value import Positive, Seconds, value
+
+# LinkConditions: what is done to messages between pipeline ranks, so that a fast link behaves like a slow one.
+
+
+@value
+class LinkCondition:
+    """What befalls messages between two pipeline ranks, in both directions.
+
+    Attributes:
+        delay_s: One-way, for every message.
+        jitter_s: Standard deviation of the delay from message to message.
+        bandwidth_bytes_per_s: One direction; None: as fast as the real link.
+        is_dead: Inline sends fail; delegates still get through, over the hosts' own network.
+    """
+
+    delay_s: Seconds = 0.0
+    jitter_s: Seconds = 0.0
+    bandwidth_bytes_per_s: Positive | None = None
+    is_dead: bool = False
+
+    def hold_s(self, num_bytes: int, chance: random.Random) -> float:
+        """Seconds that a message of so many bytes is held back."""
+        delay_s = max(0.0, chance.gauss(self.delay_s, self.jitter_s)) if self.jitter_s else self.delay_s
+        return delay_s + (num_bytes / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0)
+
+
+HEALTHY = LinkCondition()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkConditions:
+    """The links of one pipeline that are not as they really are.
+
+    Attributes:
+        of_pairs: By both pipeline ranks, the lower first; links that are not named are healthy.
+    """
+
+    of_pairs: Mapping[tuple[int, int], LinkCondition] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        for pair in self.of_pairs:
+            if not 0 <= pair[0] < pair[1]:
+                rule = "a link joins two different pipeline ranks, the lower first"
+                raise InvalidInput("of_pairs", list(pair), rule, str(sorted(pair)))
+
+    def between(self, one: int, other: int) -> LinkCondition:
+        """The condition of the link between two pipeline ranks."""
+        return self.of_pairs.get((min(one, other), max(one, other)), HEALTHY)
+
+
+# Transport: how tensors get from one pipeline rank to another.
+
+# Message: what one pipeline rank sends to another, named so that order never matters.
+
+_MOST_PARTS = 8
+"""Tensors that a stage hands to the next, one of them being when the first was sent; a decoder hands one."""
+
+
+class Message(NamedTuple):
+    """One tensor on its way between neighbouring stages.
+
+    Attributes:
+        peer: Pipeline rank at the other end.
+        stage: That it is meant for.
+        is_gradient: It goes back; else it is an activation.
+        micro_batch: From 0.
+        part: Which of the tensors that a stage hands on.
+    """
+
+    peer: int
+    stage: int
+    is_gradient: bool
+    micro_batch: int
+    part: int = 0
+
+    def tag(self, num_micro_batches: int) -> int:
+        """A number that no other message of the step between the same two ranks has, on both ends the same."""
+        assert self.part < _MOST_PARTS
+        return ((2 * self.stage + self.is_gradient) * num_micro_batches + self.micro_batch) * _MOST_PARTS + self.part
+
+    @property
+    def stamp(self) -> Message:
+        """The message that tells when this one was sent."""
+        return self._replace(part=_MOST_PARTS - 1)
 
 
 class LinkDead(AutotunerError, ConnectionError):

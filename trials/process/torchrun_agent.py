@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from trials.runtime.parent_death import die_with_parent
+from trials.runtime.process import die_with_parent
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autotuner.core.errors import InvalidInput
-from trials.replication.rows import Rows
+from trials.replication.replicator import Rows
 
 
 class AveragerState(TypedDict):

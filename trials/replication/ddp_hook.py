@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # exported, but not by name
 from torch.futures import Future
 
-from trials.replication.full import FullReplicator
-from trials.replication.replicator import BuildReplicator, Replicator, ReplicatorState
+from trials.replication.replicator import BuildReplicator, FullReplicator, Replicator, ReplicatorState
 from trials.runtime.pending import future_of
 
 

@@ -5,6 +5,7 @@ Shapes: R rows (chunks), C elements or components of a chunk, K components sent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -13,10 +14,22 @@ from torch import Tensor
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.stages import BYTE_INDEXED_CHUNK
-from trials.replication.cosines import cosine_basis
-from trials.replication.momentum import Momentum
-from trials.replication.replicator import ReplicatorState
-from trials.replication.sending import Sending, gather
+from trials.replication.replicator import Momentum, ReplicatorState, Sending, gather
+
+# Cosine components of chunks: which of them move fast, and back.
+
+
+def cosine_basis(width: int, device: torch.device) -> Tensor:
+    """The orthonormal discrete cosine transform (type II) as a matrix ``[component, element]``, its inverse transposed.
+
+    A product with it is faster than a fast transform for chunks as short as ours, and runs on every device.
+    """
+    element = torch.arange(width, dtype=torch.float64)
+    component = element.unsqueeze(1)
+    basis = torch.cos(math.pi / width * (element + 0.5) * component) * math.sqrt(2.0 / width)
+    basis[0] /= math.sqrt(2.0)
+    return basis.float().to(device)
+
 
 _LARGEST_CHUNK = 2**15
 """Components whose numbers fit into two bytes with a sign."""

@@ -3,12 +3,9 @@
 from trials.replication.averaging import ParameterAverager
 from trials.replication.ddp_hook import BucketExchange, exchange_hook
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
-from trials.replication.full import FullReplicator
-from trials.replication.offsets import random_offsets, striding_offsets
-from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.parts import local_parts
-from trials.replication.replicator import BuildReplicator, Replicator
+from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
+from trials.replication.optimizer import ReplicatedOptimizer, local_parts
+from trials.replication.replicator import BuildReplicator, FullReplicator, Replicator
 
 __all__ = [
     "BucketExchange",

@@ -13,8 +13,7 @@ from autotuner.core.choices import GradientSync, PayloadPrecision
 from autotuner.core.layout import Layout
 from trials.replication.averaging import AveragerState, ParameterAverager
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
-from trials.replication.offsets import random_offsets, striding_offsets
+from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
 from trials.replication.replicator import Replicator, ReplicatorState, exchanged
 
 _DTYPES = {PayloadPrecision.FP32: torch.float32, PayloadPrecision.BF16: torch.bfloat16}

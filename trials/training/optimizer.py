@@ -1,4 +1,4 @@
-"""The optimizer on what each rank holds."""
+"""The optimizer on what each rank holds, and the clipping by the whole model's norm before it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,182 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from autotuner.core.choices import OptimizerKernel
-from autotuner.core.trial_spec import OptimizerSettings
-from trials.clipping.bound import clip
-from trials.distributed.data.optimizer_shard import OptimizerShard
-from trials.distributed.tied import TiedTables
-from trials.training.clip import total_norm
+from autotuner.core.choices import GradientClip, OptimizerKernel
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
+from trials.clipping import bucket_bound, clip, squared_norms
+from trials.distributed.mesh import Grid
+from trials.distributed.optimizer_shards import BucketShard, OptimizerShard
+from trials.distributed.tensor import TiedTables
 from trials.training.exchange import Exchange
-from trials.training.local_optimizer import local_optimizer
-from trials.training.sign_descent import SignDescent
+
+# Optimizers over the tensors that one rank updates, each element or each whole tensor alone.
+
+
+def local_optimizer(
+    masters: Sequence[Tensor], settings: OptimizerSettings, kernel: OptimizerKernel
+) -> torch.optim.Optimizer:
+    """The optimizer of these settings over fp32 tensors; one without a fused kernel takes one per operation.
+
+    LAMB and MADGRAD are those of the library pytorch_optimizer.
+    """
+    betas = (settings.beta1, settings.beta2)
+    match settings.name:
+        case OptimizerName.ADAMW:
+            return _adamw(masters, settings, kernel)
+        case OptimizerName.LAMB:
+            from pytorch_optimizer import Lamb  # noqa: PLC0415  # a hundred optimizers: only who wants one waits
+
+            # Decoupled, the decay would be left out of the update whose norm sets the step, against the paper. Without
+            # ``adam_debias`` the first steps would be longer than that norm says: 1 / (1 - beta1) times as long.
+            return Lamb(
+                masters,
+                lr=settings.learning_rate,
+                betas=betas,
+                weight_decay=settings.weight_decay,
+                weight_decouple=False,
+                adam_debias=True,
+            )
+        case OptimizerName.MADGRAD:
+            from pytorch_optimizer import MADGRAD  # noqa: PLC0415  # as above
+
+            return MADGRAD(
+                masters,
+                lr=settings.learning_rate,
+                momentum=settings.beta1,
+                weight_decay=settings.weight_decay,
+                weight_decouple=True,
+            )
+
+
+def _adamw(masters: Sequence[Tensor], settings: OptimizerSettings, kernel: OptimizerKernel) -> torch.optim.Optimizer:
+    """AdamW whose moments exist from the start, so that the first step needs as much memory as all others."""
+    fused = kernel == OptimizerKernel.FUSED
+    adamw = torch.optim.AdamW(
+        masters,
+        lr=settings.learning_rate,
+        betas=(settings.beta1, settings.beta2),
+        weight_decay=settings.weight_decay,
+        fused=fused,
+        foreach=not fused,
+    )
+    for master in masters:
+        adamw.state[master] = {
+            # as AdamW itself does: a kernel per operation computes with the step's number on the host
+            "step": torch.zeros((), device=master.device if fused else "cpu"),
+            "exp_avg": torch.zeros_like(master),
+            "exp_avg_sq": torch.zeros_like(master),
+        }
+    return adamw
+
+
+# Sign descent: every element moves by the learning rate, whichever way its gradient says.
+
+
+class SignDescent(torch.optim.Optimizer):
+    """``parameter -= learning_rate * sign(gradient)``: no state, no decay of weights.
+
+    What an exchange of few momentum elements leaves at zero stays where it is.
+
+    Source: the sign-SGD update of arXiv 2411.19870, section 3.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], *, learning_rate: float) -> None:
+        super().__init__(parameters, {"lr": learning_rate})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody evaluates the loss again
+        """Move every parameter that has a gradient."""
+        del closure
+        for group in self.param_groups:
+            moved = [parameter for parameter in group["params"] if parameter.grad is not None]
+            signs = torch._foreach_sign([parameter.grad for parameter in moved])
+            torch._foreach_add_(moved, signs, alpha=-group["lr"])
+
+
+# Gradient clipping by the norm of the whole model's gradient, however it is spread over ranks.
+#
+# torch's ``clip_grad_norm_`` knows the axes that its DTensors are split over, and neither the pipeline's nor flat
+# buckets: each stage would clip by a norm of its own.
+
+_TIED_COPIES = 4
+"""Buckets that the two copies of a tied table count for: their sum may have twice the norm of either."""
+
+
+def total_norm(
+    gradients: Sequence[Tensor],
+    num_replicas: Sequence[int],
+    groups: Sequence[dist.ProcessGroup | None] = (None,),
+) -> Tensor:
+    """Norm over the ranks of a gradient, each element counted once: its squares are divided among those that hold it.
+
+    Args:
+        gradients: What this rank holds, in fp32.
+        num_replicas: How often the ranks together hold the same elements, of each tensor.
+        groups: Axes of ranks to sum over, one after the other; by default the whole job.
+    """
+    squares = torch._foreach_div(squared_norms(gradients), [float(number) for number in num_replicas])
+    total = torch.stack(squares).sum()
+    for group in groups:
+        dist.all_reduce(total, group=group)
+    return total.sqrt()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaClip:
+    """Clips this replica's own gradient, whole, before any of it is reduced.
+
+    Attributes:
+        buckets: All that this rank holds.
+        groups: Axes of the ranks that hold the replica together.
+        tied: Its copies of a tied table, whose gradients are one sum.
+    """
+
+    buckets: Sequence[BucketShard]
+    max_norm: float
+    groups: Sequence[dist.ProcessGroup]
+    tied: TiedTables | None
+
+    def __call__(self) -> None:
+        """The last backward pass of the step is done."""
+        gradients = [bucket.own_gradient() for bucket in self.buckets]
+        if self.tied is not None:
+            self.tied.sum(gradients)
+        norm = total_norm(gradients, [bucket.num_copies for bucket in self.buckets], self.groups)
+        clip(gradients, norm, self.max_norm)
+
+
+def clip_before_reduction(
+    shards: Sequence[OptimizerShard], grid: Grid, max_norm: float | None, tied: TiedTables | None
+) -> Callable[[], None] | None:
+    """What clips at the end of the backward passes, where each replica clips its own gradient whole.
+
+    None where nobody does; buckets that are clipped as they fill know their bound from now on.
+    """
+    clips = grid.layout.gradient_clip
+    if max_norm is None or clips == GradientClip.POST:
+        return None
+    buckets = [shard for shard in shards if isinstance(shard, BucketShard)]
+    assert len(buckets) == len(shards), "a rank that clips before the reduction reduces by itself"
+    if clips == GradientClip.BUCKET:
+        _bound(buckets, max_norm)
+        return None
+    groups = grid.axis("tp").get_group(), grid.pipeline
+    return ReplicaClip(buckets=buckets, max_norm=max_norm, groups=groups, tied=tied)
+
+
+def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
+    """Tell every bucket the norm that it may have, by how many the whole model has.
+
+    Tensor ranks and stages hold buckets of their own, and copies of one count once.
+    """
+    own = sum((_TIED_COPIES if bucket.is_tied else 1) / bucket.num_holders for bucket in buckets)
+    number = torch.tensor(own, dtype=torch.float64, device=buckets[0].values().device)
+    dist.all_reduce(number)
+    for bucket in buckets:
+        bucket.max_norm = bucket_bound(max_norm, number)
+
+
+# The optimizer on what each rank holds.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

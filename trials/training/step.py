@@ -1,23 +1,141 @@
-"""One optimizer step of this rank: all micro-batches forward and backward, gradients completed, parameters updated."""
+"""One optimizer step of this rank: passes over the micro-batches, gradients completed, parameters updated."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
+import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from autotuner.core.choices import GradientClip
 from autotuner.core.layout import Layout
-from trials.clipping.overlap import Overlap
-from trials.distributed.loss import loss_context
-from trials.measurement.stopwatch import Stopwatch
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, follows_signs, stages_of_rank
+from autotuner.core.timeline import BlockKind
+from autotuner.core.trial_spec import TrialSpec
+from trials.clipping import Overlap
+from trials.distributed.fsdp_ddp import reshard
+from trials.distributed.mesh import Grid
+from trials.distributed.optimizer_shards import OptimizerShard
+from trials.distributed.parallelize import first_layer
+from trials.distributed.partition import optimizer_shards
+from trials.distributed.pipeline import Schedule, Senders, is_planned, pipeline_schedule
+from trials.distributed.tensor import TiedTables, loss_context, loss_of
+from trials.measurement.measure import Stopwatch
+from trials.measurement.step_timeline import ActionLog
 from trials.model.attention import kernel_context
+from trials.model.decoder import Loss
 from trials.pipelines.pipeline import PlannedPipeline
-from trials.runtime.failure import NonFiniteLoss
+from trials.runtime.rank import NonFiniteLoss
 from trials.training.data import Batch
-from trials.training.optimizer import ShardedOptimizer
-from trials.training.passes import Passes, PipelinePasses
+from trials.training.exchange import exchange_of
+from trials.training.optimizer import Peers, ShardedOptimizer, clip_before_reduction
+
+# TokenMean: the loss of a micro-batch as its share of the mean over all tokens of the global batch.
+
+
+class TokenMean:
+    """Summed losses over the tokens of a step, which differ from step to step where sequences do.
+
+    Attributes:
+        tokens_per_loss: Those of the step that runs, as ``Batch`` has them.
+    """
+
+    def __init__(self, total: Loss) -> None:
+        self._total = total
+        self.tokens_per_loss = 1.0
+
+    def __call__(self, logits_BSV: Tensor, labels_BS: Tensor) -> Tensor:
+        """The share of a micro-batch."""
+        return self._total(logits_BSV, labels_BS) / self.tokens_per_loss
+
+
+# Forward and backward passes over a step's micro-batches: one after the other, or through a pipeline.
+
+Passes = Callable[[Batch], Tensor]
+"""Accumulates the gradients of one step and returns this replica's mean loss, 0 where this rank computes none."""
+
+
+class AccumulatedPasses:
+    """Micro-batches one after the other, for a rank that holds every layer.
+
+    Replicas reduce gradients once, after the last. FSDP reduces after each: whoever shards gradients has no room for
+    whole ones. Where it shards no parameters, those gathered for the first micro-batch serve all others.
+    ``before_last`` is told that the last backward pass comes, ``log`` of every pass.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        loss: TokenMean,
+        before_last: Callable[[], None],
+        log: ActionLog,
+    ) -> None:
+        self._model = model
+        self._loss = loss
+        self._before_last = before_last
+        self._log = log
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Accumulate the gradients of one step; the mean loss of this replica."""
+        reshard(self._model)  # what the step before gathered is not updated
+        self._loss.tokens_per_loss = batch.tokens_per_loss
+        total = torch.zeros((), device=batch.micro_batches[0].tokens_BS.device)
+        for index, one in enumerate(batch.micro_batches):
+            is_last = index == len(batch.micro_batches) - 1
+            if is_last:
+                self._before_last()
+            with nullcontext() if is_last else self._unsynchronised():
+                with self._log.running(BlockKind.FORWARD, 0, index):
+                    # no name for the logits: it would keep them through the backward pass
+                    loss = self._loss(self._model(one.tokens_BS, one.documents), one.labels_BS)
+                with self._log.running(BlockKind.BACKWARD, 0, index):
+                    loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return total
+
+    def _unsynchronised(self) -> AbstractContextManager[None]:
+        return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else nullcontext()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePasses:
+    """All forwards and backwards of a step, run by a pipeline schedule over the micro-batches.
+
+    Attributes:
+        has_first_stage: This rank is fed the tokens.
+        has_last_stage: It computes the loss; in a V, the first pipeline rank does both.
+        before_first: Told that the backward passes of a step are to come.
+    """
+
+    schedule: Schedule
+    loss: TokenMean
+    has_first_stage: bool
+    has_last_stage: bool
+    before_first: Callable[[], None]
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Accumulate the gradients of one step; the mean loss of this replica on the last stage, 0 on the others."""
+        self.before_first()
+        self.loss.tokens_per_loss = batch.tokens_per_loss
+        whole = batch.together()
+        inputs = (whole.tokens_BS,) if self.has_first_stage else ()
+        losses: list[Tensor] = []
+        target = whole.labels_BS if self.has_last_stage else None
+        self.schedule.step(*inputs, target=target, losses=losses, return_outputs=False)
+        if not losses:
+            return torch.zeros((), device=whole.tokens_BS.device)
+        return torch.stack([loss.detach() for loss in losses]).sum()
+
+
+# One optimizer step of this rank: all micro-batches forward and backward, gradients completed, parameters updated.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +205,115 @@ class Step:
         loss = replica_loss / holders
         dist.all_reduce(loss)
         return loss.item()
+
+
+# When the gradients of a rank's stages begin to be reduced.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reductions:
+    """Tells the shards of a rank when they may start, while backward passes of the step still run.
+
+    Attributes:
+        early: Shards of each stage that do not wait until the optimizer takes their gradients.
+        overlap: Counts what starts before the last gradient.
+    """
+
+    early: Sequence[Sequence[OptimizerShard]]
+    overlap: Overlap
+
+    def expect_backward_passes(self, num_left: int) -> None:
+        """So many backward passes of the step are to come, through the first stage."""
+        for shard in self.early[0]:
+            shard.expect_backward_passes(num_left)
+
+    def start(self, stage: int) -> None:
+        """The last backward pass of a stage is done."""
+        self.overlap.gradient()  # gradients of weights that a schedule computes apart run no hooks
+        for shard in self.early[stage]:
+            shard.start_reduction()
+
+
+# Puts a step together: passes over the micro-batches, loss and optimizer, around a parallel model.
+
+
+def build_step(
+    spec: TrialSpec,
+    stages: Sequence[nn.Module],
+    grid: Grid,
+    device: torch.device,
+    stopwatch: Stopwatch,
+    log: ActionLog | None = None,
+    senders: Senders | None = None,
+) -> Step:
+    """The optimizer step of this rank around its ``parallel_stages``, followed by the stopwatch.
+
+    ``log`` hears of every pass. ``senders`` send for a planned pipeline; without them its process group does.
+    """
+    stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
+    overlap = Overlap()
+    shards = [optimizer_shards(stage, spec, grid, overlap) for stage in stages]
+    # a gradient that is clipped whole waits for the last backward pass, and for the optimizer to take it
+    early = [[] if spec.layout.gradient_clip == GradientClip.PRE else of_stage for of_stage in shards]
+    return Step(
+        layout=spec.layout,
+        passes=_passes(
+            spec, stages, Reductions(early=early, overlap=overlap), grid, device, log or ActionLog(device), senders
+        ),
+        optimizer=_optimizer(spec, list(chain.from_iterable(shards)), grid),
+        stopwatch=stopwatch,
+        overlap=overlap,
+    )
+
+
+def _optimizer(spec: TrialSpec, shards: Sequence[OptimizerShard], grid: Grid) -> ShardedOptimizer:
+    layout, max_norm = spec.layout, spec.settings.max_gradient_norm
+    indices = [index for index, shard in enumerate(shards) if shard.is_tied]
+    tied = TiedTables(indices, grid.pipeline) if indices else None
+    clip_whole = clip_before_reduction(shards, grid, max_norm, tied)
+    return ShardedOptimizer(
+        shards,
+        settings=spec.trained_by,
+        kernel=layout.optimizer_kernel,
+        max_gradient_norm=max_norm if layout.gradient_clip == GradientClip.POST else None,
+        follows_signs=bool(follows_signs(layout)),
+        peers=Peers(
+            gradient=grid.gradient,
+            before_reduction=clip_whole,
+            tied=tied if clip_whole is None else None,  # who clips a gradient whole has summed its copies before
+            exchange=partial(exchange_of, layout, group=grid.axis("dp_replicate").get_group(), tied=indices),
+        ),
+    )
+
+
+def _passes(
+    spec: TrialSpec,
+    stages: Sequence[nn.Module],
+    reductions: Reductions,
+    grid: Grid,
+    device: torch.device,
+    log: ActionLog,
+    senders: Senders | None,
+) -> Passes:
+    layout, num_micro_batches = spec.layout, spec.workload.num_micro_batches(spec.layout)
+    loss = TokenMean(loss_of(layout, grid.axis("tp"), spec.model.vocab_size))
+
+    if layout.pipeline_parallel_degree > 1:
+        indices = stages_of_rank(layout, grid.position("pp"))
+        in_torchs_order = layout.pipeline_schedule in ONE_STAGE_SCHEDULES and not is_planned(spec)
+        return PipelinePasses(
+            schedule=pipeline_schedule(
+                stages, spec, grid, device, loss=loss, start_reduction=reductions.start, log=log, senders=senders
+            ),
+            loss=loss,
+            has_first_stage=0 in indices,
+            has_last_stage=layout.num_stages - 1 in indices,
+            # schedules of several stages, and planned ones, say themselves when a stage's last backward pass is done
+            before_first=partial(reductions.expect_backward_passes, num_micro_batches if in_torchs_order else 0),
+        )
+    return AccumulatedPasses(
+        stages[0],
+        loss=loss,
+        before_last=partial(reductions.expect_backward_passes, 1),
+        log=log,
+    )

@@ -9,9 +9,7 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.frame import Frame
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import for_both, line, path, picture, rect, text
+from api.dashboard.charts.drawing import Frame, Scale, for_both, line, path, picture, rect, text
 from autotuner.core.units import format_rate, format_seconds
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve, BandwidthWay
 

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from api.dashboard.charts.frame import Frame
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, text
+from api.dashboard.charts.drawing import Frame, Scale, for_both, hatched, line, picture, rect, text
 from autotuner.core.workload import LengthDistribution
 from autotuner.search.explain.batch_ways import BatchWay
 

@@ -1,17 +1,18 @@
-"""Pictures in the cells of a table, a column of which shares one axis; the numbers stand in the cells beside them."""
+"""Pictures in the cells of a table, whose numbers stand beside them; and how the best so far grew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.axis import in_percent
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.spread import Spread
-from api.dashboard.charts.svg import cell, circle, line, rect, text
+from api.dashboard.charts.drawing import Scale, cell, circle, in_percent, line, path, rect, text
+from api.dashboard.charts.spread import Spread, best_so_far, staircase
+
+# Pictures in the cells of a table, a column of which shares one axis; the numbers stand in the cells beside them.
 
 ROW = 36
 """Pixels of a row's height (``--row``); rules reach beyond, to join in rows of several lines, which cut them off."""
@@ -140,3 +141,29 @@ def _memory_parts(axis: MemoryAxis, predicted: float | None, reached: float | No
     if axis.limit_bytes:
         at = x(axis.limit_bytes)
         yield line(at, middle - 8, at, middle + 8, "limit-tick")
+
+
+# A sparkline: how the best so far grew, for a cell of a list.
+
+_WIDTH, _HEIGHT = 96, 24
+_MOST_STEPS = 48
+"""More than that no eye tells apart at this width."""
+
+
+def sparkline(values: Sequence[float | None]) -> Markup:
+    """The best so far after each trial, in the order they ran; nothing where none had a result."""
+    best = best_so_far(values)
+    grown = [(number, value) for number, value in enumerate(best) if value is not None]
+    if not grown:
+        return Markup("")
+    x = Scale(0, max(1, len(best) - 1), 3, _WIDTH - 5)
+    y = Scale(grown[0][1], grown[-1][1], _HEIGHT - 4, 4)
+    points = [(x(number), y(value)) for number, value in _steps(grown)]
+    return cell(_WIDTH, _HEIGHT, [path(staircase(points), "m-step"), circle(*points[-1], 3, "m-dot win")])
+
+
+def _steps(grown: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The first, those that rose, and the last; some of them where they are many."""
+    rises = [point for before, point in pairwise(grown) if point[1] > before[1]]
+    stride = -(-len(rises) // _MOST_STEPS) or 1
+    return [grown[0], *rises[::stride], grown[-1]]

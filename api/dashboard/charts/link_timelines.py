@@ -13,13 +13,8 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.axis import decimals
-from api.dashboard.charts.lane import LEFT, Stretch, idle, numbers, paths, placed
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import line, picture, rect, text
-from api.dashboard.charts.timeline import WIDE
-from api.dashboard.charts.units import SecondsUnit
-from api.dashboard.charts.window import WHOLE, Window
+from api.dashboard.charts.drawing import Scale, SecondsUnit, decimals, line, picture, rect, text
+from api.dashboard.charts.timeline import LEFT, WHOLE, WIDE, Stretch, Window, idle, numbers, paths, placed
 from autotuner.core.timeline import RankTimeline, StepTimeline
 from autotuner.core.units import format_seconds
 from autotuner.search.explain.link_timelines import LinkTimelines, Message, SlowHop

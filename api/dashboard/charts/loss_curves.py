@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import for_both, line, path, picture, text
+from api.dashboard.charts.drawing import Scale, for_both, line, path, picture, text
 from autotuner.core.convergence_gate import GateResult
 
 _HEIGHT = 220.0

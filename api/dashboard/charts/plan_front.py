@@ -9,10 +9,8 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.frame import Frame
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.stairs import staircase
-from api.dashboard.charts.svg import circle, for_both, line, path, picture, text
+from api.dashboard.charts.drawing import Frame, Scale, circle, for_both, line, path, picture, text
+from api.dashboard.charts.spread import staircase
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import Candidate
 from autotuner.search.planning.words import days, money, within

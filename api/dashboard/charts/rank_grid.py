@@ -8,7 +8,7 @@ from math import ceil
 
 from markupsafe import Markup
 
-from api.dashboard.charts.svg import element, picture, rect, text
+from api.dashboard.charts.drawing import element, picture, rect, text
 from autotuner.search.explain.rank_groups import RankGroups
 
 GROUP_CLASSES = {"tensor": "tp", "context": "cp", "pipeline": "pp", "data": "dp", "expert": "ep"}

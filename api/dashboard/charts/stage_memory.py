@@ -8,8 +8,7 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import for_both, hatched, line, picture, rect, text
+from api.dashboard.charts.drawing import Scale, for_both, hatched, line, picture, rect, text
 from autotuner.core.prediction import Memory
 from autotuner.core.units import GIGA, KILO, MEGA, TERA, format_bytes
 

@@ -9,10 +9,8 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.drawing import Scale, SecondsUnit, circle, for_both, hatched, line, picture, rect, text
 from api.dashboard.charts.spread import Spread
-from api.dashboard.charts.svg import circle, for_both, hatched, line, picture, rect, text
-from api.dashboard.charts.units import SecondsUnit
 from autotuner.core.units import format_seconds
 from autotuner.search.explain.step_parts import PartKind, StepParts
 

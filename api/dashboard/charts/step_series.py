@@ -8,14 +8,93 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.fault_strip import state_of_link
-from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.drawing import (
+    Scale,
+    SecondsUnit,
+    circle,
+    element,
+    for_both,
+    hatched,
+    line,
+    picture,
+    rect,
+    text,
+    written,
+)
 from api.dashboard.charts.spread import Spread
-from api.dashboard.charts.svg import circle, element, for_both, line, picture, rect, text, written
-from api.dashboard.charts.units import SecondsUnit
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.link import LinkEnds, LinkHealth
 from autotuner.core.measurement import LinkEvent, RobustMeasurement, StepReport
-from autotuner.core.units import format_seconds
+from autotuner.core.units import format_rate, format_seconds
 from autotuner.search.text.links import event_in_words
+
+# What befalls links in the course of a run: steps across, a lane per link, late and dead stretches marked.
+
+_STRIP_LEFT, _STRIP_RIGHT, _STRIP_TOP, _STRIP_BOTTOM = 56.0, 10.0, 4.0, 34.0
+_LANE, _GAP = 18.0, 6.0
+_MOST_LANES = 12
+"""Of more links, those that something befalls first are drawn."""
+
+
+def fault_strip(trace: FaultTrace, width: int) -> Markup:
+    """The trace, so wide."""
+    ends = trace.ends[:_MOST_LANES]
+    x = Scale(0, trace.num_steps, _STRIP_LEFT, width - _STRIP_RIGHT)
+    height = _STRIP_TOP + len(ends) * (_LANE + _GAP) + _STRIP_BOTTOM
+    parts = [*_axis(x, height)]
+    for number, link in enumerate(ends):
+        y = _STRIP_TOP + number * (_LANE + _GAP)
+        parts.append(text(_STRIP_LEFT - 8, y + _LANE / 2 + 4, f"{link[0]}_{link[1]}", "lane-label", "end"))
+        parts.append(rect(_STRIP_LEFT, y, x.end - _STRIP_LEFT, _LANE, "track"))
+        for health, first, last in _pieces(trace, link):
+            parts.extend(_piece(health, x(first), x(last), y))
+    return picture(width, height, parts, _label(trace))
+
+
+def state_of_link(health: LinkHealth) -> str:
+    """What ails a link, in a word: ``60 ms``, ``25 MB/s``, ``dead``."""
+    if health.is_dead:
+        return "dead"
+    if health.bandwidth_bytes_per_s is not None:
+        return format_rate(health.bandwidth_bytes_per_s, "B/s")
+    return format_seconds(health.delay_s)
+
+
+def _pieces(trace: FaultTrace, link: LinkEnds) -> Iterator[tuple[LinkHealth, int, int]]:
+    """What befalls one link, from which step to before which."""
+    own = [fault for fault in trace.faults if fault.health.ends == link]
+    steps = [*(fault.step for fault in own[1:]), trace.num_steps]
+    for fault, until in zip(own, steps, strict=True):
+        if not fault.health.is_healthy and until > fault.step:
+            yield fault.health, fault.step, until
+
+
+def _piece(health: LinkHealth, left: float, right: float, y: float) -> Iterator[Markup]:
+    """A box; of a dead link hatched, so that it is told apart without its colour."""
+    if health.is_dead:
+        yield hatched(left, y, right - left, _LANE, "dead-link")
+    else:
+        yield rect(left, y, right - left, _LANE, "late-link")
+    said = state_of_link(health)
+    if right - left > 7 * len(said) + 6:
+        yield text(
+            (left + right) / 2, y + _LANE / 2 + 4, said, "ink-text halo" if health.is_dead else "on-late", "middle"
+        )
+
+
+def _axis(x: Scale, height: float) -> Iterator[Markup]:
+    floor = height - _STRIP_BOTTOM
+    for mark in x.marks(max(2, int((x.end - x.start) / 70))):
+        if mark == int(mark):
+            yield line(x(mark), _STRIP_TOP, x(mark), floor, "rule")
+            yield text(x(mark), floor + 13, f"{mark:g}", None, "middle" if mark else None)
+    yield text((x.start + x.end) / 2, height - 4, "step under the trace", None, "middle")
+
+
+def _label(trace: FaultTrace) -> str:
+    links = ", ".join(f"{low}_{high}" for low, high in trace.ends)
+    return f"Fault trace over {trace.num_steps} steps: what befalls links {links or 'is nothing'}."
+
 
 _HEIGHT = 180.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 22.0, 36.0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from api.dashboard.charts.axis import decimals, round_step
+from api.dashboard.charts.drawing import decimals, round_step
 from autotuner.search.upkeep.retunes.trend import TrendPoint
 
 _FEWEST_SLOTS = 6

@@ -9,8 +9,7 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import circle, for_both, line, picture, rect, text
+from api.dashboard.charts.drawing import Scale, circle, for_both, line, picture, rect, text
 from autotuner.core.units import format_seconds
 
 _ROW = 26

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api.dashboard.new_sweep.axes import AXES
-from api.dashboard.new_sweep.body import body_of
-from api.dashboard.new_sweep.given import Given
-from api.dashboard.new_sweep.inputs import INPUTS, id_of
+from api.dashboard.new_sweep.given import Given, body_of
+from api.dashboard.new_sweep.inputs import AXES, INPUTS, id_of
 from api.previews import Previews
 from api.schemas import SweepCreate, SweepPreview
 from autotuner.core import documents

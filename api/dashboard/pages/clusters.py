@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.render import page
-from api.dashboard.views.link_matrix import link_matrix
-from api.dashboard.views.topology import TopologyShown
+from api.dashboard.views.clusters import TopologyShown, link_matrix
 from api.dependencies import AppOf, Name
 from api.schemas import CheckPage, CheckView, LinkList
 from autotuner.core.cluster import LOCAL, SIMULATED

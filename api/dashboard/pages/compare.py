@@ -11,7 +11,7 @@ from api.contenders import Asked, asked_about
 from api.dashboard.render import page
 from api.dashboard.views.comparison import Comparison
 from api.dependencies import AppOf
-from api.edge.needs import needs
+from api.edge.auth import needs
 from api.schemas import TrialView
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview

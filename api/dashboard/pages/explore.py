@@ -9,16 +9,15 @@ from fastapi import APIRouter, Query, Request, Response
 
 from api.dashboard.charts.batch_ways import batch_ways_picture, length_histogram
 from api.dashboard.charts.stage_memory import stage_memory
-from api.dashboard.charts.window import Window
+from api.dashboard.charts.timeline import Window
 from api.dashboard.render import page
-from api.dashboard.views.bandwidth import BandwidthView
+from api.dashboard.views.address import DEFAULT, Permalink
+from api.dashboard.views.clusters import TopologyShown
 from api.dashboard.views.explore_asked import Asked
 from api.dashboard.views.explore_panel import Panel
 from api.dashboard.views.explore_results import Broken, Help, MemoryTable, Verdict
-from api.dashboard.views.link_timelines import LinkTimelinesView, link_timelines_view
-from api.dashboard.views.permalink import DEFAULT, Permalink
-from api.dashboard.views.timelines import TimelineView, timeline_view
-from api.dashboard.views.topology import TopologyShown
+from api.dashboard.views.links import BandwidthView
+from api.dashboard.views.timelines import LinkTimelinesView, TimelineView, link_timelines_view, timeline_view
 from api.dependencies import AppOf
 from autotuner.catalog.hardware import accelerators, load_accelerator
 from autotuner.catalog.models import models

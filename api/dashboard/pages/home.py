@@ -1,14 +1,17 @@
-"""The first page: what needs attention, and all sweeps, searched, filtered and ordered as the address says."""
+"""The first page, with all sweeps and what needs attention, and the page of a search over everything."""
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import RedirectResponse
 
 from api.dashboard.render import page
-from api.dashboard.views.attention import attention_lines
-from api.dashboard.views.sweep_list import Asked, SweepList
+from api.dashboard.views.finding import Finding, exact_place, find
+from api.dashboard.views.layouts import shared_chips
+from api.dashboard.views.sweep_list import Asked, SweepList, attention_lines
 from api.dependencies import AppOf, SweepOrderOf
 from api.schemas import SweepPage
 from autotuner.core.documents import MAX_INTEGER
@@ -16,6 +19,8 @@ from autotuner.core.run import RunState
 from autotuner.ports import Page, SweepFilter
 from autotuner.search.upkeep.attention import attention
 from autotuner.service.build import App
+
+# The first page: what needs attention, and all sweeps, searched, filtered and ordered as the address says.
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
@@ -58,3 +63,20 @@ def sweeps_page(
 def _sweeps(app: App, asked: Asked, now: float) -> SweepList:
     window = Page(limit=_SWEEPS_PER_PAGE, offset=(asked.number - 1) * _SWEEPS_PER_PAGE)
     return SweepList.of(SweepPage.of(app.store, asked.where, asked.order, window, now), asked, now)
+
+
+# The page of a search over everything: sweeps, trials and layouts.
+
+
+@router.get("/find")
+def find_page(request: Request, app: AppOf, q: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """What the words may mean; what has them as its id is gone to at once."""
+    if q.strip() and (place := exact_place(app.store, q)):
+        return RedirectResponse(f"{request.scope.get('root_path', '')}{place}", HTTPStatus.SEE_OTHER)
+    found = find(app.store, q, now=app.clock.now()) if q.strip() else None
+    return page(request, "find.html", asked=q, found=found, shared=_shared(found))
+
+
+def _shared(found: Finding | None) -> tuple[str, ...]:
+    """Chips that all trials have, to be said once."""
+    return shared_chips(one.trial.layout for one in (*found.numbered, *found.alike)) if found else ()

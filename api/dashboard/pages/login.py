@@ -12,10 +12,8 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.dashboard.render import page
+from api.edge.auth import OPEN, Entrance, check_form, needs
 from api.edge.caller import SESSION_COOKIE, set_caller
-from api.edge.csrf import check_form
-from api.edge.entrance import Entrance
-from api.edge.needs import OPEN, needs
 from api.errors import CrossSite
 from autotuner.core.access import Scope
 from autotuner.core.errors import NotLetIn, TooOften

@@ -12,16 +12,15 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from api.dashboard.new_sweep.axes import AXES
 from api.dashboard.new_sweep.checked import Checked, Complaint, checked, complaint_of, read
 from api.dashboard.new_sweep.given import CATALOG, Given
-from api.dashboard.new_sweep.inputs import BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
+from api.dashboard.new_sweep.inputs import AXES, BUDGET, GENERAL, INPUTS, LOSS_GATE, TRIAL, WORKLOAD
 from api.dashboard.new_sweep.said import Said, said
 from api.dashboard.render import page
 from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.new_sweep import Choices, job_facts, outfalls, summary
 from api.dependencies import AppOf, CallerOf, PreviewsOf
-from api.edge.needs import needs
+from api.edge.auth import needs
 from autotuner.core.access import Caller, Scope
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import Busy, Conflict, InvalidInput, NotFound, QuotaExceeded, TooCostly
@@ -29,7 +28,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import SweepRequest
-from autotuner.launch.simulation.scenario import SCENARIOS
+from autotuner.launch.simulation import SCENARIOS
 from autotuner.search.expressible import trial_rules
 from autotuner.service.build import App
 

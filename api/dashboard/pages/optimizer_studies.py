@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.charts.study_curves import study_curves
-from api.dashboard.charts.study_front import study_front
+from api.dashboard.charts.study import study_curves, study_front
 from api.dashboard.render import page
 from api.dependencies import AppOf
 from api.owned import OptimizerStudyId

@@ -1,4 +1,4 @@
-"""The page of a plan: which cluster to take for a training run. Its address is the question."""
+"""The pages of a plan for a training run, and of a job of phases. Their addresses are the questions."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from api.dashboard.charts.bars import course_bars
 from api.dashboard.render import page
 from api.dashboard.views.address import Address
-from api.dashboard.views.plan import PlanPage
-from api.dashboard.views.plan_asked import PlanAsked
+from api.dashboard.views.job_phases import PhasesAsked, shown_courses
+from api.dashboard.views.plan import PlanAsked, PlanPage
 from api.dependencies import AppOf, PlansOf
 from api.plans import Plans
 from api.schemas import PlanView
 from autotuner.catalog.models import models
 from autotuner.catalog.software import stacks
-from autotuner.core.errors import AutotunerError
+from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.search.job_phases.plan import PhasesPlan, plan_phases
 from autotuner.search.planning.whole_clusters import rentable
 from autotuner.service.build import App
+
+# The page of a plan: which cluster to take for a training run. Its address is the question.
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
@@ -54,4 +58,26 @@ def _computed(app: App, plans: Plans, asked: PlanAsked) -> tuple[PlanAsked, Plan
         plan_id = plans.ask(asked.body.resolved(app)).id
         return asked, PlanView.of(plans.read(plan_id, _FIRST_WAIT_S))
     except AutotunerError as error:
+        return asked.with_error(error), None
+
+
+# The page of a job of phases: the layout of each, what switches cost, and what staying would.
+
+
+@router.get("/phases")
+def phases_page(request: Request, app: AppOf) -> Response:
+    """The job that the address says, or one to begin with; what is wrong with it stands in the place of the answer."""
+    asked, plan = _answered(app, PhasesAsked.of(request.query_params))
+    courses = [] if plan is None else list(shown_courses(plan))
+    picture = course_bars(courses) if courses else None
+    return page(request, "phases.html", given=asked, plan=plan, courses=courses, picture=picture)
+
+
+def _answered(app: App, asked: PhasesAsked) -> tuple[PhasesAsked, PhasesPlan | None]:
+    """The answer; or what is wrong with the question."""
+    if asked.errors:
+        return asked, None
+    try:
+        return asked, app.asides.search(plan_phases, asked.request.resolved(app))
+    except (InvalidInput, NotFound) as error:
         return asked.with_error(error), None

@@ -1,19 +1,28 @@
-"""The page of one sweep: answer, ranking, pictures, what failed; whole, or the part that a script asks for."""
+"""The pages of one sweep: whole, or the part that a script asks for; what people change of it; its layers."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Form, Query, Request, Response
+from starlette.responses import RedirectResponse
 
+from api.dashboard.charts.bars import layer_bars
 from api.dashboard.render import page
 from api.dashboard.views.address import Address
 from api.dashboard.views.sweep import SweepLook
 from api.dependencies import AppOf, CallerOf, SweepOf
+from api.owned import OwnSweepOf
 from autotuner.core.access import Caller
+from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.sweep import Sweep
+from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.service.build import App
+
+# The page of one sweep: answer, ranking, pictures, what failed; whole, or the part that a script asks for.
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
@@ -53,3 +62,119 @@ def show_sweep(
 def _look(request: Request, app: App, caller: Caller, sweep: Sweep) -> SweepLook:
     root: str = request.scope.get("root_path", "")
     return SweepLook(app=app, caller=caller, sweep=sweep, address=Address.of(request), root=root)
+
+
+# What people change of a sweep from its page: forms that work without a script, and lead back to it.
+
+_SECONDS = 3600.0
+
+_Text = Annotated[str, Form(max_length=100)]
+
+
+@router.post("/sweeps/{sweep_id}/pause")
+def pause(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+    """Have nobody work on it until it is resumed."""
+    return _changed(request, app, caller, sweep, lambda: app.store.control.pause(sweep.id, now=app.clock.now()))
+
+
+@router.post("/sweeps/{sweep_id}/resume")
+def resume(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+    """Have it go on."""
+    return _changed(request, app, caller, sweep, lambda: app.store.control.resume(sweep.id, now=app.clock.now()))
+
+
+@router.post("/sweeps/{sweep_id}/cancel")
+def cancel(request: Request, app: AppOf, caller: CallerOf, sweep: OwnSweepOf) -> Response:
+    """Ask for its end."""
+    return _changed(request, app, caller, sweep, lambda: app.store.request_cancel(sweep.id, now=app.clock.now()))
+
+
+@router.post("/sweeps/{sweep_id}/budget")
+def change_budget(
+    request: Request,
+    app: AppOf,
+    caller: CallerOf,
+    sweep: OwnSweepOf,
+    num_trials: _Text = "",
+    hours: _Text = "",
+    accelerator_hours: _Text = "",
+    min_gain: _Text = "",
+) -> Response:
+    """Give it another budget; a finished sweep is opened again."""
+
+    def change() -> Sweep:
+        limits = _limits(num_trials, hours, accelerator_hours, min_gain)
+        return app.store.control.change_budget(sweep.id, limits, now=app.clock.now(), caller=caller)
+
+    return _changed(request, app, caller, sweep, change)
+
+
+def _limits(num_trials: str, hours: str, accelerator_hours: str, min_gain: str) -> Mapping[str, Any]:
+    """The limits that the form names; an empty field of time or hours is no limit.
+
+    Raises:
+        InvalidInput: A field holds no number.
+    """
+    seconds = _number("hours", hours)
+    share = _number("min_gain", min_gain)
+    trials = _number("num_trials", num_trials)
+    return {
+        **({} if trials is None else {"num_trials": _whole("num_trials", trials)}),
+        "wall_clock_s": None if seconds is None else seconds * _SECONDS,
+        "accelerator_hours": _number("accelerator_hours", accelerator_hours),
+        **({} if share is None else {"min_gain": share / 100}),
+    }
+
+
+def _number(field: str, text: str) -> float | None:
+    plain = text.strip().replace(",", "")
+    if not plain:
+        return None
+    try:
+        return float(plain)
+    except ValueError:
+        raise InvalidInput(field, text, "must be a number") from None
+
+
+def _whole(field: str, value: float) -> int:
+    if not math.isfinite(value) or value != int(value):
+        raise InvalidInput(field, value, "must be a whole number")
+    return int(value)
+
+
+def _changed(request: Request, app: App, caller: Caller, sweep: Sweep, change: Callable[[], Sweep]) -> Response:
+    """Back to the page; where the change was refused, the page that says why."""
+    try:
+        change()
+    except (Conflict, InvalidInput, QuotaExceeded) as error:
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if isinstance(error, InvalidInput) else HTTPStatus.CONFLICT
+        return show_sweep(request, app, caller, sweep, refused=str(error), status=status)
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/sweeps/{sweep.id}", HTTPStatus.SEE_OTHER)
+
+
+# The page of a sweep's layers of communication: what each gives, predicted and among trials.
+
+
+@router.get("/sweeps/{sweep_id}/layers")
+def layers_page(request: Request, app: AppOf, sweep: SweepOf) -> Response:
+    """What each layer gives to the sweep's job; a job that fits nowhere says so."""
+    kept = app.kept_trials.of(sweep.id)
+    try:
+        predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job, sweep.request.space))
+        refused = ""
+    except InvalidInput as error:
+        predicted, refused = None, str(error)
+    measured = measured_layers(sweep.request.objective, kept.trials)
+    reports = [("By prediction", predicted, "expected MFU"), ("Among trials", measured, sweep.request.objective.noun)]
+    return page(
+        request,
+        "layers.html",
+        sweep=sweep,
+        refused=refused,
+        reports=[
+            (title, report, layer_bars(report, is_measured=report is measured), value)
+            for title, report, value in reports
+            if report is not None
+        ],
+        has_measured=measured is not None,
+    )

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard.charts.window import Window
+from api.dashboard.charts.timeline import Window
 from api.dashboard.render import page
-from api.dashboard.views.looked_at import LookedAt
 from api.dashboard.views.timelines import Shown
 from api.dashboard.views.trial import TrialPage, bandwidth_of, links_of, ranks_of, timeline_of
+from api.dashboard.views.trial_heading import LookedAt
 from api.dependencies import AppOf, TrialId
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.trial_spec import ExportFormat

@@ -1,13 +1,31 @@
-"""Addresses of a page that keeps what somebody chose in its query: sort, filter, columns, page."""
+"""Addresses of pages: what somebody chose in a query, and a layout of a job as a link that holds it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Self
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import Request
+
+from api.schemas import named_cluster, named_model
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.catalog.software import load_stack
+from autotuner.catalog.text import read_lengths, read_links, written_lengths
+from autotuner.core.cluster import Cluster
+from autotuner.core.documents import MAX_INTEGER
+from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.sweep import Sweep
+from autotuner.core.workload import LengthDistribution, Workload
+from autotuner.service.build import App
+
+# Addresses of a page that keeps what somebody chose in its query: sort, filter, columns, page.
 
 _OF_PARTS = ("part",)
 """What asks for a part of a page, and is in no link."""
@@ -48,3 +66,190 @@ class Address:
 def _query(items: Iterable[tuple[str, str]]) -> str:
     written = urlencode(list(items), safe=",:")
     return f"?{written}" if written else "?"
+
+
+# A layout of a job as an address: what links to ``/explore``, what ``/new`` and ``/compare`` can be asked about.
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
+
+_OF_SWEEP = "sweep:"
+"""Before the id of a sweep, where a model's or a cluster's name is expected: the one that the sweep is about."""
+
+_LONGEST_TEXT = 1000
+"""Characters of lengths in an address: browsers and proxies cut addresses of many thousands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permalink:
+    """A job by the names of its parts, and a layout of it.
+
+    As an address: ``/explore?model=llama-3-70b&cluster=h100:64&seq_len=8192&global_batch_size=1024&layout=fsdp64 mb1``.
+
+    Attributes:
+        model: Name of a stored or catalog model, or ``sweep:ID`` for that of a sweep.
+        cluster: Name of a stored cluster, an accelerator and a count, ``local``, or ``sweep:ID``.
+        layout: None: the best that is predicted, where one is needed.
+        stack: Software that would run it.
+        optimizer_state_precision: Of AdamW's moments.
+        link_health: Links that are not as the cluster says, in lines parted by ``|``: ``2_3; 0.06|0_1; dead``.
+        lengths: How long sequences are, where they differ: ``1-128:6, 512:3``, or ``sweep:ID`` as that sweep has it.
+    """
+
+    model: str
+    cluster: str
+    seq_len: int
+    global_batch_size: int
+    layout: Layout | None = None
+    stack: str = "torch"
+    optimizer_state_precision: str = "fp32"
+    link_health: str = ""
+    lengths: str = ""
+
+    @classmethod
+    def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
+        """The job of a sweep; parts that are no longer what their names say are asked of the sweep itself."""
+        job = sweep.request.job
+        return cls(
+            model=job.model.name if _is_catalog_model(job.model) else f"{_OF_SWEEP}{sweep.id}",
+            cluster=job.cluster.name if _is_catalog_cluster(job.cluster) else f"{_OF_SWEEP}{sweep.id}",
+            seq_len=job.workload.seq_len,
+            global_batch_size=job.workload.global_batch_size,
+            layout=layout,
+            stack=job.stack.name,
+            optimizer_state_precision=job.workload.optimizer_state_precision,
+            lengths=_lengths_of(job.workload.lengths, sweep),
+        )
+
+    @classmethod
+    def read(cls, address: str) -> Self:
+        """What an address, or its query alone, asks about; what it leaves out is as in ``DEFAULT``.
+
+        Raises:
+            InvalidInput: A number is none, or a word of the layout is unknown.
+        """
+        query = urlsplit(address).query or address.lstrip("?")
+        return cls.of_query(dict(parse_qsl(query)))
+
+    @classmethod
+    def of_query(cls, query: Mapping[str, str]) -> Self:
+        """The same of a query's values by name."""
+        words = query.get("layout", "").strip()
+        return cls(
+            model=query.get("model", "").strip() or DEFAULT.model,
+            cluster=query.get("cluster", "").strip() or DEFAULT.cluster,
+            seq_len=whole_number("seq_len", query.get("seq_len") or DEFAULT.seq_len),
+            global_batch_size=whole_number(
+                "global_batch_size", query.get("global_batch_size") or DEFAULT.global_batch_size
+            ),
+            layout=Layout.parse(words) if words else None,
+            stack=query.get("stack") or DEFAULT.stack,
+            optimizer_state_precision=query.get("optimizer_state_precision") or DEFAULT.optimizer_state_precision,
+            link_health=query.get("link_health", "").strip(),
+            lengths=query.get("lengths", "").strip(),
+        )
+
+    @property
+    def query(self) -> str:
+        """As a query, without what every job has where nothing is said."""
+        said = {
+            "model": self.model,
+            "cluster": self.cluster,
+            "seq_len": self.seq_len,
+            "global_batch_size": self.global_batch_size,
+        }
+        for name in ("stack", "optimizer_state_precision", "link_health", "lengths"):
+            if getattr(self, name) != getattr(DEFAULT, name):
+                said[name] = getattr(self, name)
+        if self.layout is not None:
+            said["layout"] = str(self.layout)
+        return urlencode(said, safe=":")
+
+    def to(self, path: str) -> str:
+        """The address of a page that is asked about it."""
+        return f"{path}?{self.query}"
+
+    @property
+    def compared(self) -> str:
+        """The address of the page that compares it."""
+        return f"/compare?{urlencode({'of': self.to('/explore')})}"
+
+    def with_layout(self, layout: Layout | None) -> Self:
+        """Another layout of the same job."""
+        return replace(self, layout=layout)
+
+    def job(self, app: App) -> Job:
+        """The job, with what the stored trials say of its cluster's speed.
+
+        Raises:
+            InvalidInput: A number is out of bounds; its field is named as here.
+            NotFound: A name is neither stored nor in the catalog.
+        """
+        workload = Workload(
+            seq_len=self.seq_len,
+            global_batch_size=self.global_batch_size,
+            optimizer_state_precision=self.optimizer_state_precision,  # type: ignore[arg-type]  # it is checked there
+            lengths=self._lengths(app),
+        )
+        model, cluster = self._model(app), self._cluster(app)
+        cluster = cluster.with_link_health(read_links(self.link_health))
+        job = Job(model=model, cluster=cluster, workload=workload, stack=load_stack(self.stack))
+        return app.calibrated(job)
+
+    def _lengths(self, app: App) -> LengthDistribution | None:
+        if self.lengths.startswith(_OF_SWEEP):
+            return app.store.get_sweep(self.lengths.removeprefix(_OF_SWEEP)).request.job.workload.lengths
+        return read_lengths(self.lengths) if self.lengths else None
+
+    def _model(self, app: App) -> TransformerSpec:
+        _require_name("model", self.model)
+        if self.model.startswith(_OF_SWEEP):
+            return app.store.get_sweep(self.model.removeprefix(_OF_SWEEP)).request.job.model
+        return named_model(self.model, app)
+
+    def _cluster(self, app: App) -> Cluster:
+        _require_name("cluster", self.cluster)
+        if self.cluster.startswith(_OF_SWEEP):
+            return app.store.get_sweep(self.cluster.removeprefix(_OF_SWEEP)).request.job.cluster
+        return named_cluster(self.cluster, app)
+
+
+DEFAULT = Permalink(model="llama-3-70b", cluster="h100:64", seq_len=8192, global_batch_size=1024)
+"""What is shown to who asks about nothing: a job that everybody knows."""
+
+
+def whole_number(field: str, given: str | int) -> int:
+    """A number as people type it, with or without separators of thousands.
+
+    Raises:
+        InvalidInput: It is none, or beyond what is counted.
+    """
+    text = str(given).strip().replace(",", "").replace("_", "").replace(" ", "")
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(MAX_INTEGER)) or int(text) > MAX_INTEGER:
+        digits = re.match("[0-9]{1,9}", text)
+        raise InvalidInput(field, str(given)[:40], "must be a whole number", int(digits[0]) if digits else None)
+    return int(text)
+
+
+def _require_name(kind: str, given: str) -> None:
+    """Return if something could be stored under that name: not all that people type can be asked of a database."""
+    if not _NAME.fullmatch(given):
+        raise NotFound(kind, given[:40])
+
+
+def _lengths_of(lengths: LengthDistribution | None, sweep: Sweep) -> str:
+    written = "" if lengths is None else written_lengths(lengths)
+    return written if len(written) <= _LONGEST_TEXT else f"{_OF_SWEEP}{sweep.id}"
+
+
+def _is_catalog_model(model: TransformerSpec) -> bool:
+    try:
+        return load_model(model.name) == model
+    except AutotunerError:
+        return False
+
+
+def _is_catalog_cluster(cluster: Cluster) -> bool:
+    try:
+        return load_cluster(cluster.name) == cluster
+    except AutotunerError:
+        return False

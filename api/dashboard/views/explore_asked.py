@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from api.dashboard.views.permalink import DEFAULT, Permalink, whole_number
+from api.dashboard.views.address import DEFAULT, Permalink, whole_number
 from autotuner.catalog.hardware import accelerators
 from autotuner.catalog.text import read_lengths, read_links, written_lengths, written_links
 from autotuner.core.errors import InvalidInput

@@ -8,7 +8,7 @@ from typing import Self
 
 from api.dashboard import words
 from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar
-from api.dashboard.views.permalink import Permalink
+from api.dashboard.views.address import Permalink
 from api.schemas import Predicted
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from api.dashboard.views.sweep_points import half_of
+from api.dashboard.views.sweep_pictures import half_of
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.layout import OPTIONS, Layout, parse_words

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
-from api.dashboard.views.permalink import whole_number
+from api.dashboard.views.address import whole_number
 from api.schemas import PhasesRequest
 from autotuner.catalog.text import read_phases
 from autotuner.core.errors import InvalidInput, NotFound, quoted

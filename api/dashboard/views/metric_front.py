@@ -10,11 +10,11 @@ from typing import Self
 
 from markupsafe import Markup
 
-from api.dashboard.charts.svg import for_both
-from api.dashboard.charts.sweep.metric_front import ValuedPoint, metric_front
-from api.dashboard.charts.sweep.points import TrialPoint
+from api.dashboard.charts.drawing import for_both
+from api.dashboard.charts.sweep.fronts import ValuedPoint, metric_front
+from api.dashboard.charts.sweep.marks import TrialPoint
 from api.dashboard.views.address import Address
-from api.dashboard.views.sweep_points import trial_points
+from api.dashboard.views.sweep_pictures import trial_points
 from api.dashboard.words import plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout

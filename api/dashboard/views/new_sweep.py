@@ -14,7 +14,7 @@ from autotuner.catalog.models import models
 from autotuner.core.cluster import LOCAL, SIMULATED
 from autotuner.core.layout import OPTIONS
 from autotuner.core.sweep import SweepRequest
-from autotuner.launch.simulation.scenario import SCENARIOS
+from autotuner.launch.simulation import SCENARIOS
 from autotuner.service.build import App
 
 _NUM_SHOWN = 6

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from api.dashboard.charts.sweep.points import CloudPoint
-from api.dashboard.views.address import Address
+from api.dashboard.charts.sweep.marks import CloudPoint
+from api.dashboard.views.address import Address, Permalink
 from api.dashboard.views.links import LinkRow, trace_view
 from api.dashboard.views.metric_front import MetricFrontView
-from api.dashboard.views.permalink import Permalink
 from api.dashboard.views.ranking import PAGE, Ranking, RowsOf, ranking
-from api.dashboard.views.sweep_answer import chances, figures_of_answer, figures_of_prediction
-from api.dashboard.views.sweep_choices import HeatView
+from api.dashboard.views.sweep_answer import HeatView, chances, figures_of_answer, figures_of_prediction
 from api.dashboard.views.sweep_pictures import Pictures
 from api.dashboard.words import engine, source
 from api.schemas import SweepDetail, TrialDetail, TrialView

@@ -12,16 +12,20 @@ from api.dashboard import words
 from api.dashboard.charts.loss_curves import loss_curves
 from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.step_series import step_series
-from api.dashboard.views.bandwidth import BandwidthView
-from api.dashboard.views.launch_flags import FlagsView
-from api.dashboard.views.link_timelines import LinkTimelinesView, link_timelines_view
-from api.dashboard.views.links import EventRow
-from api.dashboard.views.looked_at import LookedAt
-from api.dashboard.views.permalink import Permalink
-from api.dashboard.views.rank_groups import RankGroupsView, rank_groups_view
-from api.dashboard.views.timelines import TimelineView, timeline_view
-from api.dashboard.views.trial_heading import ChangeRow, Figure, Place, change_rows, figures, place_of
-from api.dashboard.views.trial_parts import MemoryView, StepView
+from api.dashboard.views.address import Permalink
+from api.dashboard.views.links import BandwidthView, EventRow
+from api.dashboard.views.timelines import LinkTimelinesView, TimelineView, link_timelines_view, timeline_view
+from api.dashboard.views.trial_heading import (
+    ChangeRow,
+    Figure,
+    FlagsView,
+    LookedAt,
+    Place,
+    change_rows,
+    figures,
+    place_of,
+)
+from api.dashboard.views.trial_parts import MemoryView, RankGroupsView, StepView, rank_groups_view
 from api.schemas import LayoutExplanation, TrialDetail
 from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement

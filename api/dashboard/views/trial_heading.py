@@ -1,23 +1,33 @@
-"""The head of a trial's page: its place in the ranking, its figures, and what lies one step away."""
+"""The head of a trial's page: its place in the ranking, its figures, its flags, and what lies one step away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
 from api.dashboard import words
 from api.dashboard.charts.cells import MemoryAxis, is_tight
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import cell, rect
-from api.dashboard.views.permalink import Permalink
+from api.dashboard.charts.drawing import Scale, cell, rect
+from api.dashboard.charts.timeline import WHOLE, Window
+from api.dashboard.views.address import Permalink
+from api.dashboard.views.timelines import Shown
 from api.schemas import LayoutChange, LayoutExplanation, TrialView
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import format_bytes, format_seconds
+from autotuner.export.registry import TARGETS, export, refusals
+from autotuner.export.target import Export
 from autotuner.ports import RankedTime
 from autotuner.search.standings import standings
 from autotuner.search.text.sentences import fit_in_words, percent
+
+# The head of a trial's page: its place in the ranking, its figures, and what lies one step away.
 
 Kind = Literal["measured", "simulated", "estimated", "predicted"]
 
@@ -174,3 +184,89 @@ def _change(change: LayoutChange, scale: Scale, limit_bytes: float, at: Permalin
         sentence=change.sentence,
         address=at.with_layout(change.layout).to("/explore"),
     )
+
+
+# What of a trial's page is looked at: the trainer whose words are shown, windows of the timelines, a rank.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedAt:
+    """What an address of the page asks for beside the trial."""
+
+    format: ExportFormat | None = None
+    show: Shown = "both"
+    window: Window
+    links_window: Window = WHOLE
+    rank: int = 0
+
+    def timeline_at(self, show: Shown, window: Window) -> str:
+        """The address of another part of the timeline."""
+        return f"{self._query(show=show, zoom=window)}#timeline"
+
+    def links_at(self, window: Window) -> str:
+        """The address of another part of the steps with and without a slow link."""
+        return f"{self._query(near=window)}#links"
+
+    def rank_at(self, rank: int) -> str:
+        """The address of another rank's groups."""
+        return f"{self._query(rank=rank)}#ranks"
+
+    def format_at(self, other: ExportFormat) -> str:
+        """The address of another trainer's words."""
+        return f"{self._query(format=other)}#use"
+
+    def _query(
+        self,
+        *,
+        format: ExportFormat | None = None,  # noqa: A002  # as the address calls it
+        show: Shown | None = None,
+        zoom: Window | None = None,
+        near: Window | None = None,
+        rank: int | None = None,
+    ) -> str:
+        window, links_window = zoom or self.window, near or self.links_window
+        said = {
+            "format": str(format or self.format or ""),
+            "show": "" if (show or self.show) == "both" else str(show or self.show),
+            "zoom": "" if window.is_whole else str(window),
+            "near": "" if links_window.is_whole else str(links_window),
+            "rank": str(self.rank if rank is None else rank),
+        }
+        return f"?{urlencode({name: value for name, value in said.items() if value not in ('', '0')})}"
+
+
+# The launch flags of a layout in one trainer's words, and where the others' stand.
+
+_FIRST = ExportFormat.TORCHTITAN
+"""What is shown to who asked for no trainer's words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagsView:
+    """Launch flags.
+
+    Attributes:
+        formats: All that there are, each with its address.
+    """
+
+    formats: tuple[tuple[ExportFormat, str], ...]
+    export: Export
+
+    @classmethod
+    def of(cls, request: SweepRequest, layout: Layout, looked_at: LookedAt) -> Self | None:
+        """In the words asked for, else in those of the sweep's own trainer.
+
+        None where a rule that is younger than the layout forbids it.
+        """
+        own = request.trainer.format if request.trainer else _FIRST
+        wanted = looked_at.format or own
+        try:
+            if refused := refusals(request.job, layout, wanted):
+                usage = "No script is written: our trial would refuse this layout"
+                made = Export(format=wanted, version=TARGETS[wanted].version, unsaid=refused, usage=usage)
+            else:
+                made = export(request.job, layout, wanted)
+        except InvalidInput:
+            return None
+        formats = tuple((one, looked_at.format_at(one)) for one in ExportFormat if one in TARGETS)
+        return cls(formats=formats, export=made)

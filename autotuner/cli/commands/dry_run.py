@@ -46,7 +46,7 @@ def dry_run(
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
     from autotuner.core.workload import Workload
-    from autotuner.launch.torch_jobs import dry_run as run
+    from autotuner.launch.this_machine import dry_run as run
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)

@@ -41,7 +41,7 @@ def profile(
     from autotuner.cli.views.profile import profile_view
     from autotuner.core.codec import to_plain
     from autotuner.core.profile import profiled
-    from autotuner.launch.detect import detect_cluster
+    from autotuner.launch.this_machine import detect_cluster
     from autotuner.service.build import build
     from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
@@ -77,7 +77,7 @@ def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
     """What is stored of these very devices under a name."""
     from autotuner.core.profile import describes
     from autotuner.host.machine import host_hash
-    from autotuner.launch.detect import detect_cluster
+    from autotuner.launch.this_machine import detect_cluster
 
     cluster, host = detect_cluster(), host_hash()
     return next((one for one in profiles if one.name == name and describes(one, cluster, host=host)), None)
@@ -86,8 +86,7 @@ def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
 def _taken(known: DeviceProfile | None, name: str, *, at: float, quick: bool, links: bool) -> DeviceProfile:
     """A new profile; where only links are wanted of a machine that has one, that with its links measured again."""
     from autotuner.core.profile import keeping_links
-    from autotuner.launch.detect import detect_cluster
-    from autotuner.launch.torch_jobs import profile_of, remeasured_links
+    from autotuner.launch.this_machine import detect_cluster, profile_of, remeasured_links
 
     cluster = detect_cluster()
     if known and links:

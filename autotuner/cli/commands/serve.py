@@ -22,7 +22,7 @@ def serve(
 
     Example: autotuner serve --port 8000
     """
-    from api.edge.login import check_start
+    from api.edge.auth import check_start
     from api.main import create_app
     from autotuner.cli.server import run_server
     from autotuner.service.build import build

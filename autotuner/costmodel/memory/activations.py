@@ -76,7 +76,7 @@ _SCORES_ALIVE = 2.0
 
 _BLOCK_SCORES_ALIVE = 4.0
 """Exponentiated scores, their gradient, the same less the softmax's own part, and the product of both
-(``_math_backward`` of trials/distributed/context/block_attention.py)."""
+(``_math_backward`` of trials/distributed/block_attention.py)."""
 
 
 def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:

@@ -53,7 +53,7 @@ _MOMENTUM = (4 + 4) + (4 + 4 + 4)
 
 _HASH = 9 * (8 + 8) + 4 * (8 + 8 + 8) + 8 + 8
 """Bytes per row to draw one of its elements: operations on words of 64 bits with one operand and with two, and what
-they begin with (``trials.replication.offsets``)."""
+they begin with (``trials.replication.elements``)."""
 
 
 def _of_elements(drawn: float) -> _Traffic:

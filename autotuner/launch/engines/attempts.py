@@ -13,14 +13,13 @@ from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.measuring import Peak
 from autotuner.core.trial import TrialFailure
 from autotuner.core.trial_spec import NodeTask, TrialSpec
+from autotuner.launch.attempts import verdict
 from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.reports import Reports, TrialFiles, TrialReports
 from autotuner.launch.trainers.attempt import described, exported_for, placed
-from autotuner.launch.trainers.command import ON_A_NODE, knows_nodes, rendered
-from autotuner.launch.trainers.registration import Registration
+from autotuner.launch.trainers.registration import ON_A_NODE, Registration, knows_nodes, rendered
 from autotuner.launch.trainers.told import TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
-from autotuner.launch.verdict import verdict
 
 _FOLDER = Path("{folder}")
 """Of the task's files, which only the node can name."""

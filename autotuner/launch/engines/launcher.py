@@ -19,17 +19,16 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.launch.attempts import follow, pass_on
 from autotuner.launch.engines.attempts import DecoderJob, TrainerJob, TrialJob
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.output import JobOutput
 from autotuner.launch.engines.ranks import PEERS_S, EngineRanks
 from autotuner.launch.engines.registration import EngineRegistration
-from autotuner.launch.following import follow, pass_on
+from autotuner.launch.local import says_full, work_folder
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.launch.reports import TrialFiles
-from autotuner.launch.room import says_full
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
-from autotuner.launch.work_folder import work_folder
 from autotuner.ports import TrialWatcher
 
 _ENGINE_SLACK_S = 120.0

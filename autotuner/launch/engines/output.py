@@ -17,7 +17,7 @@ from autotuner.launch.ranks import Death
 from autotuner.launch.reports import TrialFiles
 
 PREFIX = b"#autotuner "
-"""How lines begin that a node's process tells (``trials.process.telling``); others are whatever the node prints."""
+"""How lines begin that a node's process tells (``trials.process.node``); others are whatever the node prints."""
 
 T = TypeVar("T")
 

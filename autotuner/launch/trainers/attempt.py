@@ -18,16 +18,12 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.export.registry import export
 from autotuner.export.target import Export
 from autotuner.host.machine import hardware_facts, settings_of_libraries, system_facts
-from autotuner.launch.attempts import OVERTIME_S
-from autotuner.launch.following import GRACE_S, Ending
-from autotuner.launch.processes import ATTEMPT_ID
-from autotuner.launch.ranks import CannotRun, Ranks
+from autotuner.launch.attempts import GRACE_S, OVERTIME_S, Ending
+from autotuner.launch.ranks import ATTEMPT_ID, CannotRun, Ranks
 from autotuner.launch.reports import TrialFiles
-from autotuner.launch.trainers.command import on_this_machine, rendered
-from autotuner.launch.trainers.cores import CoreWatch
 from autotuner.launch.trainers.processes import TrainerProcesses
-from autotuner.launch.trainers.registration import Registration
-from autotuner.launch.trainers.told import TrainerReports
+from autotuner.launch.trainers.registration import Registration, on_this_machine, rendered
+from autotuner.launch.trainers.told import CoreWatch, TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
 
 REPORT_DIR = "AUTOTUNER_REPORT_DIR"

@@ -1,9 +1,4 @@
-"""How far a trainer's run has come: from what each rank says of its steps to reports of whole steps.
-
-A state machine without clock or files. A step is whole when every rank has told of it, or when some rank told of a
-later one before the last look: a rank that ends a step has had gradients of all others in it, so these had begun that
-step, and told of the one before.
-"""
+"""How far a trainer's run has come: what each rank says of its steps, and reports of whole steps."""
 
 from __future__ import annotations
 
@@ -11,13 +6,64 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from autotuner.core.measurement import StepReport
 from autotuner.core.measuring import Pace, Peak, step_report
 from autotuner.core.trial import FailureKind
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.reports import RankFailure
-from autotuner.launch.trainers.reported import Reported, ReportedMemory, ReportedStep
+
+# What a trainer says of itself while it runs, whichever way it says it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedStep:
+    """One optimizer step, as one rank saw it.
+
+    Attributes:
+        step: As the trainer counts, 0 or 1 first.
+        rank: Which rank said so; None where a line does not tell.
+        step_time_s: None where it does not say: the time between two of its lines is taken.
+        num_steps: Steps that the figures are means over, up to and including this one.
+        loss: None on ranks that do not know it.
+        tokens: Of the whole job in this step, where it says so; the workload's else.
+        peak_bytes: Highest bytes of that rank so far, where it says so.
+    """
+
+    step: int
+    rank: int | None = None
+    step_time_s: float | None = None
+    num_steps: int = 1
+    loss: float | None = None
+    tokens: int | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedMemory:
+    """The highest bytes of a rank so far, from a line of its own."""
+
+    rank: int
+    peak_bytes: int
+
+
+Reported = ReportedStep | ReportedMemory
+
+
+class LogReader(Protocol):
+    """Finds what the lines that a trainer prints say of its steps; one reader per run, since a step may take two."""
+
+    def read(self, line: str) -> Reported | None:
+        """What a line says, without its end; None where it says nothing of a step."""
+        ...
+
+
+# How far a trainer's run has come: from what each rank says of its steps to reports of whole steps.
+#
+# A state machine without clock or files. A step is whole when every rank has told of it, or when some rank told of a
+# later one before the last look: a rank that ends a step has had gradients of all others in it, so these had begun
+# that step, and told of the one before.
 
 _TOKENS_OFF = 0.1
 """How far the tokens that a trainer reports may lie from the workload's, as a share: a batch whose last sequence is

@@ -12,8 +12,7 @@ from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.units import format_seconds
 from autotuner.launch.ranks import Death
-from autotuner.launch.trainers.symptoms import Complaint
-from autotuner.launch.trainers.told import TrainerReports
+from autotuner.launch.trainers.told import Complaint, TrainerReports
 
 _TAIL_LINES = 40
 

@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from api.edge.addresses import client_address
+from api.edge.caller import client_address
 
 PROXIES = (ip_network("10.0.0.0/8"),)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.edge.login import check_start
+from api.edge.auth import check_start
 from autotuner.core.access import Scope
 from autotuner.core.errors import InvalidInput
 from autotuner.store.sql import memory_store

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.edge.caller import set_caller
-from api.edge.rates import AddressRates, CallerRates
+from api.edge.limits import AddressRates, CallerRates
 from autotuner.core.access import NOBODY_ASKED, Caller, Quota
 from autotuner.core.access import Scope as CallerScope
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from api.edge.streams import OpenStreams
+from api.edge.limits import OpenStreams
 from autotuner.core.access import NOBODY_ASKED, Caller, Scope
 from autotuner.core.errors import QuotaExceeded
 from autotuner.store.sql import memory_store

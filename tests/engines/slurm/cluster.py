@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from autotuner.launch.detect import num_usable_cores
+from autotuner.launch.this_machine import num_usable_cores
 
 __all__ = ["NODES", "SlurmCluster", "require_slurm", "slurm_cluster"]
 

@@ -20,7 +20,7 @@ from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSpec
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.slurm.commands import SlurmCommands
 from autotuner.launch.engines.slurm.engine import SlurmEngine
-from autotuner.launch.engines.slurm.settings import SlurmSettings
+from autotuner.launch.engines.slurm.job import SlurmSettings
 from autotuner.launch.trainers.registration import Registration
 from tests.contracts.held import HeldEngine
 from tests.engines.slurm.cluster import SlurmCluster

@@ -13,9 +13,18 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
-from trials.batches.documents import Documents, attend_by_document, document_mask, is_visible, positions_in
-from trials.batches.micro_batch import NO_LABEL, packed, padded
-from trials.batches.sampler import BalancedBatchSampler, Dealing
+from trials.batches import (
+    NO_LABEL,
+    BalancedBatchSampler,
+    Dealing,
+    Documents,
+    attend_by_document,
+    document_mask,
+    is_visible,
+    packed,
+    padded,
+    positions_in,
+)
 
 # ---------------------------------------------------------------- documents
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ import pytest
 from autotuner.core.choices import AttentionKernel, Precision
 from autotuner.core.codec import dumps, from_plain, loads
 from autotuner.core.profile import Measurements, ProfileRequest
-from autotuner.launch.free_port import free_port
-from autotuner.launch.torch_jobs import ask_torch
+from autotuner.launch.ranks import free_port
+from autotuner.launch.this_machine import ask_torch
 from tests.patience import PATIENCE_S
 
 # ---------------------------------------------------------------- links

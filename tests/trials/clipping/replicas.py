@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.trials.joined import joined
-from trials.clipping.hooks import average, clip_buckets, clip_replicas
-from trials.clipping.overlap import Overlap
+from trials.clipping import Overlap, average, clip_buckets, clip_replicas
 from trials.process.task import TaskContext
 
 NUM_LAYERS, WIDTH = 8, 64

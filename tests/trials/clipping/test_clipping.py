@@ -15,9 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.trials.clipping.replicas import MAX_NORM, NUM_LAYERS, NUM_STEPS, model, own_gradients
 from tests.trials.collective import Noted
 from tests.trials.zygote import Zygote
-from trials.clipping.bound import bucket_bound, clip, squared_norms
-from trials.clipping.hooks import average
-from trials.clipping.overlap import Overlap
+from trials.clipping import Overlap, average, bucket_bound, clip, squared_norms
 
 
 # ---------------------------------------------------------------- bound

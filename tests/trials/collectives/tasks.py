@@ -13,9 +13,8 @@ from torch import Tensor
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveHierarchy, RankPlacement
 from autotuner.core.placement import Nodes
 from tests.trials.joined import joined
-from trials.collectives.choose import communicator_of
 from trials.collectives.communicator import Communicator, TorchCommunicator
-from trials.collectives.groups import new_group_of
+from trials.collectives.two_level import communicator_of, new_group_of
 from trials.process.task import TaskContext
 
 NUM_RANKS = 6

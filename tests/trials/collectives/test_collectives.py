@@ -10,8 +10,8 @@ from autotuner.core.choices import RankPlacement
 from autotuner.core.placement import Nodes
 from tests.trials.collectives.tasks import CASES, NUM_RANKS
 from tests.trials.zygote import Zygote
-from trials.collectives.groups import levels_of
-from trials.collectives.tree import Branch, branches
+from trials.collectives.ring_and_tree import Branch, branches
+from trials.collectives.two_level import levels_of
 
 # ---------------------------------------------------------------- choose
 TASKS = "tests.trials.collectives.tasks"

@@ -17,8 +17,8 @@ from autotuner.core.placement import place_of
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import ODD_VOCABULARY, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp, hsdp, zero
-from trials.distributed.loss import logits_per_token
 from trials.distributed.mesh import Grid
+from trials.distributed.tensor import logits_per_token
 from trials.dry_run.fake_ranks import fake_ranks
 
 

@@ -8,7 +8,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
-from trials.dry_run.extrapolate import Extrapolation
+from trials.dry_run.dry_run import Extrapolation
 
 
 def deep(num_layers: int, num_sequences: int, **layout: object) -> TrialSpec:

@@ -13,8 +13,7 @@ from autotuner.core.link import LinkHealth
 from tests.builders import cpu_cluster
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined
-from trials.faults.late_collectives import LateCollectives
-from trials.faults.links import Links
+from trials.faults import LateCollectives, Links
 from trials.process.task import TaskContext
 
 

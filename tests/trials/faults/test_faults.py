@@ -16,12 +16,12 @@ from autotuner.core.placement import Place
 from autotuner.core.trial import FailureKind, Outcome, TrialFailure
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.simulated import SimulatedLauncher
-from autotuner.launch.simulation.scenario import Scenario
+from autotuner.launch.simulation import Scenario
 from autotuner.launch.zygote import Forks
 from bench.fault_sweep import sweep_request, tried
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.trials.launching import Watcher, spec
-from trials.faults.links import Links, pipeline_conditions
+from trials.faults import Links, pipeline_conditions
 
 
 # ---------------------------------------------------------------- fault sweep

@@ -14,10 +14,9 @@ from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from tests.builders import cpu_cluster
 from tests.trials.zygote import Zygote
-from trials.distributed.functional_collectives import all_gather, all_to_all
+from trials.distributed.expert import all_gather, all_to_all
 from trials.dry_run.fake_ranks import fake_ranks
-from trials.faults.late_collectives import GroupCut, LateCollectives, ring_hold_s
-from trials.faults.links import Links
+from trials.faults import GroupCut, LateCollectives, Links, ring_hold_s
 from trials.training.exchange import exchange_of
 
 CPU = torch.device("cpu")

@@ -53,11 +53,10 @@ from tests.trials.specs import (
     zero,
 )
 from tests.trials.zygote import Run, Zygote
-from trials.job.admission import admit
-from trials.job.attempt import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED, attempt
+from trials.job.attempt import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED, admit, attempt
 from trials.job.steered import powers
-from trials.process.fork import fork_rank
 from trials.process.task import TaskContext
+from trials.process.zygote import fork_rank
 from trials.runtime.rank import RankInfo
 from trials.runtime.report import Reporter
 

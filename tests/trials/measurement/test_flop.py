@@ -15,9 +15,8 @@ from autotuner.core.trial_spec import TrialSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
 from trials.model.attention import kernel_context
-from trials.model.decoder import Decoder
-from trials.model.weights import materialise
-from trials.options.recompute import recomputed
+from trials.model.decoder import Decoder, materialise
+from trials.options import recomputed
 
 FLASH, MATH = AttentionKernel.FLASH, AttentionKernel.MATH
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from trials.measurement.host_time import host_time_ns
-from trials.measurement.phases import BACKWARD
+from trials.measurement.breakdown import BACKWARD, host_time_ns
+from trials.measurement.measure import MARK
 from trials.measurement.recording import FORWARD, UNNAMED_WAIT, WAIT, Event
-from trials.measurement.stopwatch import MARK
 
 MAIN, GLOO = 1, 2
 NODE = BACKWARD + "MmBackward0"

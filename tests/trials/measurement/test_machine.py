@@ -11,9 +11,16 @@ import pytest
 import torch
 
 from autotuner.host.machine import host_hash, software_facts
-from trials.measurement.cores import CpuTime, num_cores_used, own_core
-from trials.measurement.environment import environment, of_all_ranks
-from trials.measurement.gpu import Gpu, PowerMeter, gpu_of
+from trials.measurement.environment import (
+    CpuTime,
+    Gpu,
+    PowerMeter,
+    environment,
+    gpu_of,
+    num_cores_used,
+    of_all_ranks,
+    own_core,
+)
 from trials.measurement.memory import MemoryWatch
 from trials.runtime.rank import RankInfo, host_name
 

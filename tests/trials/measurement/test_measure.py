@@ -12,7 +12,7 @@ from autotuner.core.measuring import Peak, model_flop, recomputed_flop, step_rep
 from autotuner.core.trial_spec import TrialSpec
 from tests.builders import cpu_layout
 from tests.trials.specs import ddp, trial_spec
-from trials.measurement.cores import CpuTime
+from trials.measurement.environment import CpuTime
 from trials.measurement.measure import RankRecord, measurement
 
 PEAK = Peak(flop_per_s=2e11, source="data sheet")

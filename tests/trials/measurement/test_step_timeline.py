@@ -16,8 +16,7 @@ from autotuner.core.timeline import Block, BlockKind, StepTimeline
 from tests.builders import cpu_layout
 from tests.trials.specs import ONE_STEP, trial_spec
 from tests.trials.zygote import Zygote
-from trials.measurement.action_log import RecordedStep
-from trials.measurement.step_timeline import RankRecording, is_shown, step_timeline
+from trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
 
 PROFILED = replace(ONE_STEP, measured_steps=1, max_measured_steps=1, profiled_steps=1)
 

@@ -13,13 +13,17 @@ from autotuner.core.measurement import Breakdown
 from tests.builders import breakdown, cpu_layout
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
 from tests.trials.zygote import Zygote
-from trials.measurement.breakdown import longest_computing
-from trials.measurement.collectives import communication_part
-from trials.measurement.device_time import device_time_ns
-from trials.measurement.phases import BACKWARD
+from trials.measurement.breakdown import (
+    BACKWARD,
+    Span,
+    communication_part,
+    device_time_ns,
+    divided,
+    joined,
+    longest_computing,
+)
+from trials.measurement.measure import MARK
 from trials.measurement.recording import Event
-from trials.measurement.stopwatch import MARK
-from trials.measurement.timeline import Span, divided, joined
 
 # ---------------------------------------------------------------- breakdown
 COMPUTATION = {"forward_s", "backward_s", "optimizer_s", "other_s"}

@@ -19,15 +19,30 @@ from autotuner.core.model import Norm, TransformerSpec
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Trainer, for_each
 from tests.trials.specs import CONTEXT, GPT_2, HEAD_NORMS, PIPELINE, SEQUENCE, TENSOR, ZBV, ddp, fsdp, hsdp
-from trials.batches.documents import WHOLE_ROWS, Documents
-from trials.batches.micro_batch import NO_LABEL
+from trials.batches import NO_LABEL, WHOLE_ROWS, Documents
 from trials.model.attention import attend, attention_core, kernel_context
-from trials.model.decoder import Decoder, Layer, TokenPositions, every_position, rotary_table, rotate
-from trials.model.experts import ALL_EXPERTS, Experts, LocalExperts, SparseFeedForward
-from trials.model.loss import cross_entropy
-from trials.model.norm import norm
-from trials.model.routing import count_on_host, histogram, inverse, permuted
-from trials.model.weights import materialise, parameter_dtype
+from trials.model.decoder import (
+    Decoder,
+    Layer,
+    TokenPositions,
+    cross_entropy,
+    every_position,
+    materialise,
+    norm,
+    parameter_dtype,
+    rotary_table,
+    rotate,
+)
+from trials.model.experts import (
+    ALL_EXPERTS,
+    Experts,
+    LocalExperts,
+    SparseFeedForward,
+    count_on_host,
+    histogram,
+    inverse,
+    permuted,
+)
 
 # ---------------------------------------------------------------- attention
 SEQ_LEN = 150  # a block and a part of one

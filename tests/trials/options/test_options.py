@@ -24,9 +24,7 @@ from tests.trials.model.test_model import DECODER_SEQ_LEN as SEQ_LEN
 from tests.trials.model.test_model import decoder, tokens
 from tests.trials.specs import ONE_STEP, PIPELINE, SEQUENCE, TENSOR, ddp, fsdp, trial_spec
 from tests.trials.zygote import Zygote
-from trials.options.fp8 import use_fp8
-from trials.options.offload import HostMemory
-from trials.options.recompute import recomputed
+from trials.options import HostMemory, recomputed, use_fp8
 
 # ---------------------------------------------------------------- compile
 TWO_LAYERS = tiny_model(name="two-layers", num_layers=2)
@@ -57,7 +55,7 @@ def test_compiled_layers_train_like_those_of_a_single_process(
 
 COUNTING = """
 import torch
-from trials.options.compile import compile_time_s
+from trials.options import compile_time_s
 x = torch.ones(4, requires_grad=True)
 (2 * x).sum().backward()
 assert compile_time_s() == 0.0

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trials.pipelines.observation import Observation
+from trials.pipelines.detector import Observation
 
 PASS_S = 0.02
 

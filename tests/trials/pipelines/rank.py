@@ -16,13 +16,10 @@ from torch import Tensor, nn
 from autotuner.schedules.actions import Kind, Schedule, zb_h2
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined as join_group
-from trials.pipelines.channel import Channel
+from trials.pipelines.channel import Channel, Meeting, Neighbourhood, pair_channel, pair_channels
 from trials.pipelines.delegated import DelegatedTransport, Delegates
 from trials.pipelines.inline import InlineTransport
-from trials.pipelines.meeting import Meeting
-from trials.pipelines.neighbours import Neighbourhood, pair_channel, pair_channels
-from trials.pipelines.pipeline import PlannedPipeline
-from trials.pipelines.stage import PlannedStage
+from trials.pipelines.pipeline import PlannedPipeline, PlannedStage
 from trials.pipelines.switched import SwitchedTransport
 from trials.pipelines.transport import Transport
 from trials.process.task import TaskContext

@@ -11,10 +11,9 @@ from autotuner.schedules.actions import one_f_one_b, zb_h2, zbv
 from autotuner.schedules.zero_bubble import zb_interleaved
 from tests.patience import PATIENCE_S
 from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say, switched
-from trials.pipelines.conditions import LinkCondition, LinkConditions
+from trials.pipelines.channel import Meeting, Neighbourhood
 from trials.pipelines.delegated import DelegatedTransport, DelegateFailed, Delegates
-from trials.pipelines.meeting import Meeting
-from trials.pipelines.neighbours import Neighbourhood
+from trials.pipelines.transport import LinkCondition, LinkConditions
 from trials.process.task import TaskContext
 
 SLOW_LINK_S = 0.3

@@ -14,7 +14,7 @@ from autotuner.schedules.plan import plan
 from autotuner.schedules.simulate import PassTimes
 from tests.trials.pipelines.observed import PASS_S, Steps
 from trials.pipelines.controller import Controller
-from trials.pipelines.observation import Observation
+from trials.pipelines.detector import Observation
 from trials.pipelines.steering import Powers
 
 NUM_MICRO_BATCHES = 12

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from autotuner.launch.free_port import free_port
+from autotuner.launch.ranks import free_port
 from tests.patience import PATIENCE_S
 from trials.process.gathering import gather
 

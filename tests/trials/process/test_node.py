@@ -17,11 +17,11 @@ import pytest
 from autotuner.core.codec import dumps
 from autotuner.core.trial_spec import NodeTask
 from autotuner.host.machine import host_hash
-from autotuner.launch.free_port import free_port
+from autotuner.launch.ranks import free_port
 from tests.patience import PATIENCE_S
 from tests.system.service import until
 from tests.trials.launching import SHORT, spec
-from trials.process.telling import PREFIX
+from trials.process.node import PREFIX
 
 LEFT_BEHIND = (
     "import os, time; os.fork() or (os.setsid(), time.sleep(600)); print('hello', flush=True); time.sleep(600)"

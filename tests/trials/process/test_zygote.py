@@ -15,8 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotuner.launch.processes import ATTEMPT_ID
-from autotuner.launch.ranks import Death
+from autotuner.launch.ranks import ATTEMPT_ID, Death
 from autotuner.launch.zygote import ForkedRanks, Zygote
 from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over

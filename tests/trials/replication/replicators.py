@@ -9,10 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trials.replication.demo import DemoReplicator
-from trials.replication.elements import ElementReplicator
-from trials.replication.full import FullReplicator
-from trials.replication.offsets import striding_offsets
-from trials.replication.replicator import Replicator
+from trials.replication.elements import ElementReplicator, striding_offsets
+from trials.replication.replicator import FullReplicator, Replicator
 
 SHAPES = ((16, 24), (48,), (3, 7), (0,), (), (130, 2))
 """Some fill their chunks and some do not; one rank of a shard group may hold nothing of a tensor."""

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.trials.collective import Noted
 from trials.replication.ddp_hook import BucketExchange, exchange_hook
 from trials.replication.demo import DemoReplicator
-from trials.replication.full import FullReplicator
+from trials.replication.replicator import FullReplicator
 
 
 def trained(exchange: BucketExchange, num_steps: int) -> None:

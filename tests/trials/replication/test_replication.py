@@ -16,11 +16,9 @@ from tests.trials.replication.tasks import NUM_STEPS
 from tests.trials.replication.trainers import small_model
 from tests.trials.zygote import Zygote
 from trials.replication.averaging import ParameterAverager
-from trials.replication.elements import ElementReplicator
-from trials.replication.full import FullReplicator
-from trials.replication.offsets import random_offsets, striding_offsets
+from trials.replication.elements import ElementReplicator, random_offsets, striding_offsets
 from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.rows import Rows
+from trials.replication.replicator import FullReplicator, Rows
 
 
 # ---------------------------------------------------------------- averaging

@@ -20,9 +20,8 @@ from trials.replication.averaging import ParameterAverager
 from trials.replication.ddp_hook import BucketExchange, exchange_hook
 from trials.replication.demo import DemoReplicator
 from trials.replication.elements import ElementReplicator
-from trials.replication.full import FullReplicator
-from trials.replication.optimizer import ReplicatedOptimizer
-from trials.replication.parts import local_parts
+from trials.replication.optimizer import ReplicatedOptimizer, local_parts
+from trials.replication.replicator import FullReplicator
 
 NUM_STEPS = 4
 _WIDTH = 20

@@ -20,9 +20,8 @@ from tests.builders import cpu_cluster, measurement, step_report
 from tests.trials.collective import Noted
 from tests.trials.specs import trial_spec
 from tests.trials.zygote import read_lines
-from trials.runtime.failure import NonFiniteLoss, classify, headline
 from trials.runtime.pending import future_of
-from trials.runtime.rank import RankInfo
+from trials.runtime.rank import NonFiniteLoss, RankInfo, classify, headline
 from trials.runtime.report import Reporter
 
 # ---------------------------------------------------------------- failure

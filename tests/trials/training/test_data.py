@@ -11,8 +11,8 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.specs import trial_spec
-from trials.batches.micro_batch import NO_LABEL
-from trials.distributed.context.zigzag import ContextPart
+from trials.batches import NO_LABEL
+from trials.distributed.context import ContextPart
 from trials.training.data import Batch, as_drawn, batch, sequence_lengths
 
 WORKLOAD = Workload(seq_len=12, global_batch_size=8)

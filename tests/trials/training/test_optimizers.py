@@ -19,11 +19,9 @@ from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import Case, for_each
 from tests.trials.specs import GPT_2, PIPELINE, SEQUENCE, TENSOR, THREE_STEPS, ZBV, ddp, hsdp, trial_spec, zero
 from tests.trials.zygote import Zygote
-from trials.distributed.data.optimizer_shard import ParameterShard
-from trials.training.data import batch
-from trials.training.languages import Languages
-from trials.training.local_optimizer import local_optimizer
-from trials.training.optimizer import ShardedOptimizer
+from trials.distributed.optimizer_shards import ParameterShard
+from trials.training.data import Languages, batch
+from trials.training.optimizer import ShardedOptimizer, local_optimizer
 
 # ---------------------------------------------------------------- languages
 WORKLOAD = Workload(seq_len=32, global_batch_size=8)

@@ -9,8 +9,8 @@ import pytest
 
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.errors import InvalidInput
-from autotuner.launch.detect import detect_cluster, forget_cluster, visible_gpus
 from autotuner.launch.local import LocalLauncher
+from autotuner.launch.this_machine import detect_cluster, forget_cluster, visible_gpus
 from tests.builders import cpu_cluster, h100_cluster
 
 

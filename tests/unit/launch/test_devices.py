@@ -14,10 +14,10 @@ import pytest
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import TrialFailure
 from autotuner.launch.fake import FakeLauncher
-from autotuner.launch.pooling import pooled
-from autotuner.launch.processes import ATTEMPT_ID, end_all
+from autotuner.launch.ranks import ATTEMPT_ID, end_all
+from autotuner.launch.repeating import pooled
 from autotuner.launch.routing import RoutedLauncher
-from autotuner.launch.software import software_of_this_machine
+from autotuner.launch.this_machine import software_of_this_machine
 from tests.builders import breakdown, cpu_cluster, measurement
 from tests.trials.launching import Watcher, spec
 
@@ -96,7 +96,7 @@ def test_versions_are_told_as_trials_record_them() -> None:
 
 def test_nothing_is_imported_to_tell_it() -> None:
     code = (
-        "import sys; from autotuner.launch.software import software_of_this_machine; software_of_this_machine();"
+        "import sys; from autotuner.launch.this_machine import software_of_this_machine; software_of_this_machine();"
         "sys.exit('torch' in sys.modules)"
     )
     assert run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,12 +15,12 @@ from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.measurement import LinkEvent, LinkEventKind, StepReport
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial import FailureKind
-from autotuner.launch.following import GRACE_S, follow
+from autotuner.launch.attempts import GRACE_S, follow
+from autotuner.launch.local import work_folder
 from autotuner.launch.ranks import CannotRun, Death
 from autotuner.launch.reports import RankFailure, Reports, TrialFiles
-from autotuner.launch.torch_jobs import ask_torch
+from autotuner.launch.this_machine import ask_torch
 from autotuner.launch.torchrun import dead_ranks
-from autotuner.launch.work_folder import work_folder
 from tests.builders import breakdown, measurement, step_report
 from tests.patience import PATIENCE_S
 from tests.trials.launching import Watcher, spec
@@ -95,7 +95,7 @@ def test_an_agent_that_wrote_nothing_found_nobody_dead(deaths: Path) -> None:
 HELD = """
 import sys
 from pathlib import Path
-from autotuner.launch.work_folder import work_folder
+from autotuner.launch.local import work_folder
 with work_folder(Path(sys.argv[1]), "another") as folder:
     (folder / "rank-0.log").write_text("step 1")
     print("held", flush=True)

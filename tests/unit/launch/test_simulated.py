@@ -21,8 +21,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.simulated import SimulatedLauncher
-from autotuner.launch.simulation.luck import Luck
-from autotuner.launch.simulation.scenario import Scenario
+from autotuner.launch.simulation import Luck, Scenario
 from tests.builders import h100_cluster, llama_70b
 from tests.trials.launching import ENDLESS, SHORT, Watcher
 

@@ -8,9 +8,9 @@ import pytest
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.launch.attempts import verdict
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import RankFailure, Reports
-from autotuner.launch.verdict import verdict
 from tests.builders import breakdown, cpu_layout, measurement, tiny_job, tiny_model
 
 SPEC = TrialSpec(

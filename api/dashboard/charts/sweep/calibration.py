@@ -8,13 +8,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from api.dashboard.charts.axis import in_percent
-from api.dashboard.charts.frame import Frame
-from api.dashboard.charts.scale import Scale
+from api.dashboard.charts.drawing import Frame, Scale, in_percent, line, path, picture, text
 from api.dashboard.charts.spread import Spread
-from api.dashboard.charts.svg import line, path, picture, text
-from api.dashboard.charts.sweep.marks import MANY, cloud, linked_dot
-from api.dashboard.charts.sweep.points import TrialPoint, reached
+from api.dashboard.charts.sweep.marks import MANY, TrialPoint, cloud, linked_dot, reached
 
 
 def agreement(points: Sequence[TrialPoint], width: int, *, kind: str = "measured") -> Markup | None:

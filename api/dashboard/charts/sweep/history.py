@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from api.dashboard.charts.axis import whole_marks
-from api.dashboard.charts.frame import Frame
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.stairs import best_so_far, staircase, turns
-from api.dashboard.charts.svg import path, picture, text
-from api.dashboard.charts.sweep.marks import MANY, At, cloud, crosses, linked_dot
-from api.dashboard.charts.sweep.points import TrialPoint
+from api.dashboard.charts.drawing import Frame, Scale, path, picture, text, whole_marks
+from api.dashboard.charts.spread import best_so_far, staircase, turns
+from api.dashboard.charts.sweep.marks import MANY, At, TrialPoint, cloud, crosses, linked_dot
 
 _MOST_BEYOND = 1.35
 """The band of the first trials may reach far; this much above the best is shown of it."""

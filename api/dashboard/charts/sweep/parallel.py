@@ -13,11 +13,8 @@ from textwrap import wrap
 
 from markupsafe import Markup
 
-from api.dashboard.charts.axis import byte_unit, in_percent
-from api.dashboard.charts.scale import Scale
-from api.dashboard.charts.svg import element, line, picture, rect, text, written
-from api.dashboard.charts.sweep.marks import MANY, linked, listed
-from api.dashboard.charts.sweep.points import TrialPoint, by_rank
+from api.dashboard.charts.drawing import Scale, byte_unit, element, in_percent, line, picture, rect, text, written
+from api.dashboard.charts.sweep.marks import MANY, TrialPoint, by_rank, linked, listed
 
 WIDTH, HEIGHT = 1296, 300
 """Pixels; a narrow screen scrolls the picture."""

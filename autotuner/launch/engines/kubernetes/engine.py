@@ -15,8 +15,8 @@ import structlog
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
-from autotuner.launch.engines.kubernetes.api import Kind, KubernetesApi
-from autotuner.launch.engines.kubernetes.jobs import Jobs, num_nodes_of
+from autotuner.launch.engines.kubernetes.api import Kind, KubernetesApi, PodLog
+from autotuner.launch.engines.kubernetes.jobs import Jobs, Watching, num_nodes_of
 from autotuner.launch.engines.kubernetes.objects import (
     CONTAINER,
     ENGINE_LABEL,
@@ -26,10 +26,8 @@ from autotuner.launch.engines.kubernetes.objects import (
     job_set,
     service,
 )
-from autotuner.launch.engines.kubernetes.pod_log import PodLog
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 from autotuner.launch.engines.kubernetes.states import job_state
-from autotuner.launch.engines.kubernetes.watching import Watching
 from autotuner.launch.engines.output import PREFIX
 
 _LISTED_S = 10.0

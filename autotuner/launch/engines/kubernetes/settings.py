@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.value import Count, Positive, value
+from autotuner.launch.engines.engine import Engine
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -86,3 +87,17 @@ def _refuse_ours(path: str, table: Mapping[str, Any], ours: tuple[str, ...]) -> 
     for name in table:
         if name in ours:
             raise InvalidInput(f"{path}.{name}", table[name], "is said by the engine itself, or by a setting beside it")
+
+
+# Makes the engine, whose client takes half a second to import: only who has such an engine needs it.
+
+
+def kubernetes_engine(name: str, settings: KubernetesSettings) -> Engine:
+    """The engine of that name.
+
+    Raises:
+        InvalidInput: A table is not in Kubernetes' words, or the kubeconfig says nowhere where the cluster is.
+    """
+    from autotuner.launch.engines.kubernetes.engine import KubernetesEngine  # noqa: PLC0415
+
+    return KubernetesEngine(name, settings)

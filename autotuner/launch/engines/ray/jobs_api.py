@@ -2,16 +2,83 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import httpx
 
-from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
-from autotuner.launch.engines.ray.settings import RaySettings
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.value import Positive, value
+from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
+
+# What an operator says of a Ray cluster, beside what every engine is told.
+
+_OURS = "AUTOTUNER_"
+
+
+@value
+class RaySettings:
+    """How jobs are asked for.
+
+    Attributes:
+        address: Of Ray's dashboard, which serves the Jobs API: ``http://head:8265``.
+        token_variable: Variable of the service that holds the token for Ray (``RAY_AUTH_MODE=token``); empty: none.
+        python: Interpreter on the nodes, of the version that Ray itself runs in, with Ray, torch and our package.
+        accelerator_resource: What an accelerator is to Ray; a cluster of cores asks for none.
+        cpus_per_accelerator: Cores (to Ray) per rank.
+        resources: Custom resources that each node of a job gives beside them.
+        queue_resources: The same by queue: what tells the nodes of one from those of another.
+        runtime_env: Passed to Ray as it is: ``working_dir``, ``env_vars``, ``image_uri`` and whatever Ray knows.
+        request_timeout_s: A request that has not been answered by then counts as unanswered.
+        cancel_s: How long a cancelled job may take to end.
+    """
+
+    address: str
+    token_variable: str = ""
+    python: str = "python3"
+    accelerator_resource: str = "GPU"
+    cpus_per_accelerator: Positive = 1.0
+    resources: dict[str, float] = field(default_factory=dict)
+    queue_resources: dict[str, dict[str, float]] = field(default_factory=dict)
+    runtime_env: dict[str, object] = field(default_factory=dict)
+    request_timeout_s: Positive = 10.0
+    cancel_s: Positive = 40.0
+
+    def __post_init__(self) -> None:
+        if not self.address.startswith(("http://", "https://")):
+            nearest = f"http://{self.address.partition('://')[2] or self.address}"
+            raise InvalidInput("address", self.address, "must be the dashboard's, which speaks HTTP", nearest)
+        _require_amounts("resources", self.resources)
+        for queue, amounts in self.queue_resources.items():
+            _require_amounts(f"queue_resources.{queue}", amounts)
+        for name, given in self.env_vars.items():
+            if not isinstance(given, str) or name.startswith(_OURS):
+                rule = f"must be a text, and its name must not begin with {_OURS}, which is the launcher's own"
+                raise InvalidInput(f"runtime_env.env_vars.{name}", given, rule)
+
+    @property
+    def env_vars(self) -> Mapping[str, object]:
+        """The variables of ``runtime_env``."""
+        given = self.runtime_env.get("env_vars", {})
+        if not isinstance(given, dict):
+            raise InvalidInput("runtime_env.env_vars", given, "must be a table of texts")
+        return given
+
+
+def _require_amounts(path: str, amounts: Mapping[str, float]) -> None:
+    for name, amount in amounts.items():
+        if name in ("CPU", "GPU", "memory", "object_store_memory"):
+            raise InvalidInput(f"{path}.{name}", amount, "must be a custom resource; Ray's own follow from the cluster")
+        if not amount > 0:
+            raise InvalidInput(f"{path}.{name}", amount, "must be positive")
+
 
 _SAID_LETTERS = 400
 """Of what a server says of an error, which may be a page of traceback; its last lines tell most."""
@@ -161,3 +228,50 @@ class JobsApi:
 def _said(answer: httpx.Response) -> str:
     """The last words of an answer, on one line."""
     return " ".join(answer.text.split())[-_SAID_LETTERS:]
+
+
+# What the driver of a job on Ray has said in the job's log (``trials.process.ray_driver``).
+
+
+class JobLog:
+    """A log that is read from its beginning again and again, and taken in once.
+
+    Args:
+        mark: How the driver's lines begin, behind a ``#``; the rest is what Ray and Python had to say, or what an
+            older job of the same name has left.
+
+    Attributes:
+        status: What the driver said last of the job; None before it has said anything.
+        has_begun: Whether any node was started.
+        was_stopped: Whether the driver ended because Ray told it to, before any node had failed.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = f"#{mark} "
+        self._taken = 0
+        self._printed: defaultdict[int, bytearray] = defaultdict(bytearray)
+        self.status: JobStatus | None = None
+        self.has_begun = False
+        self.was_stopped = False
+
+    def take(self, log: str) -> None:
+        """Take in what is new; a line that is still being written waits."""
+        end = log.rfind("\n") + 1
+        for line in log[self._taken : end].splitlines():
+            _, found, rest = line.partition(self._mark)
+            if found:
+                with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):  # cut off, say
+                    self._understand(json.loads(rest))
+        self._taken = max(self._taken, end)
+
+    def printed(self, node_rank: int, offset: int) -> bytes:
+        """What a node has printed from that byte on."""
+        return bytes(self._printed[node_rank][offset:])
+
+    def _understand(self, said: dict[str, Any]) -> None:
+        if "phase" in said:
+            self.status = JobStatus(phase=EngineJobPhase(said["phase"]), detail=said["detail"])
+            self.has_begun |= self.status.phase is EngineJobPhase.RUNNING
+            self.was_stopped |= said.get("was_stopped") is True
+        else:
+            self._printed[int(said["node"])] += said["text"].encode("latin-1")

@@ -1,14 +1,21 @@
-"""Slurm's commands: run without a shell, with little of the service's environment, and ended where they hang."""
+"""Slurm's commands, run without a shell, and what it says of our jobs."""
 
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import subprocess
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autotuner.core.errors import AutotunerError
+from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineUnavailable
+
+# Slurm's commands: run without a shell, with little of the service's environment, and ended where they hang.
 
 Command = Callable[..., str]
 """Runs a program with arguments and returns what it printed; raises ``CommandFailed`` or ``EngineUnavailable``."""
@@ -96,3 +103,152 @@ class SlurmCommands:
 def _said(errors: str) -> str:
     """The last lines on standard error as one."""
     return "; ".join(line.strip() for line in errors.splitlines()[-4:] if line.strip())
+
+
+# Slurm's job states: as squeue and sacct list them, and what they mean for a trial.
+
+SQUEUE_FORMAT = "%A|%T|%r|%N|%j"
+"""Number, state, reason, nodes and name; the name last, since it alone may hold a bar."""
+
+SACCT_FIELDS = "JobIDRaw,State,Reason,NodeList,JobName"
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+"""Of a job; Python counts superscripts among digits too."""
+
+_QUEUED = frozenset(
+    ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "POWER_UP_NODE")
+)
+_LOST = frozenset(("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL", "REVOKED"))
+_ENDED = frozenset(("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY"))
+
+_NOTHING = ("", "None", "(null)", "N/A", "Unknown", "None assigned")
+"""What Slurm prints where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job as Slurm lists it.
+
+    Attributes:
+        state: One word, as the long form of squeue writes it.
+        reason: Why it waits or ended, in Slurm's word; empty where it says none.
+        nodes: The nodes it has or had, as Slurm abbreviates them (``n[1-2]``); empty where it has none.
+    """
+
+    number: int
+    name: str
+    state: str
+    reason: str = ""
+    nodes: str = ""
+
+    @property
+    def phase(self) -> EngineJobPhase:
+        """What the state means."""
+        return phase_of(self.state)
+
+
+def phase_of(state: str) -> EngineJobPhase:
+    """What a state of Slurm means; one that nobody knows yet is taken for running, which it will not stay for ever."""
+    if state in _QUEUED:
+        return EngineJobPhase.QUEUED
+    if state in _LOST:
+        return EngineJobPhase.LOST
+    return EngineJobPhase.ENDED if state in _ENDED else EngineJobPhase.RUNNING
+
+
+def read_squeue(printed: str) -> Iterator[JobRow]:
+    """The jobs that squeue printed in ``SQUEUE_FORMAT``; a line that is none is passed over."""
+    for line in printed.splitlines():
+        fields = line.strip().split("|", 4)
+        if len(fields) == 5 and _NUMBER.fullmatch(fields[0]):
+            number, state, reason, nodes, name = fields
+            yield JobRow(
+                number=int(number), name=name, state=_word(state), reason=_or_empty(reason), nodes=_or_empty(nodes)
+            )
+
+
+def read_sacct(printed: str) -> Iterator[JobRow]:
+    """The jobs that ``sacct --parsable2`` printed of ``SACCT_FIELDS``: the same fields in the same order."""
+    return read_squeue(printed)
+
+
+def _word(state: str) -> str:
+    """``CANCELLED by 1000`` and ``CANCELLED+`` are ``CANCELLED``."""
+    return state.split(maxsplit=1)[0].rstrip("+*") if state.split() else ""
+
+
+def _or_empty(text: str) -> str:
+    text = text.strip()
+    return "" if text in _NOTHING else text
+
+
+# What Slurm says of our jobs: one squeue for all who ask at about the same time.
+
+
+class SlurmQueue:
+    """The jobs of the user that we are, as the controller lists them, and as accounting remembers them.
+
+    Args:
+        command: Runs Slurm's programs.
+        fresh_s: Younger answers serve again: a service that follows many jobs must not weigh on a controller. That none
+            came serves five times as long, since to find it out takes seconds.
+    """
+
+    def __init__(self, command: Command, *, fresh_s: float) -> None:
+        self._command = command
+        self._fresh_s = fresh_s
+        self._asking = threading.Lock()
+        self._rows: tuple[JobRow, ...] = ()
+        self._asked_at = float("-inf")
+        self._failure: EngineUnavailable | None = None
+        self._failed_at = float("-inf")
+
+    def jobs(self, name: str, *, since: float | None = None) -> list[JobRow]:
+        """The jobs of that name that the controller knows, the newest first.
+
+        Args:
+            name: Of the job.
+            since: On the monotonic clock; an older answer does not serve. None: any that is fresh.
+
+        Raises:
+            EngineUnavailable: The controller does not answer.
+        """
+        rows = self._fresh(time.monotonic() - self._fresh_s if since is None else since)
+        return sorted((row for row in rows if row.name == name), key=lambda row: -row.number)
+
+    def accounted(self, name: str, number: int) -> JobRow | None:
+        """The job as accounting remembers it; None where there is no accounting, or none of this job."""
+        options = ("--noheader", "--parsable2", "--allocations", f"--jobs={number}", f"--format={SACCT_FIELDS}")
+        try:
+            printed = self._command("sacct", *options)
+        except (CommandFailed, EngineUnavailable):
+            return None
+        return next((row for row in read_sacct(printed) if (row.number, row.name) == (number, name)), None)
+
+    def _fresh(self, since: float) -> Sequence[JobRow]:
+        with self._asking:
+            if self._failure is not None and self._failed_at >= min(since, time.monotonic() - 5.0 * self._fresh_s):
+                raise self._failure
+            if self._asked_at < since:
+                asked_at = time.monotonic()
+                self._rows = tuple(read_squeue(self._listed()))
+                self._asked_at = asked_at
+            return self._rows
+
+    def _listed(self) -> str:
+        options = ("--noheader", "--states=all", f"--user={user()}", f"--format={SQUEUE_FORMAT}")
+        try:
+            listed = self._command("squeue", *options)
+        except (CommandFailed, EngineUnavailable) as error:
+            self._failure, self._failed_at = EngineUnavailable(str(error)), time.monotonic()
+            raise self._failure from error
+        self._failure = None
+        return listed
+
+
+def user() -> str:
+    """Whoever runs this process, by name where there is one: squeue and scancel must not reach jobs of others."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -13,12 +13,8 @@ from typing import Any
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
-from autotuner.launch.engines.slurm.commands import Command, CommandFailed, SlurmCommands
-from autotuner.launch.engines.slurm.folder import JobFolder
-from autotuner.launch.engines.slurm.queue import SlurmQueue, user
-from autotuner.launch.engines.slurm.script import batch_script, sbatch_options
-from autotuner.launch.engines.slurm.settings import SlurmSettings
-from autotuner.launch.engines.slurm.states import JobRow
+from autotuner.launch.engines.slurm.commands import Command, CommandFailed, JobRow, SlurmCommands, SlurmQueue, user
+from autotuner.launch.engines.slurm.job import JobFolder, SlurmSettings, batch_script, sbatch_options
 
 _FIRST_POLL_S = 0.25
 _LAST_POLL_S = 4.0

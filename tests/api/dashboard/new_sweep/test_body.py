@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from api.dashboard.new_sweep.axes import AXES, axis_values
-from api.dashboard.new_sweep.body import body_of
 from api.dashboard.new_sweep.checked import read
-from api.dashboard.new_sweep.given import Given
+from api.dashboard.new_sweep.given import Given, body_of
+from api.dashboard.new_sweep.inputs import AXES, axis_values
 from autotuner.catalog.text import read_links
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.cluster import SIMULATED

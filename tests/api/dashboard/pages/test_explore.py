@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from api.dashboard.views.permalink import Permalink
+from api.dashboard.views.address import Permalink
 from autotuner.core.layout import Layout
 from tests.api.service import StoreDriver
 from tests.builders import cpu_cluster, sweep_request, tiny_model

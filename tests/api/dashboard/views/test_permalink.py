@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from api.dashboard.views.permalink import DEFAULT, Permalink
+from api.dashboard.views.address import DEFAULT, Permalink
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.errors import InvalidInput, NotFound

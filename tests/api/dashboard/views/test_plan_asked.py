@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from api.dashboard.views.plan_asked import USUAL, PlanAsked
+from api.dashboard.views.plan import USUAL, PlanAsked
 
 
 def asked(**texts: str) -> PlanAsked:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.dashboard.views.sweep_pictures import Pictures
-from api.dashboard.views.sweep_points import layout_in_short, trial_points
+from api.dashboard.views.sweep_pictures import Pictures, layout_in_short, trial_points
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import RobustMeasurement
 from autotuner.core.objective import Objective

@@ -6,8 +6,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from autotuner.core.choices import AttentionKernel
-from trials.distributed.context.block_attention import BLOCK_KERNELS, BlockKernel, block_kernel
-from trials.distributed.context.online_softmax import OnlineSoftmax, OnlineSoftmaxGradients
+from trials.distributed.block_attention import (
+    BLOCK_KERNELS,
+    BlockKernel,
+    OnlineSoftmax,
+    OnlineSoftmaxGradients,
+    block_kernel,
+)
 
 HERE = (AttentionKernel.MATH, AttentionKernel.FLASH)
 TOLERANCE = 1e-5  # fp32: sums of 16 products of unit normals in another order

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trials.distributed.context.zigzag import WHOLE, ContextPart
+from trials.distributed.context import WHOLE, ContextPart
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from trials.clipping.overlap import Overlap
-from trials.distributed.data.flat_buckets import BucketShard, Reduction, buckets
+from trials.clipping import Overlap
+from trials.distributed.optimizer_shards import BucketShard, Reduction, buckets
 
 ALONE = Reduction(shards=None, replicas=None, num_losses=2, dtype=torch.float32, overlap=Overlap())
 

@@ -14,7 +14,7 @@ from autotuner.cli.views.dry_run import dry_run_view
 from autotuner.core.dry_run import CollectiveCount, DryRun, HeldBytes, OperationCounts, RankDryRun
 from autotuner.core.profile import DeviceProfile, with_links
 from autotuner.host.machine import host_hash
-from autotuner.launch.detect import detect_cluster
+from autotuner.launch.this_machine import detect_cluster
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate

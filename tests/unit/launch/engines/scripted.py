@@ -9,12 +9,11 @@ from typing import Any
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial import EngineJobPhase
-from autotuner.launch.engines.emulated.engine import EmulatedEngine, EmulatedSettings
+from autotuner.launch.engines.emulated import EmulatedEngine, EmulatedSettings
 from autotuner.launch.engines.engine import EngineRefused, JobOrder, JobStatus, check_exist
-from autotuner.launch.engines.kinds import Kind
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.output import PREFIX
-from autotuner.launch.engines.registration import EngineRegistration, EngineSettings
+from autotuner.launch.engines.registration import EngineRegistration, EngineSettings, Kind
 from tests.trainers.registered import registered
 
 QUEUED, RUNNING = JobStatus(phase=EngineJobPhase.QUEUED), JobStatus(phase=EngineJobPhase.RUNNING)

@@ -8,8 +8,7 @@ import pytest
 
 from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.engine import EngineUnavailable
-from autotuner.launch.engines.known import ask_engines, check_engine_named
-from autotuner.launch.engines.registration import EngineRegistration, read_engines
+from autotuner.launch.engines.registration import EngineRegistration, ask_engines, check_engine_named, read_engines
 from tests.builders import cpu_cluster
 from tests.unit.launch.engines.scripted import RUNNING, Scripted, launcher
 

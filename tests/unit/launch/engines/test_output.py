@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autotuner.launch.engines.output import PREFIX, JobOutput
 from autotuner.launch.ranks import Death
 from autotuner.launch.reports import TrialFiles
-from trials.process import telling
+from trials.process import node
 
 WORDS = ("type", "node", "exit_code", "deaths", "local_rank", "at", "text", "file", "line")
 
@@ -48,7 +48,7 @@ def end(**changes: Any) -> dict[str, Any]:
 
 
 def test_both_sides_begin_their_lines_alike() -> None:
-    assert telling.PREFIX.encode() == PREFIX
+    assert node.PREFIX.encode() == PREFIX
 
 
 def test_what_ranks_report_is_their_reports_as_if_they_ran_here(nodes: Printing) -> None:

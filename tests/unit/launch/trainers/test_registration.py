@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import ExportFormat, TrialSpec
+from autotuner.launch.trainers.progress import Reported, ReportedStep
 from autotuner.launch.trainers.registration import Registration, read_trainers
-from autotuner.launch.trainers.reported import Reported, ReportedStep
 from tests.targets import TARGETS_OF_TESTS
 from tests.unit.launch.trainers.log_readers.specs import spec
 

@@ -13,10 +13,9 @@ import pytest
 from autotuner.core.measurement import StepReport
 from autotuner.core.measuring import Peak
 from autotuner.core.trial import FailureKind, TrialFailure
-from autotuner.launch.processes import ATTEMPT_ID
+from autotuner.launch.ranks import ATTEMPT_ID
 from autotuner.launch.trainers.processes import TrainerProcesses
-from autotuner.launch.trainers.progress import Progress
-from autotuner.launch.trainers.reported import ReportedMemory, ReportedStep
+from autotuner.launch.trainers.progress import Progress, ReportedMemory, ReportedStep
 from autotuner.launch.trainers.told import TrainerReports
 from autotuner.launch.trainers.verdict import trainer_verdict
 from tests.trials.launching import ENDLESS, SHORT, spec

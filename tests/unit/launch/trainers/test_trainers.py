@@ -17,12 +17,17 @@ from hypothesis import strategies as st
 from autotuner.core.measuring import Peak
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.launch.ranks import Death
-from autotuner.launch.trainers.command import PLACEHOLDERS, check_command, num_steps, on_this_machine, rendered
-from autotuner.launch.trainers.cores import CoreWatch, CpuTime
-from autotuner.launch.trainers.output import Output
-from autotuner.launch.trainers.registration import Registration, read_trainers
-from autotuner.launch.trainers.symptoms import Symptoms
-from autotuner.launch.trainers.told import TrainerReports
+from autotuner.launch.trainers.processes import Output
+from autotuner.launch.trainers.registration import (
+    PLACEHOLDERS,
+    Registration,
+    check_command,
+    num_steps,
+    on_this_machine,
+    read_trainers,
+    rendered,
+)
+from autotuner.launch.trainers.told import CoreWatch, CpuTime, Symptoms, TrainerReports
 from tests.builders import cpu_layout
 from tests.trials.launching import SHORT, spec
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api.dashboard.views.plan_asked import USUAL
+from api.dashboard.views.plan import USUAL
 from autotuner.catalog.hardware import accelerator_facts, load_accelerator, load_cluster
 from autotuner.core import codec
 from autotuner.core.choices import Recompute

@@ -7,8 +7,7 @@ import pytest
 
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import JobStatus
-from autotuner.launch.engines.kubernetes.judgement import ABSENT_S, judged
-from autotuner.launch.engines.kubernetes.states import Container, JobState, PodState
+from autotuner.launch.engines.kubernetes.states import ABSENT_S, Container, JobState, PodState, judged
 
 NOW = 1_000_000.0
 

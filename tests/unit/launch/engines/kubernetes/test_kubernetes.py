@@ -14,12 +14,11 @@ import yaml
 import autotuner
 from autotuner.core.errors import InvalidInput
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
-from autotuner.launch.engines.kubernetes.api import Gone, Kind, KubernetesApi, Missing, Stream
+from autotuner.launch.engines.kubernetes.api import Gone, Kind, KubernetesApi, Missing, PodLog, Stream
 from autotuner.launch.engines.kubernetes.engine import JOBSET_RIGHTS, KUEUE_RIGHTS, RIGHTS
-from autotuner.launch.engines.kubernetes.pod_log import PodLog
+from autotuner.launch.engines.kubernetes.jobs import Watching
 from autotuner.launch.engines.kubernetes.settings import KubernetesSettings
 from autotuner.launch.engines.kubernetes.states import Container, job_state, pod_state
-from autotuner.launch.engines.kubernetes.watching import Watching
 from autotuner.launch.engines.registration import read_engines
 
 # ---------------------------------------------------------------- documentation

@@ -15,8 +15,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import JobOrder
 from autotuner.launch.engines.ray.engine import RayEngine
-from autotuner.launch.engines.ray.jobs_api import JobsApi
-from autotuner.launch.engines.ray.settings import RaySettings
+from autotuner.launch.engines.ray.jobs_api import JobsApi, RaySettings
 from tests.builders import cpu_cluster
 from tests.trials.launching import spec
 

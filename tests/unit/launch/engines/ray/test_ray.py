@@ -14,9 +14,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobStatus
-from autotuner.launch.engines.ray.job_log import JobLog
-from autotuner.launch.engines.ray.jobs_api import JobsApi, JobState
-from autotuner.launch.engines.ray.settings import RaySettings
+from autotuner.launch.engines.ray.jobs_api import JobLog, JobsApi, JobState, RaySettings
 from tests.builders import h100_cluster
 from tests.unit.launch.engines.ray.scripted import NAME, Job, ScriptedRay, order
 

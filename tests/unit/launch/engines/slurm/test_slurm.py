@@ -13,10 +13,15 @@ import pytest
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial import EngineJobPhase
 from autotuner.launch.engines.engine import EngineUnavailable
-from autotuner.launch.engines.slurm.commands import CommandFailed, SlurmCommands
-from autotuner.launch.engines.slurm.script import batch_script, sbatch_options
-from autotuner.launch.engines.slurm.settings import SlurmSettings
-from autotuner.launch.engines.slurm.states import JobRow, phase_of, read_sacct, read_squeue
+from autotuner.launch.engines.slurm.commands import (
+    CommandFailed,
+    JobRow,
+    SlurmCommands,
+    phase_of,
+    read_sacct,
+    read_squeue,
+)
+from autotuner.launch.engines.slurm.job import SlurmSettings, batch_script, sbatch_options
 from tests.builders import h100_cluster
 from tests.unit.launch.engines.slurm.scripted import order
 

@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 
 from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.units import GIB, MIB
-from autotuner.launch.trainers.log_readers.deepspeed import DeepspeedLog
-from autotuner.launch.trainers.log_readers.megatron import MegatronLog
-from autotuner.launch.trainers.log_readers.registry import READERS
-from autotuner.launch.trainers.log_readers.torchtitan import TorchtitanLog
-from autotuner.launch.trainers.log_readers.transformers import TransformersLog
-from autotuner.launch.trainers.reported import ReportedMemory, ReportedStep
+from autotuner.launch.trainers.logs import READERS, DeepspeedLog, MegatronLog, TorchtitanLog, TransformersLog
+from autotuner.launch.trainers.progress import ReportedMemory, ReportedStep
 from tests.unit.launch.trainers.log_readers.specs import spec
 
 # ---------------------------------------------------------------- deepspeed

@@ -1,0 +1,333 @@
+"""SVG made in Python: elements that escape what they are given, scales, axes, frames, keys and whole pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from markupsafe import Markup, escape
+
+from autotuner.core.units import GIGA, KILO, MEGA, TERA
+
+# SVG made in Python: elements that escape what they are given, and whole pictures with a name for who cannot see
+# them.
+#
+# Colour comes from classes, never from attributes, so that dark mode is one rule of a style sheet; no picture needs a
+# script, an id or a style attribute, which the pages' policy forbids.
+
+WIDE = 700
+NARROW = 350
+"""Pixels that a picture is drawn for on a desk, beside another, and on a phone, where its text keeps its size."""
+
+
+def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
+    """An element with those attributes: ``class_`` is ``class``, ``text_anchor`` is ``text-anchor``, None is left out.
+
+    Children that are no markup are escaped.
+    """
+    given = ((name, value) for name, value in attributes.items() if value is not None)
+    told = "".join(f' {_attribute(name)}="{escape(written(value))}"' for name, value in given)
+    return Markup(f"<{tag}{told}>{''.join(map(escape, children))}</{tag}>")
+
+
+def _attribute(name: str) -> str:
+    return name.rstrip("_").replace("_", "-") if name != "viewBox" else name
+
+
+def written(value: str | float) -> str:
+    """A value as markup has it: a tenth of a pixel is seen by nobody, and a thousand points weigh less without it."""
+    return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
+
+
+def text(x: float, y: float, words: str, class_: str | None = None, anchor: str | None = None) -> Markup:
+    """Words whose base line begins there; ``anchor`` is ``middle`` or ``end`` where they do not begin there."""
+    return element("text", words, x=x, y=y, class_=class_, text_anchor=anchor)
+
+
+def rect(
+    x: float, y: float, width: float, height: float, class_: str, *, radius: float | None = None, title: str = ""
+) -> Markup:
+    """A rectangle; one of less than no width is drawn as none."""
+    said = [element("title", title)] if title else []
+    return element("rect", *said, x=x, y=y, width=max(0.0, width), height=height, class_=class_, rx=radius)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+    """A straight line."""
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def circle(x: float, y: float, radius: float, class_: str, title: str = "") -> Markup:
+    """A dot, with what a pointer that rests on it is told."""
+    said = [element("title", title)] if title else []
+    return element("circle", *said, cx=x, cy=y, r=radius, class_=class_)
+
+
+def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:
+    """Straight lines from point to point."""
+    return element("path", d="M" + "L".join(f"{written(x)} {written(y)}" for x, y in points), class_=class_)
+
+
+def cross(x: float, y: float, radius: float = 3.2) -> Markup:
+    """Where something came to nothing."""
+    a, b, c, d = (written(value) for value in (x - radius, y - radius, x + radius, y + radius))
+    return element("path", d=f"M{a} {b}L{c} {d}M{a} {d}L{c} {b}", class_="cross")
+
+
+def hatched(x: float, y: float, width: float, height: float, class_: str = "idle", gap: float = 6.0) -> Markup:
+    """A box with diagonal strokes, cut off at its edges: idle time, allowances."""
+    return rect(x, y, width, height, class_) + element("path", d=strokes(x, y, width, height, gap), class_="hatch")
+
+
+def strokes(x: float, y: float, width: float, height: float, gap: float = 6.0) -> str:
+    """Diagonal strokes of a box as commands of a path, so that many boxes may share one."""
+    drawn = []
+    at = -height
+    while at < width:
+        left, right = max(0.0, at), min(width, at + height)
+        if right > left:
+            ends = (x + left, y + height - (left - at), x + right, y + height - (right - at))
+            drawn.append("M{} {}L{} {}".format(*map(written, ends)))
+        at += gap
+    return "".join(drawn)
+
+
+def picture(
+    width: float, height: float, parts: Iterable[str], label: str, class_: str = "chart", *, has_links: bool = False
+) -> Markup:
+    """A picture that says in ``label`` what it shows; its numbers stand beside it as text, too.
+
+    One with links is a group of these: what is inside of an image, no screen reader finds.
+    """
+    view = f"0 0 {written(width)} {written(height)}"
+    shown = Markup("").join(parts)
+    role = "group" if has_links else "img"
+    return element("svg", shown, class_=class_, width=width, height=height, viewBox=view, role=role, aria_label=label)
+
+
+def cell(width: float, height: float, parts: Iterable[str]) -> Markup:
+    """A picture in a table's cell: of fixed size, and silent, as the numbers stand beside it."""
+    view = f"0 0 {written(width)} {written(height)}"
+    shown = Markup("").join(parts)
+    return element("svg", shown, class_="cell", width=width, height=height, viewBox=view, aria_hidden="true")
+
+
+def for_both(draw: Callable[[int], Markup], wide: int = WIDE, narrow: int = NARROW) -> Markup:
+    """The picture drawn for a desk and for a phone; the style sheet shows one of them."""
+    drawn = (
+        element("div", draw(width), class_=f"hide-{where}") for width, where in ((wide, "narrow"), (narrow, "wide"))
+    )
+    return Markup("").join(drawn)
+
+
+# Marks of an axis: round numbers, and as many digits as tell them apart.
+
+
+def round_step(least: float) -> float:
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is no less."""
+    if least <= 0:
+        return 0.01
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least * 0.999999)
+
+
+def decimals(step: float) -> int:
+    """Digits behind the point with which multiples of that step differ: 2 for 0.25."""
+    return next(digits for digits in range(16) if math.isclose(round(step, digits), step, rel_tol=1e-6))
+
+
+def in_percent(shares: Sequence[float]) -> tuple[str, ...]:
+    """Marks of an axis as percents without the sign, with as many digits as their step needs: ``40``, ``40.5``."""
+    steps = [100 * (after - before) for before, after in pairwise(shares)]
+    digits = decimals(round(min(steps), 9)) if steps else 1
+    return tuple(f"{100 * share:.{digits}f}" for share in shares)
+
+
+def signed_percent(share: float) -> str:
+    """A gain or a loss: ``+5 %``, ``−2.5 %``, ``0``."""
+    if round(share, 9) == 0:
+        return "0"
+    return f"{'+' if share > 0 else '−'}{abs(100 * share):.3g} %"
+
+
+def whole_marks(first: int, last: int, most: int) -> tuple[int, ...]:
+    """The first number, and round ones up to the last, no more than that many in all."""
+    if last <= first:
+        return (first,)
+    step = max(1, round(round_step((last - first) / max(1, most - 1))))
+    return (first, *(mark for mark in range(step, last + 1, step) if mark - first > step / 2))
+
+
+def byte_unit(most: float) -> tuple[float, str]:
+    """What to divide bytes by, and what they are then: ``(1e9, "GB")``."""
+    units = ((TERA, "TB"), (GIGA, "GB"), (MEGA, "MB"), (KILO, "kB"))
+    return next(((float(scale), unit) for scale, unit in units if most >= scale), (1.0, "B"))
+
+
+# Scales: from values to pixels.
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A linear scale from ``low`` .. ``high`` to pixels ``start`` .. ``end``; a range of nothing lies in the middle."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Where a value lies, outside of the ends too."""
+        if self.high == self.low:
+            return (self.start + self.end) / 2
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def clamped(self, value: float) -> float:
+        """Where a value lies, or the end nearest to it."""
+        return self(min(max(value, self.low), self.high))
+
+    def marks(self, most: int) -> tuple[float, ...]:
+        """Round values between the ends, no more than that many."""
+        if self.high == self.low:
+            return (self.low,)
+        step = round_step((self.high - self.low) / max(1, most - 1))
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return tuple(round(index * step, decimals(step)) for index in range(first, last + 1))
+
+
+# The frame of a plot: room for axes around it, rules through it, and no box.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A picture of that size, with margins for the words around its plot; all in pixels."""
+
+    width: float
+    height: float
+    left: float = 34
+    right: float = 14
+    top: float = 30
+    bottom: float = 40
+
+    @property
+    def end(self) -> float:
+        """The plot's right edge."""
+        return self.width - self.right
+
+    @property
+    def floor(self) -> float:
+        """The plot's lower edge."""
+        return self.height - self.bottom
+
+    def across(self, low: float, high: float, inset: float = 0.0) -> Scale:
+        """A scale from left to right."""
+        return Scale(low, high, self.left + inset, self.end)
+
+    def upward(self, low: float, high: float) -> Scale:
+        """A scale from the floor up."""
+        return Scale(low, high, self.floor, self.top)
+
+    def share_rules(self, y: Scale, most: int = 7) -> Iterator[Markup]:
+        """Rules across the plot with percents beside them, and no sign: the title says it."""
+        marks = y.marks(most)
+        for at, label in zip(marks, in_percent(marks), strict=True):
+            yield line(self.left, y(at), self.end, y(at), "rule")
+            yield text(self.left - 8, y(at) + 4, label, anchor="end")
+
+    def ground(self, x: Scale, marks: Sequence[float], label: Callable[[float], str]) -> Iterator[Markup]:
+        """The horizontal axis with its ticks."""
+        yield line(self.left, self.floor, self.end, self.floor, "axis")
+        for at in marks:
+            yield line(x(at), self.floor, x(at), self.floor + 4, "tick")
+            yield text(x(at), self.floor + 17, label(at), anchor="middle")
+
+    def titles(self, upward: str, across: str) -> Iterator[Markup]:
+        """What both axes count, with their units."""
+        yield text(0, 12, upward)
+        yield text((self.left + self.end) / 2, self.height - 4, across, anchor="middle")
+
+
+# Keys of pictures: what each mark means, beside a head.
+
+Glyph = Literal[
+    "band", "best", "cloud", "cross", "diamond", "front", "limit", "measured", "peak", "predicted", "soft", "triangle"
+]
+
+
+def key(*entries: tuple[Glyph, str]) -> Markup:
+    """Marks with their meaning, in that order: ``key(("measured", "measured, 95 % interval"))``."""
+    shown = (element("span", _picture(glyph), meaning) for glyph, meaning in entries)
+    return element("span", *shown, class_="key")
+
+
+def _picture(glyph: Glyph) -> Markup:
+    return element("svg", _mark(glyph), width=18, height=14, viewBox="0 0 18 14", aria_hidden="true")
+
+
+def _mark(glyph: Glyph) -> Markup:
+    match glyph:
+        case "measured":
+            return line(1, 7, 17, 7, "m-line") + circle(9, 7, 3.6, "m-dot")
+        case "soft":
+            return circle(9, 7, 2.8, "m-dot soft")
+        case "predicted":
+            return rect(0, 3, 18, 8, "p-band", radius=2) + circle(9, 7, 3.4, "p-dot")
+        case "band":
+            return rect(0, 2, 18, 10, "p-band", radius=2)
+        case "best":
+            return line(9, 0, 9, 14, "winner-rule")
+        case "limit":
+            return line(9, 0, 9, 14, "limit-tick")
+        case "peak":
+            return line(9, 0, 9, 14, "mark")
+        case "cross":
+            return cross(9, 7)
+        case "front":
+            return path([(1, 12), (7, 12), (7, 7), (13, 7), (13, 2), (17, 2)], "m-front")
+        case "cloud":
+            return element("path", d="M3 4h0M9 9h0M14 5h0M6 11h0", class_="p-cloud")
+        case "triangle":
+            return element("path", d="M9 2l6 10h-12z", class_="better")
+        case "diamond":
+            return element("path", d="M9 2l5 5l-5 5l-5 -5z", class_="regression")
+
+
+# The unit that a whole picture or column is read in, so that its numbers can be compared at a glance.
+
+
+@dataclass(frozen=True, slots=True)
+class SecondsUnit:
+    """Seconds, milliseconds or microseconds, by the longest of what is told.
+
+    Attributes:
+        name: ``ms``.
+        seconds: How long one is.
+        digits: Behind the point, so that the longest has three digits or more and the shortest is still seen.
+    """
+
+    name: str
+    seconds: float
+    digits: int
+
+    @classmethod
+    def of(cls, longest_s: float) -> SecondsUnit:
+        """The unit in which the longest is 1 or more, as far as there is one."""
+        name, size = next((unit for unit in _UNITS if longest_s >= unit[1]), _UNITS[-1])
+        return cls(name=name, seconds=size, digits=2 if longest_s >= 10 * size else 3)
+
+    def told(self, seconds: float) -> str:
+        """``42.10``, without the unit, which stands in the head."""
+        return f"{seconds / self.seconds:,.{self.digits}f}"
+
+    def signed(self, seconds: float) -> str:
+        """``−1.80`` or ``+0.48``, with a true minus; what rounds to nothing has no sign."""
+        text = self.told(abs(seconds))
+        if not any(character in "123456789" for character in text):
+            return text
+        return f"{'−' if seconds < 0 else '+'}{text}"
+
+
+_UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))

@@ -1,0 +1,217 @@
+"""The pages of the service: engines and workers, trainers, calibrations, webhooks, tokens, the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from starlette.responses import RedirectResponse
+
+from api.dashboard.render import page
+from api.dependencies import AppOf, CallerOf
+from api.edge.auth import needs
+from api.routes.service import CallerName, TokenId
+from api.schemas import AuditPage, CalibrationList, DeliveryPage, TrainerList, WebhookList, WorkerList
+from autotuner.core.access import Quota, Scope
+from autotuner.core.announcement import DeliveryState
+from autotuner.core.documents import MAX_INTEGER
+from autotuner.core.errors import InvalidInput
+from autotuner.ports import Page
+from autotuner.service.build import App
+
+# The page of engines and workers: what trials run on, whether it answers, and who runs sweeps.
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+
+@router.get("/engines")
+def engines_page(request: Request, app: AppOf) -> Response:
+    """What each engine answers just now, which may take it seconds, and every worker that told of itself."""
+    clusters = app.store.list_clusters()
+    engines = app.engine_standings()
+    used = {engine.name: [one.name for one in clusters if one.engine == engine.name] for engine in engines}
+    return page(
+        request,
+        "engines.html",
+        engines=engines,
+        used=used,
+        workers=WorkerList.of(app).items,
+        now=app.clock.now(),
+    )
+
+
+# The page of trainers that sweeps may name, and what each can be told.
+
+
+@router.get("/trainers")
+def trainers_page(request: Request, app: AppOf) -> Response:
+    """All registered trainers, in their operator's order."""
+    found = TrainerList.of(registered.trainer for registered in app.trainers.values())
+    return page(request, "trainers.html", trainers=found.items)
+
+
+# The page of what stored trials taught of hardware and software.
+
+_Part = Annotated[Literal["live"] | None, Query()]
+
+
+@router.get("/calibrations")
+def calibrations_page(request: Request, app: AppOf, part: _Part = None) -> Response:
+    """Every platform that trials ran on: how many, what they say of its speed, and what that is worth."""
+    return page(
+        request,
+        "_calibrations.html" if part else "calibrations.html",
+        calibrations=CalibrationList.of(app.recollection.lessons()).items,
+        service=str(request.base_url).rstrip("/"),
+    )
+
+
+# The page of webhooks and their deliveries.
+
+_DELIVERIES_PER_PAGE = 25
+
+_Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _DELIVERIES_PER_PAGE)]
+
+
+@router.get("/webhooks")
+def webhooks_page(
+    request: Request, app: AppOf, part: _Part = None, state: DeliveryState | None = None, number: _Number = 1
+) -> Response:
+    """All webhooks, and their deliveries, newest first."""
+    window = Page(limit=_DELIVERIES_PER_PAGE, offset=(number - 1) * _DELIVERIES_PER_PAGE)
+    found = DeliveryPage.of(app.store.announcements, None, state, window)
+    return page(
+        request,
+        "_webhooks.html" if part else "webhooks.html",
+        webhooks=WebhookList.of(app.store.announcements).items,
+        deliveries=found.items,
+        total=found.total,
+        state=state.value if state else "",
+        number=number,
+        is_last=window.offset + window.limit >= found.total,
+        service=str(request.base_url).rstrip("/"),
+    )
+
+
+# The page of tokens: who has one, a form for another, and a button that takes one back.
+
+_ADMIN = needs(Scope.ADMIN)
+_A_DAY_S = 86_400
+_MOST_DAYS = 3650
+_FIELDS = ("name", "scope", "days", "unfinished_sweeps", "accelerator_hours_per_day", "requests_per_minute")
+_NOTHING = dict.fromkeys(_FIELDS, "")
+_LONGEST = 200
+
+_Text = Annotated[str, Form(max_length=_LONGEST)]
+
+
+@router.get("/tokens", openapi_extra=_ADMIN)
+def tokens_page(request: Request, app: AppOf) -> Response:
+    """All tokens by name, without their secrets."""
+    return _page(request, app, given=_NOTHING)
+
+
+@router.post("/tokens", openapi_extra=_ADMIN)
+def create(
+    request: Request,
+    app: AppOf,
+    caller: CallerOf,
+    name: _Text = "",
+    scope: _Text = Scope.RUN.value,
+    days: _Text = "",
+    unfinished_sweeps: _Text = "",
+    accelerator_hours_per_day: _Text = "",
+    requests_per_minute: _Text = "",
+) -> Response:
+    """Make a token; the page that answers shows its text, and no other does."""
+    given = {
+        "name": name,
+        "scope": scope,
+        "days": days,
+        "unfinished_sweeps": unfinished_sweeps,
+        "accelerator_hours_per_day": accelerator_hours_per_day,
+        "requests_per_minute": requests_per_minute,
+    }
+    try:
+        quota = Quota(
+            unfinished_sweeps=_whole("unfinished_sweeps", unfinished_sweeps),
+            accelerator_hours_per_day=_number("accelerator_hours_per_day", accelerator_hours_per_day),
+            requests_per_minute=_whole("requests_per_minute", requests_per_minute),
+        )
+        expires_at = _expires_at(days, app.clock.now())
+        token, text = app.tokens.add(name.strip(), _scope(scope), quota, expires_at=expires_at, created_by=caller.name)
+    except InvalidInput as error:
+        return _page(request, app, given=given, error=error, status=422)
+    return _page(request, app, given=_NOTHING, made=token, text=text, status=201)
+
+
+@router.post("/tokens/{token_id}/revoke", openapi_extra=_ADMIN)
+def revoke(request: Request, app: AppOf, token_id: TokenId) -> Response:
+    """Take a token back, from the next request on."""
+    app.tokens.revoke(token_id)
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/tokens", 303)
+
+
+def _page(request: Request, app: App, *, status: int = 200, **shown: object) -> Response:
+    values = {"error": None, "made": None, "text": "", **shown}
+    now = app.clock.now()
+    return page(request, "tokens.html", status=status, tokens=app.tokens.all(), scopes=list(Scope), now=now, **values)
+
+
+def _scope(text: str) -> Scope:
+    try:
+        return Scope(text)
+    except ValueError as error:
+        raise InvalidInput("scope", text, f"must be one of {', '.join(Scope)}", Scope.RUN.value) from error
+
+
+def _expires_at(days: str, now: float) -> float | None:
+    number = _number("days", days)
+    if number is None:
+        return None
+    if not 0 < number <= _MOST_DAYS:
+        raise InvalidInput("days", days, f"must lie between 0 and {_MOST_DAYS}", 90)
+    return now + number * _A_DAY_S
+
+
+def _number(name: str, text: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInput(name, text, "must be a number, or be left empty for as much as there is") from error
+
+
+def _whole(name: str, text: str) -> int | None:
+    number = _number(name, text)
+    if number is None:
+        return None
+    if not number.is_integer():
+        raise InvalidInput(name, text, "must be a whole number", max(1, round(number)) if abs(number) < 1e9 else None)
+    return int(number)
+
+
+# The page of the audit log.
+
+_ENTRIES_PER_PAGE = 50
+
+_AuditNumber = Annotated[int, Query(ge=1, le=MAX_INTEGER // _ENTRIES_PER_PAGE)]
+
+
+@router.get("/audit", openapi_extra=needs(Scope.ADMIN))
+def audit_page(
+    request: Request, app: AppOf, part: _Part = None, caller: CallerName = None, number: _AuditNumber = 1
+) -> Response:
+    """What was changed and refused, newest first, by everybody or by one caller."""
+    window = Page(limit=_ENTRIES_PER_PAGE, offset=(number - 1) * _ENTRIES_PER_PAGE)
+    found = AuditPage.of(app.store.accounts, caller, window)
+    return page(
+        request,
+        "_audit.html" if part else "audit.html",
+        entries=found.items,
+        total=found.total,
+        whom=caller or "",
+        number=number,
+        is_last=window.offset + window.limit >= found.total,
+    )

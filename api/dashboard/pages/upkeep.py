@@ -1,0 +1,100 @@
+"""The pages of retunes and of MFU gates: all of them, and one with what it measured."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.dashboard.charts.trend import trend_chart
+from api.dashboard.render import page
+from api.dashboard.views.nights import weeks
+from api.dashboard.words import source
+from api.dependencies import AppOf, Name
+from api.schemas import RetuneDetail, RetuneList
+from autotuner.core.documents import MAX_INTEGER
+from autotuner.core.errors import NotFound
+from autotuner.core.upkeep import Baseline
+from autotuner.ports import MfuGateStore, Page
+from autotuner.search.upkeep.retunes.trend import trend
+
+# The pages of retunes: all of them, and one with its trend and its runs.
+
+router = APIRouter(include_in_schema=False, default_response_class=Response)
+
+_RUNS_SHOWN = 50
+_RUNS_READ = 120
+"""Enough for the trend, where some nights measured nothing."""
+
+_Part = Annotated[Literal["live"] | None, Query()]
+
+
+@router.get("/retunes")
+def retunes_page(request: Request, app: AppOf, part: _Part = None) -> Response:
+    """All retunes by name: when each is due, and how its last run ended."""
+    return page(
+        request,
+        "_retunes.html" if part else "retunes.html",
+        retunes=RetuneList.of(app.store).items,
+        sources={one.name: source(one.request.template) for one in app.store.retunes.list()},
+        service=str(request.base_url).rstrip("/"),
+    )
+
+
+@router.get("/retunes/{name}")
+def retune_page(request: Request, app: AppOf, name: Name, part: _Part = None) -> Response:
+    """One retune: how its last run ended, what the layout in use reached run by run, and all runs."""
+    retune = app.store.retunes.get(name)
+    runs, total = app.store.retunes.runs(name, page=Page(limit=_RUNS_READ))
+    return page(
+        request,
+        "_retune.html" if part else "retune.html",
+        retune=RetuneDetail.of_retune(app.store, retune),
+        source=source(retune.request.template),
+        runs=runs[:_RUNS_SHOWN],
+        total=total,
+        chart=trend_chart(trend(runs)),
+        weeks=weeks(runs),
+        service=str(request.base_url).rstrip("/"),
+    )
+
+
+# The pages of MFU gates: all of them with the baselines, and one with what it measured.
+
+_GATES_PER_PAGE = 50
+
+_Number = Annotated[int, Query(ge=1, le=MAX_INTEGER // _GATES_PER_PAGE)]
+_GateId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+
+
+@router.get("/gates")
+def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number = 1) -> Response:
+    """All gates, newest first, and the baselines that they are held to."""
+    window = Page(limit=_GATES_PER_PAGE, offset=(number - 1) * _GATES_PER_PAGE)
+    gates, total = app.store.mfu_gates.list(page=window)
+    baselines = app.store.mfu_gates.list_baselines()
+    return page(
+        request,
+        "_gates.html" if part else "gates.html",
+        gates=gates,
+        total=total,
+        number=number,
+        is_last=window.offset + window.limit >= total,
+        baselines=baselines,
+        sources={one.gate_id: _source(app.store.mfu_gates, one) for one in baselines},
+        service=str(request.base_url).rstrip("/"),
+    )
+
+
+@router.get("/gates/{gate_id}")
+def gate_page(request: Request, app: AppOf, gate_id: _GateId, part: _Part = None) -> Response:
+    """One gate: how it ended, what it measured beside its baseline, and what differs in the environment."""
+    return page(request, "_gate.html" if part else "gate.html", gate=app.store.mfu_gates.get(gate_id))
+
+
+def _source(gates: MfuGateStore, baseline: Baseline) -> str:
+    """What the figures of a baseline are called, by the gate that set it."""
+    try:
+        return source(gates.get(baseline.gate_id).request.sweep)
+    except NotFound:  # set by a release that kept none
+        return "measured"

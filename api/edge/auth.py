@@ -1,0 +1,268 @@
+"""Finds out who calls before a request is let in, and what a caller needs to be let through to a route."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import Depends, Request, Response
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as Connection
+
+from api.dashboard.render import page, wants_page
+from api.edge.caller import SESSION_COOKIE, caller_in, client_address, csrf_in, set_caller, set_csrf
+from api.errors import CrossSite, answer_error
+from autotuner.core.access import NOBODY_ASKED, Scope
+from autotuner.core.errors import AutotunerError, InvalidInput, NotAllowed, NotLetIn
+from autotuner.service.access.login import Login, Shown
+from autotuner.service.access.proxy import Proxy
+from autotuner.service.access.starting import check_alone, check_lets_an_admin_in, install_token_file
+from autotuner.service.asides.turns import asked_by
+from autotuner.service.build import App
+from autotuner.service.networks import Network, is_within, read_networks
+from autotuner.service.settings import Settings
+
+# Entrance: what a service that asks who calls looks at, and whom it asks.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """Where callers are told apart.
+
+    Attributes:
+        header: By which a proxy names callers; None without one.
+        believed: Networks of proxies.
+        is_public_https: Whether people reach the service by https, as its operator says.
+    """
+
+    login: Login
+    header: str | None = None
+    believed: tuple[Network, ...] = ()
+    is_public_https: bool = False
+
+    def shown_by(self, scope: Connection) -> Shown:
+        """What a request shows of who sends it."""
+        headers = Headers(scope=scope)
+        return Shown(
+            address=client_address(scope, self.believed),
+            peer=_peer(scope),
+            authorization=headers.get("authorization"),
+            session=cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE),
+            names=headers.getlist(self.header) if self.header else (),
+        )
+
+    def is_https(self, scope: Connection) -> bool:
+        """Whether the request came by https, also through a proxy that ended it; a cookie is then kept to that."""
+        forwarded = Headers(scope=scope).get("x-forwarded-proto") if is_within(_peer(scope), self.believed) else None
+        return self.is_public_https or (forwarded or scope["scheme"]) == "https"
+
+
+def _peer(scope: Connection) -> str:
+    return scope["client"][0] if scope.get("client") else ""
+
+
+# Changes that a browser asks for by its session come from our own pages: these know what another site's do not.
+
+_LOOKING = ("GET", "HEAD", "OPTIONS")
+_FORM = "application/x-www-form-urlencoded"
+
+
+def csrf_token(secret: str) -> str:
+    """What forms carry that a cookie with that secret lets in; who reads a page cannot tell the cookie from it."""
+    return hmac.new(secret.encode("utf-8", "surrogateescape"), b"csrf", hashlib.sha256).hexdigest()
+
+
+async def check_csrf(request: Request) -> None:
+    """Dependency of every router.
+
+    Raises:
+        CrossSite: A browser's session asks for a change, without what our pages carry.
+    """
+    wanted = csrf_in(request.scope)
+    if wanted is not None and request.method not in _LOOKING:
+        check_form(request.headers.get("X-CSRF-Token") or await _field(request), wanted)
+
+
+def check_form(given: str, wanted: str) -> None:
+    """Return if the form is one of ours.
+
+    Raises:
+        CrossSite: It carries something else.
+    """
+    if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode()):
+        raise CrossSite
+
+
+async def _field(request: Request) -> str:
+    if not request.headers.get("content-type", "").startswith(_FORM):
+        return ""
+    given = (await request.form()).get("csrf", "")
+    return given if isinstance(given, str) else ""
+
+
+# Finds out who calls before a request is let in.
+
+_OPEN = ("/api/v1/health", "/api/v1/ready", "/login")
+"""Paths that everybody may call: probes, and where one gets in."""
+
+_OPEN_BELOW = "/static/"
+"""What pages look like is no secret, and the one for logging in needs it."""
+
+
+class Callers:
+    """Finds out who calls; what is further in reads it by ``caller_in``, or a route by ``CallerOf``."""
+
+    def __init__(self, app: ASGIApp, *, entrance: Entrance | None) -> None:
+        self._app = app
+        self._entrance = entrance
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http":
+            refusal = await self._refuse(scope)
+            if refusal is not None:
+                return await refusal(scope, receive, send)
+        caller = caller_in(scope)
+        with asked_by("" if caller is None else caller.name):
+            return await self._app(scope, receive, send)
+
+    async def _refuse(self, scope: Connection) -> Response | None:
+        """The answer to who is not let in; None where who calls is known, or need not be."""
+        if self._entrance is None:
+            set_caller(scope, NOBODY_ASKED)
+            return None
+        if is_open(scope["path"]):
+            return None
+        shown = self._entrance.shown_by(scope)
+        if shown.session is not None and not self._entrance.login.judges_token(shown):
+            set_csrf(scope, csrf_token(shown.session))
+        try:
+            set_caller(scope, await anyio.to_thread.run_sync(self._entrance.login.caller, shown))
+        except AutotunerError as error:
+            return _refusal(Request(scope), error)
+        return None
+
+
+def is_open(path: str) -> bool:
+    """Whether everybody may call it."""
+    return path in _OPEN or path.startswith(_OPEN_BELOW)
+
+
+def _refusal(request: Request, error: AutotunerError) -> Response:
+    """A problem; to a browser that opens a page, the way to the login."""
+    is_whole_page = request.method == "GET" and wants_page(request) and "part" not in request.query_params
+    if not isinstance(error, NotLetIn) or not is_whole_page:
+        return answer_error(request, error)
+    login = f"{request.scope.get('root_path', '')}/login?next={quote(_wanted(request), safe='')}"
+    if request.headers.get("sec-fetch-site") == "cross-site":
+        # A browser keeps its cookie back on the way from another site, and shows it when a page of ours leads on.
+        return page(request, "arriving.html", status=HTTPStatus.UNAUTHORIZED, login=login)
+    return RedirectResponse(login, HTTPStatus.SEE_OTHER, headers={"Cache-Control": "no-store"})
+
+
+def _wanted(request: Request) -> str:
+    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+
+
+# The login of a service, as its settings ask for it.
+
+PROXY_NETWORKS = "AUTOTUNER_PROXY_NETWORKS"
+
+
+def entrance_of(app: App) -> Entrance | None:
+    """Where callers are told apart; None where nobody is asked."""
+    settings = app.settings
+    if settings.login == "none":
+        return None
+    proxy = _proxy(settings) if settings.login == "proxy" else None
+    return Entrance(
+        login=Login(app.store.access, app.clock, proxy=proxy),
+        header=None if proxy is None else proxy.header,
+        believed=read_networks(settings.proxy_networks, PROXY_NETWORKS),
+        is_public_https=(settings.public_url or "").lower().startswith("https:"),
+    )
+
+
+def check_start(app: App, host: str) -> None:
+    """Return if the service may listen on that address.
+
+    Raises:
+        InvalidInput: It would let in everybody who reaches it, or nobody; the message says what to set.
+    """
+    settings = app.settings
+    if settings.login == "none":
+        return check_alone(host)
+    if settings.admin_token_file is not None:
+        install_token_file(app.tokens, settings.admin_token_file)
+    if settings.login == "tokens":
+        return check_lets_an_admin_in(app.tokens)
+    _proxy(settings)
+    return None
+
+
+def _proxy(settings: Settings) -> Proxy:
+    if not settings.proxy_header:
+        rule = "must name the header by which the proxy says who calls, where AUTOTUNER_LOGIN is proxy"
+        raise InvalidInput("AUTOTUNER_PROXY_HEADER", settings.proxy_header, rule, "X-Forwarded-User")
+    networks = read_networks(settings.proxy_networks, PROXY_NETWORKS)
+    if not networks:
+        rule = "must name where the proxy connects from, or anybody could say who they are"
+        raise InvalidInput(PROXY_NETWORKS, settings.proxy_networks, rule, "127.0.0.1")
+    admins = frozenset(filter(None, map(str.strip, settings.proxy_admins.split(","))))
+    return Proxy(header=settings.proxy_header, networks=networks, scope=settings.proxy_scope, admins=admins)
+
+
+# What a caller needs to be let through to a route: by the method, unless the route says otherwise.
+
+OPEN: dict[str, Any] = {"security": []}
+"""``openapi_extra`` of a route that everybody may call."""
+
+LOOKING = ("GET", "HEAD", "OPTIONS")
+"""Methods that change nothing."""
+
+
+def needs(scope: Scope) -> dict[str, Any]:
+    """``openapi_extra`` of a route that needs another scope than its method says (GET read, the others run)."""
+    return {"security": security_of(scope)}
+
+
+def security_of(scope: Scope) -> list[dict[str, list[str]]]:
+    """What an operation of OpenAPI says that a caller must show: a token or a session, each with that scope."""
+    return [{"token": [scope.value]}, {"session": [scope.value]}]
+
+
+def needed(route: object, method: str) -> Scope | None:
+    """The scope that a caller of the route needs; None where everybody may call it."""
+    declared = (getattr(route, "openapi_extra", None) or {}).get("security")
+    if declared is None:
+        return Scope.READ if method in LOOKING else Scope.RUN
+    return Scope(declared[0]["token"][0]) if declared else None
+
+
+async def check_scope(request: Request) -> None:
+    """Dependency of every router.
+
+    Raises:
+        NotAllowed: The caller's scope does not cover what the route needs.
+    """
+    scope = _needed_by(request.scope)
+    caller = caller_in(request.scope)
+    if scope is None or (caller is not None and caller.scope.covers(scope)):
+        return
+    raise NotAllowed(scope.value, None if caller is None else caller.scope.value)
+
+
+def _needed_by(connection: Connection) -> Scope | None:
+    return needed(connection.get("route"), connection["method"])
+
+
+CHECKS = (Depends(check_scope), Depends(check_csrf))
+"""Dependencies of every router: the caller may do this, and no page of another site makes them do it."""

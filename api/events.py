@@ -1,0 +1,271 @@
+"""What happens to sweeps: live, asked of the store once however many read along, and as feeds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from xml.etree import ElementTree as ET
+
+from fastapi.sse import ServerSentEvent
+
+from autotuner.core.announcement import Announcement
+from autotuner.core.codec import to_plain
+from autotuner.core.sweep import Event
+from autotuner.ports import Store
+from autotuner.service.announcing.payloads import iso_time, link
+
+# Events of sweeps as they happen: asked of the store once per sweep, however many read along.
+
+_POLL_S = 0.3
+"""Slow enough to cost a database nothing, fast enough to look live."""
+
+_LAST = "sweep.finished"
+"""Kind of the last event of a sweep, as long as nobody opens it again."""
+
+_BEHIND_ALL = 2**31 - 1
+"""A sequence that no event has."""
+
+_KEPT = 2000
+"""Events of a sweep that are kept for its readers; who is further behind reads them from the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event, written out once for all its readers."""
+
+    sequence: int
+    message: ServerSentEvent
+
+    @classmethod
+    def of(cls, event: Event) -> Told:
+        """The event in the words of the stream."""
+        data = json.dumps({"at": event.at, **event.data}, separators=(",", ":"))
+        message = ServerSentEvent(id=str(event.sequence), event=event.kind, raw_data=data)
+        return cls(sequence=event.sequence, message=message)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Tail:
+    """The newest events of one sweep, followed while somebody reads them.
+
+    Attributes:
+        behind: Sequence behind which every event is kept.
+        is_over: The sweep is finished, and its last event is kept; or it can no longer be followed.
+        error: Why it cannot.
+        changed: Wakes the readers; each change has one of its own.
+    """
+
+    behind: int = 0
+    kept: deque[Told] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    num_readers: int = 0
+    is_over: bool = False
+    error: Exception | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def newest(self) -> int:
+        """Sequence of the last event that is known."""
+        return self.kept[-1].sequence if self.kept else self.behind
+
+    @property
+    def may_be_over(self) -> bool:
+        """Whether the newest event says that the sweep is finished; it may have been opened again since."""
+        return bool(self.kept) and self.kept[-1].message.event == _LAST
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Keep more events, and forget the oldest that there is no room for."""
+        for event in events:
+            if len(self.kept) == _KEPT:
+                self.behind = self.kept[0].sequence
+            self.kept.append(Told.of(event))
+
+    def wake(self) -> None:
+        """Have every reader look again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class LiveEvents:
+    """Events of sweeps for whoever reads along, on one event loop.
+
+    Args:
+        open_store: The application's store.
+    """
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+        self._tails: dict[str, _Tail] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[str, asyncio.Task[Sequence[Event]]] = {}
+
+    async def require(self, sweep_id: str) -> None:
+        """Find the sweep, which the store is asked for once, however many readers come at a time.
+
+        Raises:
+            NotFound: There is none of that id.
+        """
+        if sweep_id in self._tails:
+            return
+        if sweep_id not in self._asked:
+            asked = asyncio.create_task(self._ask(sweep_id, _BEHIND_ALL))
+            asked.add_done_callback(lambda _: self._asked.pop(sweep_id))
+            self._asked[sweep_id] = asked
+        await asyncio.shield(self._asked[sweep_id])  # who leaves does not take the answer from the others
+
+    async def read(self, sweep_id: str, *, after: int, wait: bool) -> AsyncIterator[Told]:
+        """Events behind ``after``: those there are and, if it is to wait, those to come until the sweep is finished."""
+        if not wait:
+            async for told in self._stored(sweep_id, after):
+                yield told
+            return
+        with self._followed(sweep_id) as tail:
+            while True:
+                if after < tail.behind:
+                    async for told in self._stored(sweep_id, after):
+                        yield told
+                        after = told.sequence
+                changed, is_over = tail.changed, tail.is_over
+                for told in [told for told in tail.kept if told.sequence > after]:
+                    yield told
+                    after = told.sequence
+                if tail.error is not None:
+                    raise tail.error
+                if is_over:
+                    return
+                if after >= tail.newest:
+                    await changed.wait()
+
+    async def _stored(self, sweep_id: str, after: int) -> AsyncIterator[Told]:
+        while events := await self._ask(sweep_id, after):
+            for event in events:
+                yield Told.of(event)
+                after = event.sequence
+
+    async def _ask(self, sweep_id: str, after: int) -> Sequence[Event]:
+        return await asyncio.to_thread(lambda: self._open_store().events(sweep_id, after=after))
+
+    @contextmanager
+    def _followed(self, sweep_id: str) -> Iterator[_Tail]:
+        """The sweep's tail, which is followed until its last reader leaves."""
+        tail = self._tails.get(sweep_id)
+        if tail is None or tail.is_over:
+            tail = self._tails[sweep_id] = _Tail()
+            self._tasks.add(task := asyncio.create_task(self._follow(sweep_id, tail)))
+            task.add_done_callback(self._tasks.discard)
+        tail.num_readers += 1
+        try:
+            yield tail
+        finally:
+            tail.num_readers -= 1
+
+    async def _follow(self, sweep_id: str, tail: _Tail) -> None:
+        try:
+            while tail.num_readers and not tail.is_over:
+                if not await self._look(sweep_id, tail):
+                    await asyncio.sleep(_POLL_S)
+        except Exception as error:  # for the readers, each of which tells its own caller
+            tail.error = error
+        finally:
+            tail.is_over = True
+            if self._tails.get(sweep_id) is tail:
+                del self._tails[sweep_id]
+            tail.wake()
+
+    async def _look(self, sweep_id: str, tail: _Tail) -> bool:
+        """Ask for new events; false if there were none."""
+        # Asked before the events are read: what a finished sweep had to say is then all among them.
+        is_over = tail.may_be_over and (
+            await asyncio.to_thread(lambda: self._open_store().get_sweep(sweep_id).state.is_finished)
+        )
+        events = await self._ask(sweep_id, tail.newest)
+        tail.add(events)
+        tail.is_over = is_over and not events
+        if events or tail.is_over:
+            tail.wake()
+        return bool(events)
+
+
+# Announcements as a JSON Feed (1.1) and as Atom (RFC 4287), for whatever reads feeds.
+
+JSON_FEED = "application/feed+json"
+ATOM = "application/atom+xml"
+
+_TITLE = "Parallelism autotuner"
+_TEXT = "Outcomes of retunes, MFU gates and sweeps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """A page of announcements, newest first.
+
+    Attributes:
+        home: Where a browser finds the service.
+        url: Where this page is.
+        next_url: Where the older ones are; None on the last page.
+        now: Epoch seconds, for a feed in which nothing was announced yet.
+    """
+
+    announcements: Sequence[Announcement]
+    home: str
+    url: str
+    next_url: str | None
+    now: float
+
+    def as_json(self) -> str:
+        """A document after jsonfeed.org/version/1.1."""
+        document = {
+            "version": "https://jsonfeed.org/version/1.1",
+            "title": _TITLE,
+            "description": _TEXT,
+            "home_page_url": self.home,
+            "feed_url": self.url,
+            "items": [self._item(each) for each in self.announcements],
+        }
+        return json.dumps(document | ({"next_url": self.next_url} if self.next_url else {}))
+
+    def as_atom(self) -> str:
+        """A document after RFC 4287."""
+        feed = ET.Element("feed", xmlns="http://www.w3.org/2005/Atom")
+        for name, text in (("id", self.url), ("title", _TITLE), ("subtitle", _TEXT)):
+            ET.SubElement(feed, name).text = text
+        newest = self.announcements[0].at if self.announcements else self.now
+        ET.SubElement(feed, "updated").text = iso_time(newest)
+        ET.SubElement(ET.SubElement(feed, "author"), "name").text = _TITLE
+        links = {"self": self.url, "alternate": self.home} | ({"next": self.next_url} if self.next_url else {})
+        for relation, where in links.items():
+            ET.SubElement(feed, "link", rel=relation, href=where)
+        for each in self.announcements:
+            feed.append(self._entry(each))
+        return ET.tostring(feed, encoding="unicode", xml_declaration=True)
+
+    def _item(self, told: Announcement) -> dict[str, object]:
+        return {
+            "id": told.id,
+            "url": link(told, self.home),
+            "title": told.title,
+            "content_text": told.text,
+            "date_published": iso_time(told.at),
+            "tags": [told.kind.value],
+            "_autotuner": {"subject_id": told.subject_id, "facts": to_plain(told.facts)},
+        }
+
+    def _entry(self, told: Announcement) -> ET.Element:
+        entry = ET.Element("entry")
+        said = {"id": f"urn:autotuner:announcement:{told.id}", "title": told.title, "updated": iso_time(told.at)}
+        for name, text in said.items():
+            ET.SubElement(entry, name).text = _printable(text)
+        ET.SubElement(entry, "link", rel="alternate", href=str(link(told, self.home)))
+        ET.SubElement(entry, "category", term=told.kind.value)
+        ET.SubElement(entry, "content", type="text").text = _printable(told.text)
+        return entry
+
+
+def _printable(text: str) -> str:
+    """Without what XML cannot hold."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

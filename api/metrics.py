@@ -1,0 +1,223 @@
+"""Metrics: all that one service tells Prometheus of its requests, its event loop and its store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from enum import StrEnum
+from typing import TypeVar
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from autotuner.core.errors import StoreUnavailable
+from autotuner.core.run import RunState
+from autotuner.core.trial import TrialState
+from autotuner.ports import Clock, Store
+from autotuner.ports.gauges import Gauges
+from autotuner.service.build import App
+
+# How late the event loop is: what everybody waits for while something keeps it.
+
+_EVERY_S = 0.25
+
+_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class LoopLag:
+    """Asks to be called at a time, again and again, and keeps by how much later it was."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._lag_s = Histogram(
+            "autotuner_event_loop_lag_seconds",
+            "By how much later the event loop does what is due.",
+            registry=registry,
+            buckets=_BUCKETS_S,
+        )
+
+    async def watch(self) -> None:
+        """Measure until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _EVERY_S
+            await asyncio.sleep(_EVERY_S)
+            self._lag_s.observe(max(0.0, loop.time() - due))
+
+
+# Metrics of requests, by route: as many lines as there are routes, whatever callers send.
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+_REQUESTS_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Requests:
+    """How many requests were answered and how long they took."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.answered = Counter(
+            "autotuner_requests", "Requests by route and status.", ["method", "route", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "autotuner_request_seconds",
+            "How long answers took, but for event streams.",
+            ["route"],
+            registry=registry,
+            buckets=_REQUESTS_BUCKETS_S,
+        )
+        self.open = Gauge("autotuner_requests_open", "Requests under way, event streams included.", registry=registry)
+
+
+class RequestMetrics:
+    """Counts and times every request.
+
+    Args:
+        requests: Where.
+        prefix: Before the paths of the API's routes.
+    """
+
+    def __init__(self, app: ASGIApp, requests: Requests, prefix: str) -> None:
+        self._app = app
+        self._requests = requests
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, is_stream, started = 500, False, time.perf_counter()
+
+        async def send_seen(message: Message) -> None:
+            nonlocal status, is_stream
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                is_stream = any(value.startswith(b"text/event-stream") for _, value in message.get("headers", ()))
+            await send(message)
+
+        with self._requests.open.track_inprogress():
+            try:
+                await self._app(scope, receive, send_seen)
+            finally:
+                self._count(scope, status, None if is_stream else time.perf_counter() - started)
+
+    def _count(self, scope: Scope, status: int, seconds: float | None) -> None:
+        method, route = scope["method"], self._route(scope)
+        self._requests.answered.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        if seconds is not None:
+            self._requests.seconds.labels(route).observe(seconds)
+
+    def _route(self, scope: Scope) -> str:
+        """The path of the route as it is declared; one word for all that no route has."""
+        route, path = scope.get("route"), str(scope["path"])
+        if route is None:
+            return "/static" if path.startswith("/static/") else "none"
+        # A route that was included does not know below what.
+        return f"{self._prefix}{route.path}" if path.startswith(f"{self._prefix}/") else str(route.path)
+
+
+# Metrics of what is stored, read when they are asked for.
+
+State = TypeVar("State", bound=StrEnum)
+
+
+class StoredMetrics(Collector):
+    """Sweeps, trials, workers and deliveries as the database has them; where it does not answer, only that."""
+
+    def __init__(self, open_store: Callable[[], Store], clock: Clock) -> None:
+        self._open_store = open_store
+        self._clock = clock
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing: the registry would otherwise ask the database when the service is made."""
+        return []
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The gauges as they stand now."""
+        now = self._clock.now()
+        try:
+            store = self._open_store()
+            gauges, workers = store.gauges.read(now=now), store.workers.list()
+        except StoreUnavailable:
+            yield _gauge("database_up", "Whether the database answers.", 0)
+            return
+        yield _gauge("database_up", "Whether the database answers.", 1)
+        num_workers = sum(worker.is_alive(now) for worker in workers)
+        yield _gauge("workers_alive", "Workers that said within a minute that they live.", num_workers)
+        yield from _families(gauges, now)
+
+
+def _families(gauges: Gauges, now: float) -> Iterable[GaugeMetricFamily]:
+    yield _by_state("sweeps", "Sweeps by state.", RunState, gauges.num_sweeps)
+    yield _by_state("open_trials", "Trials of unfinished sweeps by state.", TrialState, gauges.num_open_trials)
+    yield _by_state(
+        "trials_ended_last_hour",
+        "Trials that ended within the last hour, by state.",
+        TrialState,
+        gauges.num_ended_trials,
+    )
+    yield _gauge("queue_age_seconds", "How long the oldest queued sweep waits.", _age(gauges.oldest_queued_at, now))
+    yield _gauge("deliveries_pending", "Deliveries to webhooks that are pending.", gauges.num_pending_deliveries)
+    yield _gauge(
+        "delivery_age_seconds", "How long the oldest pending delivery waits.", _age(gauges.oldest_pending_at, now)
+    )
+
+
+def _age(since: float | None, now: float) -> float:
+    return 0.0 if since is None else max(0.0, now - since)
+
+
+def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"autotuner_{name}", what, value=value)
+
+
+def _by_state(name: str, what: str, states: type[State], counts: Mapping[State, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"autotuner_{name}", what, labels=["state"])
+    for state in states:  # those without any too: a line that begins late looks like a jump
+        family.add_metric([state.value], counts.get(state, 0))
+    return family
+
+
+# Metrics: all that one service tells Prometheus.
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class Metrics:
+    """All that one service tells Prometheus; services of one process tell each their own."""
+
+    def __init__(self, app: App) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Requests(self.registry)
+        self._lag = LoopLag(self.registry)
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.registry.register(StoredMetrics(app.open, app.clock))
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' words."""
+        return generate_latest(self.registry)
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch the event loop meanwhile."""
+        watch = asyncio.create_task(self._lag.watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch

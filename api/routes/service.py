@@ -1,0 +1,260 @@
+"""The service itself: its health and metrics, callers and their tokens, the audit log, webhooks and feeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.dependencies import AppOf, CallerOf, Name, PageOf
+from api.edge.auth import OPEN, needs
+from api.events import ATOM, JSON_FEED, Feed
+from api.metrics import CONTENT_TYPE, Metrics
+from api.openapi import problems
+from api.schemas import (
+    AttentionList,
+    AuditPage,
+    CallerView,
+    DeliveryPage,
+    Health,
+    Readiness,
+    TokenCreate,
+    TokenCreated,
+    TokenList,
+    WebhookCreate,
+    WebhookCreated,
+    WebhookList,
+    WebhookTest,
+    WebhookView,
+    WorkerList,
+)
+from autotuner.core.access import Scope, Token
+from autotuner.core.announcement import Delivery, DeliveryState
+from autotuner.core.documents import Document
+from autotuner.ports import Page
+from autotuner.service.build import App
+
+# Is the process alive, and can it serve.
+
+health_router = APIRouter(tags=["health"])
+
+
+@health_router.get("/health", responses=problems(), openapi_extra=OPEN)
+async def health() -> Document[Health]:
+    """Say that the process answers; asks nothing of the database. Restart it when this fails."""
+    return Health()
+
+
+@health_router.get("/ready", responses=problems(), openapi_extra=OPEN)
+def ready(app: AppOf) -> Document[Readiness]:
+    """Say that the database answers, is migrated and takes writes. Send no requests while this fails.
+
+    A service without any worker is ready: it answers, and sweeps wait. Watch `num_workers` for that.
+    """
+    revision, now = app.store.check(), app.clock.now()
+    num_workers = sum(worker.is_alive(now) for worker in app.store.workers.list())
+    return Readiness(schema_revision=revision, num_workers=num_workers)
+
+
+# What Prometheus reads.
+
+metrics_router = APIRouter(include_in_schema=False)
+
+
+@metrics_router.get("/metrics", response_class=Response)
+def metrics(request: Request) -> Response:
+    """Tell Prometheus of requests, the event loop, and what is stored."""
+    told: Metrics = request.app.state.metrics
+    return Response(told.text(), media_type=CONTENT_TYPE)
+
+
+# Who runs sweeps.
+
+workers_router = APIRouter(tags=["health"])
+
+
+@workers_router.get("/workers", responses=problems())
+def list_workers(app: AppOf) -> Document[WorkerList]:
+    """List the workers, whether each lives, and the sweep that it runs.
+
+    One that was stopped in good order is no longer listed; one that died is for a day.
+    """
+    return WorkerList.of(app)
+
+
+# What needs somebody now.
+
+attention_router = APIRouter(tags=["health"])
+
+
+@attention_router.get("/attention", responses=problems())
+def list_attention(app: AppOf) -> Document[AttentionList]:
+    """List what went wrong and stands unmended, with the page where to go on with it.
+
+    Sweeps that wait while no worker lives; retunes whose last run was a regression or could not run; gates that failed,
+    could not run or stayed undecided; sweeps that failed and whose job no later one measured; clusters whose last check
+    failed; webhooks with deliveries that were given up. Sweeps, gates and deliveries are listed for a week.
+    """
+    return AttentionList.of(app)
+
+
+# The audit log: who changed what, and who was refused.
+
+audit_router = APIRouter(tags=["access"])
+
+CallerName = Annotated[str | None, Query(max_length=128, description="Only what that caller did.")]
+
+
+@audit_router.get("/audit", responses=problems(422), openapi_extra=needs(Scope.ADMIN))
+def read_audit(app: AppOf, page: PageOf, caller: CallerName = None) -> Document[AuditPage]:
+    """List what was changed and what was refused, newest first: who asked, for what, when, and from where.
+
+    What only looks, predicts or explains is not listed. A refusal that is repeated within a minute is listed once.
+    """
+    return AuditPage.of(app.store.accounts, caller, page)
+
+
+# Who calls, and the tokens that let callers in.
+
+tokens_router = APIRouter(tags=["access"])
+
+_ADMIN = needs(Scope.ADMIN)
+
+TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,32}$", examples=["k3v7q2mxn5"])]
+
+
+@tokens_router.get("/caller", responses=problems())
+def read_caller(app: AppOf, caller: CallerOf) -> Document[CallerView]:
+    """Read who the service takes you for, what you may do, how much of it, and what you take of that now."""
+    usage = app.store.accounts.usage(caller.name, now=app.clock.now())
+    return CallerView(name=caller.name, scope=caller.scope, quota=caller.quota, token_id=caller.token_id, usage=usage)
+
+
+@tokens_router.post("/tokens", status_code=201, responses=problems(400, 422), openapi_extra=_ADMIN)
+def create_token(app: AppOf, caller: CallerOf, body: Document[TokenCreate]) -> Document[TokenCreated]:
+    """Make a token for a person or a program. The answer has its text, which no other answer shows."""
+    token, text = app.tokens.add(body.name, body.scope, body.quota, expires_at=body.expires_at, created_by=caller.name)
+    return TokenCreated(token=token, text=text)
+
+
+@tokens_router.get("/tokens", responses=problems(), openapi_extra=_ADMIN)
+def list_tokens(app: AppOf) -> Document[TokenList]:
+    """List all tokens, without their secrets, with when each was last used."""
+    return TokenList(items=tuple(app.tokens.all()))
+
+
+@tokens_router.post("/tokens/{token_id}/revoke", responses=problems(404, 422), openapi_extra=_ADMIN)
+def revoke_token(app: AppOf, token_id: TokenId) -> Document[Token]:
+    """Take a token back, from the next request on, with the sessions of browsers that it opened.
+
+    One that was taken back stays as it is.
+    """
+    return app.tokens.revoke(token_id)
+
+
+# Webhooks: where outcomes are announced, and how each delivery stands.
+
+webhooks_router = APIRouter(tags=["webhooks and feed"])
+
+_DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["dl-4f9c2kq7xz"])]
+_WebhookOf = Annotated[
+    str | None, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$", description="Only deliveries to this one.")
+]
+_StateOf = Annotated[DeliveryState | None, Query(description="Only deliveries in this state.")]
+
+
+@webhooks_router.post("/webhooks", status_code=201, responses=problems(400, 409, 422), openapi_extra=needs(Scope.ADMIN))
+def create_webhook(
+    request: Request, response: Response, app: AppOf, caller: CallerOf, body: Document[WebhookCreate]
+) -> Document[WebhookCreated]:
+    """Have outcomes posted to a URL from now on, signed after the Standard Webhooks scheme.
+
+    The answer has the secret of the signatures, which no other answer shows. The URL is one of https and leads into
+    the public internet, unless the operator allows other networks.
+    """
+    added = app.webhooks.add(replace(body.webhook(), created_by=caller.name))
+    response.headers["Location"] = request.url_for("read_webhook", name=added.name).path
+    return WebhookCreated(webhook=WebhookView.of(added, app.store.announcements), secret=added.secret)
+
+
+@webhooks_router.get("/webhooks", responses=problems())
+def list_webhooks(app: AppOf) -> Document[WebhookList]:
+    """List the webhooks with how many deliveries wait and how many were given up."""
+    return WebhookList.of(app.store.announcements)
+
+
+@webhooks_router.get("/webhooks/{name}", responses=problems(404, 422))
+def read_webhook(app: AppOf, name: Name) -> Document[WebhookView]:
+    """Read a webhook; its secret and what follows the host of its URL are not shown."""
+    return WebhookView.of(app.store.announcements.get_webhook(name), app.store.announcements)
+
+
+@webhooks_router.delete("/webhooks/{name}", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
+def remove_webhook(app: AppOf, name: Name) -> Document[WebhookView]:
+    """Forget a webhook with its deliveries, those that wait too."""
+    removed = WebhookView.of(app.store.announcements.get_webhook(name), app.store.announcements)
+    app.store.announcements.remove_webhook(name)
+    return removed
+
+
+@webhooks_router.post("/webhooks/{name}/test", responses=problems(404, 422), openapi_extra=needs(Scope.ADMIN))
+def test_webhook(app: AppOf, name: Name) -> Document[WebhookTest]:
+    """Post a test to a webhook now, once, and answer with what became of it."""
+    return WebhookTest.of(app.webhooks.test(name))
+
+
+@webhooks_router.get("/deliveries", responses=problems(404, 422))
+def list_deliveries(
+    app: AppOf, page: PageOf, webhook: _WebhookOf = None, state: _StateOf = None
+) -> Document[DeliveryPage]:
+    """List deliveries, newest first; those in the state `dead` were given up and wait to be sent again by hand."""
+    return DeliveryPage.of(app.store.announcements, webhook, state, page)
+
+
+@webhooks_router.post(
+    "/deliveries/{delivery_id}/send-again", responses=problems(404, 409, 422), openapi_extra=needs(Scope.ADMIN)
+)
+def send_again(app: AppOf, delivery_id: _DeliveryId) -> Document[Delivery]:
+    """Make a delivery anew, whether it arrived or was given up; one that is still pending is refused with 409."""
+    return app.store.announcements.send_again(delivery_id, now=app.clock.now())
+
+
+# The feed of outcomes.
+
+feeds_router = APIRouter(tags=["webhooks and feed"])
+
+_JSON: dict[str, Any] = {"content": {JSON_FEED: {"schema": {"type": "object"}}}}
+_ATOM: dict[str, Any] = {"content": {ATOM: {"schema": {"type": "string"}}}}
+
+
+@feeds_router.get("/feed.json", response_class=Response, responses={200: _JSON, **problems(422)})
+def json_feed(request: Request, app: AppOf, page: PageOf) -> Response:
+    """Read what was announced, newest first, as a JSON Feed (1.1); `next_url` leads to what is older."""
+    return Response(_feed(request, app, page, "json_feed").as_json(), media_type=JSON_FEED)
+
+
+@feeds_router.get("/feed.atom", response_class=Response, responses={200: _ATOM, **problems(422)})
+def atom_feed(request: Request, app: AppOf, page: PageOf) -> Response:
+    """Read what was announced, newest first, as an Atom feed (RFC 4287)."""
+    return Response(_feed(request, app, page, "atom_feed").as_atom(), media_type=ATOM)
+
+
+def _feed(request: Request, app: App, page: Page, route: str) -> Feed:
+    announcements, total = app.store.announcements.feed(page=page)
+    home = app.settings.public_url or str(request.base_url)
+    path = f"{home.rstrip('/')}{request.app.url_path_for(route)}"
+    seen = page.offset + len(announcements)
+    return Feed(
+        announcements=announcements,
+        home=home,
+        url=_with(path, page.limit, page.offset),
+        next_url=_with(path, page.limit, seen) if announcements and seen < total else None,
+        now=app.clock.now(),
+    )
+
+
+def _with(path: str, limit: int, offset: int) -> str:
+    """The address of a page; the first has the plain one where nobody asked for another length."""
+    asked = {"limit": limit, "offset": offset}
+    return path if asked == {"limit": 50, "offset": 0} else f"{path}?limit={limit}&offset={offset}"

@@ -1,0 +1,192 @@
+"""Catalog, models, clusters, the service's own state, and what stored trials taught of hardware and software."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from autotuner.catalog.facts import Fact
+from autotuner.catalog.software import StackProfile
+from autotuner.core.accelerator import Accelerator
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Calibration
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stack import Stack
+from autotuner.costmodel.uncertainty import Z80
+from autotuner.search.learning.learnt import Lesson
+
+# Catalog, models, clusters, and the service's own state.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorList:
+    """Accelerators of the catalog, by name."""
+
+    items: tuple[Accelerator, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorDetail:
+    """An accelerator of the catalog with the origin of every value.
+
+    Attributes:
+        facts: By field: the value, the source it was read in, and when.
+    """
+
+    accelerator: Accelerator
+    facts: dict[str, Fact]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelList:
+    """Models by name.
+
+    Attributes:
+        created_by: Who stored each, by its name; empty text where nobody was asked who they are.
+    """
+
+    items: tuple[TransformerSpec, ...]
+    created_by: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackList:
+    """Training software of the catalog, by name."""
+
+    items: tuple[Stack, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackProfileList:
+    """Training software with its versions and the runs that it was fitted to."""
+
+    items: tuple[StackProfile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterList:
+    """Clusters by name.
+
+    Attributes:
+        created_by: Who stored each, by its name; empty text where nobody was asked who they are.
+    """
+
+    items: tuple[Cluster, ...]
+    created_by: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """The database answers, is migrated and takes writes.
+
+    Attributes:
+        schema_revision: The migration that the database is at.
+        num_workers: Workers that told of themselves within a minute; without one, sweeps wait.
+    """
+
+    schema_revision: str
+    num_workers: int
+    status: Literal["ready"] = "ready"
+
+
+# What stored trials taught of hardware and software, for those who want to know why predictions changed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntFactor:
+    """How many times as long something takes as is predicted for a typical platform.
+
+    Attributes:
+        factor: Above 1: longer.
+        relative_error: Half-width of the factor's 80 % interval, as a share of it.
+        differs: Whether that interval leaves out 1, what is predicted.
+    """
+
+    factor: float
+    relative_error: float
+    differs: bool
+
+    @classmethod
+    def of(cls, factor: float, deviation: float) -> Self:
+        """The factor whose logarithm has that standard deviation."""
+        half_width = Z80 * deviation
+        return cls(factor=factor, relative_error=math.expm1(half_width), differs=abs(math.log(factor)) > half_width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationView:
+    """What the stored trials on one platform taught.
+
+    Attributes:
+        accelerator: Name of the accelerator that they ran on.
+        intra_node_link: Name of the link within its nodes.
+        inter_node_link: Name of the link between them.
+        stack: Name of the software that their predictions are for.
+        trainer: Name of the registered trainer that ran them; null: our own decoder.
+        num_trials: Trials that were measured or ran out of memory.
+        num_sweeps: Sweeps that they belong to.
+        last_finished_at: When the newest of them ended, epoch seconds.
+        whole_step: What their whole steps take; null where every trial ran out of memory.
+        parts: What parts of a step take beside that, by name; one that the trials say nothing of is about 1 and wide.
+        median_error: Median of |predicted / measured - 1| as predicted before anything was learnt; null where none was
+            timed.
+        left_out_error: The same after learning, where each job is predicted from all other jobs alone; null with
+            fewer than two jobs.
+    """
+
+    accelerator: str
+    intra_node_link: str
+    inter_node_link: str
+    stack: str
+    trainer: str | None
+    num_trials: int
+    num_sweeps: int
+    last_finished_at: float
+    whole_step: LearntFactor | None
+    parts: dict[str, LearntFactor]
+    median_error: float | None
+    left_out_error: float | None
+
+    @classmethod
+    def of(cls, lesson: Lesson) -> Self:
+        """The lesson with its intervals."""
+        platform, known = lesson.platform, lesson.calibration
+        return cls(
+            accelerator=platform.accelerator,
+            intra_node_link=platform.intra_node_link,
+            inter_node_link=platform.inter_node_link,
+            stack=platform.stack,
+            trainer=platform.trainer,
+            num_trials=lesson.num_trials,
+            num_sweeps=lesson.num_sweeps,
+            last_finished_at=lesson.last_finished_at,
+            whole_step=None if known is None else LearntFactor.of(known.factor, known.deviation),
+            parts={} if known is None else _parts(known),
+            median_error=lesson.median_error,
+            left_out_error=lesson.left_out_error,
+        )
+
+
+def _parts(known: Calibration) -> dict[str, LearntFactor]:
+    return {one.part: LearntFactor.of(one.factor, one.deviation) for one in known.parts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationList:
+    """What was learnt, by accelerator, and of each platform with the newest trial first."""
+
+    items: tuple[CalibrationView, ...]
+
+    @classmethod
+    def of(cls, lessons: Iterable[Lesson]) -> Self:
+        """All of them."""
+        return cls(items=tuple(CalibrationView.of(lesson) for lesson in lessons))

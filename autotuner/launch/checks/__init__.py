@@ -1,1 +1,0 @@
-"""Checks of stored clusters: the engine asked, a small trial on its nodes, their devices and links measured."""

@@ -1,0 +1,198 @@
+"""EmulatedEngine: each node of a job is a process of this machine, which outlives the service that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from filelock import FileLock
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial import EngineJobPhase
+from autotuner.core.value import Count, value
+from autotuner.launch.engines.engine import JobOrder, JobStatus
+from autotuner.launch.ranks import ATTEMPT_ID, end_all, free_port, processes_of
+
+_GRACE_S = 6.0
+"""What a node gets to end its ranks in good order."""
+
+
+@value
+class EmulatedSettings:
+    """What an operator may set of emulated nodes.
+
+    Attributes:
+        folder: Where jobs keep what their nodes print; whoever uses the same folder finds the same jobs.
+        num_nodes: How many nodes there are, for all jobs at once; jobs that find too few free wait.
+        python: The interpreter that nodes run.
+    """
+
+    folder: str
+    num_nodes: Count = 2
+    python: str = sys.executable
+
+    def __post_init__(self) -> None:
+        if not self.folder:
+            raise InvalidInput("folder", self.folder, "must name a folder", "var/emulated")
+
+
+class EmulatedEngine:
+    """Starts a job's nodes as soon as enough are free; a job's folder holds all that is known of it.
+
+    Args:
+        name: As it was registered.
+        settings: What its operator set.
+    """
+
+    def __init__(self, name: str, settings: EmulatedSettings) -> None:
+        self._name = name
+        self._settings = settings
+        self._folder = Path(settings.folder).absolute()
+
+    def refuses(self, cluster: Cluster) -> str | None:
+        """More nodes than there are, or nodes of anything but cores."""
+        if cluster.accelerator.kind != "cpu":
+            return f"{self._name} emulates nodes of cores, and {cluster.name} has {cluster.accelerator.name}"
+        if cluster.num_nodes > self._settings.num_nodes:
+            return f"{self._name} emulates {self._settings.num_nodes} nodes, and {cluster.name} has {cluster.num_nodes}"
+        return None
+
+    def check(self, queues: Sequence[str] = ()) -> str:
+        """Return how many nodes it emulates; any queue will do."""
+        del queues
+        return f"{self._settings.num_nodes} emulated nodes on this machine"
+
+    def submit(self, order: JobOrder) -> str:
+        """Write the job down; its nodes start when there is room."""
+        job = self._folder / order.name
+        with suppress(FileExistsError):
+            job.mkdir(parents=True)
+            (job / "task.json").write_text(dumps(order.task))
+            (job / "nodes").write_text(str(order.cluster.num_nodes))
+        return order.name
+
+    def find(self, name: str) -> str | None:
+        """Its folder is there."""
+        return name if (self._folder / name / "nodes").exists() else None
+
+    def look(self, handle: str) -> JobStatus:
+        """Started on the way where there is room by now."""
+        job = self._folder / handle
+        if not (job / "nodes").exists():
+            return JobStatus(phase=EngineJobPhase.LOST, detail="nothing is known of it")
+        if (job / "lost").exists():
+            return JobStatus(phase=EngineJobPhase.LOST, detail=(job / "lost").read_text())
+        pids = _pids(job)
+        if not pids:
+            return self._start(job)
+        is_running = any(_is_alive(*node) for node in pids)
+        return JobStatus(phase=EngineJobPhase.RUNNING if is_running else EngineJobPhase.ENDED)
+
+    def read(self, handle: str, node_rank: int, offset: int) -> bytes:
+        """From the node's file."""
+        try:
+            with (self._folder / handle / f"node-{node_rank}.out").open("rb") as output:
+                output.seek(offset)
+                return output.read()
+        except FileNotFoundError:
+            return b""
+
+    def cancel(self, handle: str) -> bool:
+        """SIGTERM to its nodes, SIGKILL to what is left of them."""
+        job = self._folder / handle
+        if job.exists():
+            (job / "cancelled").touch()
+        nodes = _pids(job)
+        for pid, born in nodes:
+            if _is_alive(pid, born):
+                _signal(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_S
+        while any(_is_alive(*node) for node in nodes) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return not end_all(handle, grace_s=0.0) and not any(processes_of(handle))
+
+    def lose_node(self, handle: str, node_rank: int) -> None:
+        """Take a node away as a power cut would: its processes are gone, and so is the job."""
+        job = self._folder / handle
+        (job / "lost").write_text(f"node {node_rank} is gone")
+        pid, _ = _pids(job)[node_rank]
+        for gone in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+            _signal(gone.pid, signal.SIGKILL)
+        self.cancel(handle)
+
+    def forget(self, handle: str) -> None:
+        """Remove its folder."""
+        shutil.rmtree(self._folder / handle, ignore_errors=True)
+
+    def close(self) -> None:
+        """Nothing is kept; nodes go on."""
+
+    def _start(self, job: Path) -> JobStatus:
+        if (job / "cancelled").exists():
+            return JobStatus(phase=EngineJobPhase.ENDED, detail="cancelled before it began")
+        with FileLock(self._folder / "starting.lock"):
+            if _pids(job):
+                return JobStatus(phase=EngineJobPhase.RUNNING)
+            num_nodes = int((job / "nodes").read_text())
+            num_busy = sum(_is_alive(*node) for other in self._folder.iterdir() for node in _pids(other))
+            if num_busy + num_nodes > self._settings.num_nodes:
+                detail = f"{num_busy} of {self._settings.num_nodes} nodes are busy"
+                return JobStatus(phase=EngineJobPhase.QUEUED, detail=detail)
+            port = str(free_port())
+            nodes = [self._start_node(job, node_rank, port) for node_rank in range(num_nodes)]
+            (job / "pids").write_text(json.dumps(nodes))
+        return JobStatus(phase=EngineJobPhase.RUNNING)
+
+    def _start_node(self, job: Path, node_rank: int, port: str) -> tuple[int, float]:
+        """Pid and birth of a process that has a session of its own, and whose parent need not wait for it."""
+        command = [
+            *(self._settings.python, "-m", "trials.process.node", "--task", str(job / "task.json")),
+            *("--node-rank", str(node_rank), "--master-address", "127.0.0.1", "--master-port", port),
+        ]
+        output = str(job / f"node-{node_rank}.out")
+        pid = os.posix_spawn(
+            command[0],
+            command,
+            {**os.environ, ATTEMPT_ID: job.name, "GLOO_SOCKET_IFNAME": "lo"},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
+        return pid, psutil.Process(pid).create_time()
+
+
+def _pids(job: Path) -> list[tuple[int, float]]:
+    """Pid and birth of each node's process; none before they were started."""
+    try:
+        return [(pid, born) for pid, born in json.loads((job / "pids").read_text())]
+    except (OSError, ValueError):
+        return []
+
+
+def _is_alive(pid: int, born: float) -> bool:
+    """Whether that very process runs; one that was started here and has ended is taken leave of."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() == born and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

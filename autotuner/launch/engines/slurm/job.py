@@ -1,0 +1,314 @@
+"""A job of Slurm: its batch script, the folder it shares with the service, and what an operator says of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps
+from autotuner.core.errors import InvalidInput
+from autotuner.core.trial_spec import NodeTask
+from autotuner.core.value import CountFromZero, Positive, value
+from autotuner.host.machine import IMAGE
+from autotuner.launch.engines.engine import EngineUnavailable, JobOrder
+from autotuner.launch.engines.output import PREFIX
+
+# What an operator says of a Slurm cluster, beside what every engine is told.
+
+_PATTERN_LETTERS = "%\\"
+"""Slurm reads them in a path of an output file."""
+
+
+@value
+class SlurmSettings:
+    """How jobs are asked for.
+
+    Attributes:
+        shared: Folder that the service and all nodes see under this path; each job has a folder in it while it is
+            known.
+        python: Interpreter on the nodes (in the container, where there is one), which has torch and our package.
+        account: Charged with the jobs; empty: Slurm's default.
+        qos: Empty: Slurm's default.
+        constraint: Features that nodes must have, such as ``h100&ib``.
+        gres: What an accelerator is to Slurm, such as ``gpu`` or ``gpu:h100``; each job asks for as many per node as
+            its cluster has. Empty: nothing is asked for.
+        cpus_per_accelerator: Cores per rank; 0: as Slurm gives them, and one where accelerators are cores.
+        container_image: Image that nodes run the job in, by pyxis and enroot; empty: none.
+        container_mounts: Folders of the nodes that the container sees, as pyxis writes them; ``shared`` is one anyway.
+        sbatch_lines: Options of each job as they stand after ``#SBATCH``: ``--exclusive``, ``--mem=0``.
+        srun_arguments: Options of the step that starts a process on each node.
+        setup: Lines of bash that run on a job's first node before: ``module load cuda``, ``export PYTHONPATH=/opt/a``.
+            What they export the ranks get.
+        slurm_conf: Configuration that the commands read (``SLURM_CONF``); empty: Slurm's default.
+        command_timeout_s: A command of Slurm that has not answered by then is ended.
+        cancel_s: How long a cancelled job may take to end; Slurm itself waits ``KillWait``, 30 seconds by default.
+    """
+
+    shared: str
+    python: str = "python3"
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    gres: str = ""
+    cpus_per_accelerator: CountFromZero = 0
+    container_image: str = ""
+    container_mounts: tuple[str, ...] = ()
+    sbatch_lines: tuple[str, ...] = ()
+    srun_arguments: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    slurm_conf: str = ""
+    command_timeout_s: Positive = 30.0
+    cancel_s: Positive = 60.0
+
+    def __post_init__(self) -> None:
+        if not Path(self.shared).is_absolute():
+            raise InvalidInput("shared", self.shared, "must be an absolute path", Path(self.shared).absolute())
+        if any(letter in self.shared for letter in _PATTERN_LETTERS):
+            raise InvalidInput("shared", self.shared, "must hold no % and no backslash, which Slurm reads as patterns")
+        for index, line in enumerate(self.sbatch_lines):
+            _require_option(f"sbatch_lines.{index}", line)
+        for index, argument in enumerate(self.srun_arguments):
+            _require_option(f"srun_arguments.{index}", argument)
+        if self.container_mounts and not self.container_image:
+            rule = "must be empty where no container_image is named"
+            raise InvalidInput("container_mounts", self.container_mounts, rule)
+
+
+def _require_option(field: str, text: str) -> None:
+    """``text`` is one option on one line."""
+    if not text.startswith("-") or "\n" in text:
+        nearest = f"--{text.removeprefix('#SBATCH').strip().lstrip('-').splitlines()[0]}" if text.strip() else None
+        raise InvalidInput(field, text, "must be one option that begins with -", nearest)
+
+
+# The batch script of a job and the options of its sbatch.
+#
+# No shell reads what a request says: the script is static text, with what the operator's settings say, quoted or,
+# where they are lines of bash, as they are; the task lies in a file beside it.
+
+_ON_THE_FIRST_NODE = r"""
+# Two jobs of this name are submitted where the answer of the first sbatch was lost: whichever starts first claims the
+# folder, the other leaves at once. So does a job that Slurm starts again because its controller forgot that it ran.
+if ! (set -o noclobber; echo "$SLURM_JOB_ID" > "$folder/claim") 2>/dev/null; then
+  [ "$(cat "$folder/claim")" != "$SLURM_JOB_ID" ] || touch "$folder/restarted"
+  exit 0
+fi
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+address=$(scontrol show node "$first" --oneliner | sed -n 's/.* NodeAddr=\([^ ]*\) .*/\1/p')
+address=${address:-$first}
+# Jobs whose first nodes are the same machine begin at ports of their own, below those that the kernel hands out.
+port=$((20000 + SLURM_JOB_ID % 2500 * 4))
+while (exec 3<>"/dev/tcp/$address/$port") 2>/dev/null; do port=$((port + 1)); done
+"""
+
+_ON_EACH_NODE = 'exec "$0" -m trials.process.node --node-rank "$SLURM_PROCID" "$@"'
+"""Run by sh with the interpreter as its name; only a process that Slurm has started knows its own number."""
+
+
+def sbatch_options(settings: SlurmSettings, order: JobOrder, folder: Path) -> list[str]:
+    """Options that go before those in the script: how large, how long, where; the operator's words stand beside."""
+    cluster = order.cluster
+    options = {
+        "job-name": order.name,
+        "nodes": str(cluster.num_nodes),
+        "ntasks-per-node": "1",
+        "cpus-per-task": _cpus_per_node(settings, cluster),
+        "time": str(math.ceil(order.time_limit_s / 60.0)),  # minutes
+        "partition": cluster.queue,
+        "account": settings.account,
+        "qos": settings.qos,
+        "constraint": settings.constraint,
+        "gres": _gres(settings, cluster),
+        "chdir": str(folder),
+        "output": str(folder / "batch.log"),
+    }
+    return ["--parsable", "--no-requeue", *(f"--{name}={value}" for name, value in options.items() if value)]
+
+
+def batch_script(settings: SlurmSettings, order: JobOrder, folder: Path) -> str:
+    """What runs on the job's first node: it starts one process on each."""
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {line}" for line in settings.sbatch_lines),
+        f"folder={shlex.quote(str(folder))}",
+        *([f"export {IMAGE}={shlex.quote(settings.container_image)}"] if settings.container_image else []),
+        *settings.setup,
+        _ON_THE_FIRST_NODE,
+        f"exec {_step(settings, order.cluster, folder)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _step(settings: SlurmSettings, cluster: Cluster, folder: Path) -> str:
+    """One process per node, whose output is a file of its own; a node's end leaves the others time for their words."""
+    cpus = _cpus_per_node(settings, cluster)
+    fixed = [
+        *("srun", f"--nodes={cluster.num_nodes}", f"--ntasks={cluster.num_nodes}", "--ntasks-per-node=1"),
+        *([f"--cpus-per-task={cpus}"] if cpus else []),
+        *("--kill-on-bad-exit=0", "--wait=60", "--input=none", "--open-mode=append"),
+        *(f"--output={folder}/node-%t.out", f"--error={folder}/node-%t.err"),
+        *_container(settings, folder),
+        *settings.srun_arguments,
+        *("sh", "-c", _ON_EACH_NODE, settings.python, "--task", f"{folder}/task.json"),
+    ]
+    return f'{shlex.join(fixed)} --master-address "$address" --master-port "$port"'
+
+
+def _container(settings: SlurmSettings, folder: Path) -> list[str]:
+    if not settings.container_image:
+        return []
+    mounts = (f"{folder}:{folder}", *settings.container_mounts)
+    return [f"--container-image={settings.container_image}", f"--container-mounts={','.join(mounts)}"]
+
+
+def _cpus_per_node(settings: SlurmSettings, cluster: Cluster) -> str:
+    is_cores = cluster.accelerator.kind == "cpu"
+    per_accelerator = max(settings.cpus_per_accelerator, 1 if is_cores else 0)
+    return str(per_accelerator * cluster.accelerators_per_node) if per_accelerator else ""
+
+
+def _gres(settings: SlurmSettings, cluster: Cluster) -> str:
+    return f"{settings.gres}:{cluster.accelerators_per_node}" if settings.gres else ""
+
+
+# The folder of a job, which the service and its nodes share.
+
+_TAIL_BYTES = 1 << 16
+"""Where the last line of a node is looked for; it names the ranks that died, and no more."""
+
+_SHOWN_BYTES = 600
+"""Of what the batch script or a node wrote to standard error."""
+
+
+class JobFolder:
+    """The files of one job: script, task, how many it was submitted as, and what its nodes print.
+
+    Args:
+        shared: Folder of all jobs.
+        name: Of the job.
+    """
+
+    def __init__(self, shared: Path, name: str) -> None:
+        self.path = shared / name
+
+    @property
+    def script(self) -> Path:
+        """What sbatch is given."""
+        return self.path / "job.sh"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a job of this name was ever about to be submitted, and is not forgotten."""
+        with self._work():
+            return self.path.is_dir()
+
+    def create(self, task: NodeTask, script: str) -> None:
+        """Write what the nodes will read; done again it changes nothing."""
+        with self._work():
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / "task.json").write_text(dumps(task))
+            self.script.write_text(script)
+
+    def number(self) -> int | None:
+        """The number of the job that started under this name, else of the one that was submitted last."""
+        return self._number("claim") or self._number("submitted")
+
+    def submitted_as(self, number: int) -> None:
+        """Remember what Slurm calls the job."""
+        with self._work():
+            new = self.path / "submitted.new"
+            new.write_text(str(number))
+            new.replace(self.path / "submitted")
+
+    def cancelled(self) -> None:
+        """Remember that its end was asked for."""
+        with self._work():
+            if self.path.is_dir():
+                (self.path / "cancelled").touch()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this side asked for its end."""
+        with self._work():
+            return (self.path / "cancelled").exists()
+
+    @property
+    def was_restarted(self) -> bool:
+        """Whether Slurm started the job a second time, which then left at once."""
+        with self._work():
+            return (self.path / "restarted").exists()
+
+    def read(self, node_rank: int, offset: int) -> bytes:
+        """What the node printed from that byte on; opened anew each time, since only then NFS asks its server."""
+        with self._work():
+            path = self._output(node_rank)
+            if not path.exists():
+                return b""
+            with path.open("rb") as file:
+                file.seek(offset)
+                return file.read()
+
+    def node_ends(self) -> list[Mapping[str, Any] | None]:
+        """Return each node's last line, None for a node that runs; an empty list if nothing is known of the job."""
+        with self._work():
+            try:
+                num_nodes = int(json.loads((self.path / "task.json").read_text())["num_nodes"])
+            except (FileNotFoundError, ValueError, KeyError):
+                return []
+            return [self._end(node_rank) for node_rank in range(num_nodes)]
+
+    def complaint(self) -> str:
+        """The last that a node, or else the batch script, wrote to standard error."""
+        with self._work():
+            for path in (*sorted(self.path.glob("node-*.err")), self.path / "batch.log"):
+                if path.exists() and (text := path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace").strip()):
+                    return " ".join(text.split())
+        return ""
+
+    def remove(self) -> None:
+        """All of it; nothing happens where nothing is."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _output(self, node_rank: int) -> Path:
+        return self.path / f"node-{node_rank}.out"
+
+    def _end(self, node_rank: int) -> Mapping[str, Any] | None:
+        path = self._output(node_rank)
+        if not path.exists():
+            return None
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            ends = map(_read_end, reversed(file.read().splitlines(keepends=True)))
+            return next((end for end in ends if end is not None), None)
+
+    def _number(self, file: str) -> int | None:
+        with self._work():
+            path = self.path / file
+            text = path.read_text().strip() if path.exists() else ""
+            return int(text) if text.isdigit() else None
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """A shared folder that cannot be read or written is an engine that cannot be had."""
+        try:
+            yield
+        except OSError as error:
+            raise EngineUnavailable(f"the shared folder {self.path.parent}: {error}") from error
+
+
+def _read_end(line: bytes) -> Mapping[str, Any] | None:
+    """Return the line's document if a node says in it how it ended."""
+    if not line.startswith(PREFIX) or not line.endswith(b"\n"):
+        return None
+    try:
+        document = json.loads(line.removeprefix(PREFIX))
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) and document.get("type") == "node" else None

@@ -1,0 +1,241 @@
+"""What a simulated trial draws: how well and fast it behaves, and what its layout takes, with seeded luck."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.measurement import Measurement, PhaseTimes, RobustMeasurement, StepReport
+from autotuner.core.model import TransformerSpec
+from autotuner.core.prediction import Prediction
+from autotuner.core.stack import Stack
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.value import NonNegative, Positive, Seconds, Share, value
+from autotuner.core.workload import Workload
+from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.scenarios import step_times_under
+from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, RESIDUAL
+
+# Seeded luck: the same numbers for the same seed and question, whoever asks, in whatever order.
+
+_STANDARD = NormalDist()
+
+
+def run_of(spec: TrialSpec) -> str:
+    """Which run of its layout in its sweep it is, as a question names it."""
+    return str(spec.run) if not spec.repeat else f"{spec.run} of trial {spec.repeat}"
+
+
+class Luck:
+    """What chance decides of a trial: equal for equal seeds, layouts and numbers of model and workload."""
+
+    def __init__(self, spec: TrialSpec, seed: int) -> None:
+        layout = f"{_numbers(spec.model)} {spec.layout} {_numbers_of_batch(spec.workload)}"
+        self._key = f"{seed} {spec.seed} {layout}"
+        self._of_layout = f"{seed} 0 {layout}"
+
+    def of_layout(self, question: str) -> float:
+        """A number of the standard normal distribution that no trial's seed changes: a later sweep meets it again."""
+        return _normal(_number(f"{question} {self._of_layout}"))
+
+    def share(self, question: str) -> float:
+        """A number between 0 and 1, neither included, evenly distributed over layouts."""
+        return _share(self._number(question))
+
+    def deviation(self, question: str) -> float:
+        """A number of the standard normal distribution."""
+        return _normal(self._number(question))
+
+    def series(self, question: str) -> random.Random:
+        """As many numbers as are asked for."""
+        return random.Random(self._number(question))
+
+    def _number(self, question: str) -> int:
+        return _number(f"{question} {self._key}")
+
+
+def _numbers(model: TransformerSpec) -> str:
+    """What tells models apart, in this order: neither the names of fields nor a new one change anybody's luck."""
+    width = f"{model.hidden_size} {model.num_heads} {model.num_kv_heads} {model.head_dim} {model.ffn_size}"
+    parameters = f"{model.num_parameters} {model.num_active_parameters}"
+    return f"{model.num_layers} {width} {model.vocab_size} {parameters}"
+
+
+def _numbers_of_batch(workload: Workload) -> str:
+    """The same of workloads."""
+    tokens = f"{workload.seq_len} {workload.global_batch_size} {workload.tokens_per_step} {workload.keys_per_token}"
+    return f"{tokens} {workload.optimizer_state_precision}"
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _share(number: int) -> float:
+    return (number + 0.5) / 2**64
+
+
+def _normal(number: int) -> float:
+    return _STANDARD.inv_cdf(min(max(_share(number), 1e-12), 1.0 - 1e-12))
+
+
+# Scenarios: how well simulated trials behave, and how fast they pass.
+
+
+@value
+class Scenario:
+    """How simulated trials behave.
+
+    Attributes:
+        noise: Standard deviation of log(step time / predicted) from layout to layout.
+        run_noise: The same from run to run of one trial.
+        step_noise: The same from step to step of one run.
+        memory_noise: Standard deviation of log(peak / predicted) from layout to layout.
+        crashes: Share of layouts whose ranks die before the first step, in every attempt.
+        hangs: Share of layouts that never end a step, in every attempt.
+        lost_nodes: Share of attempts whose nodes vanish.
+        queue_s: What a job waits for its accelerators.
+        start_s: What ranks take to their first step.
+        speed: Simulated seconds per second.
+    """
+
+    noise: NonNegative = RESIDUAL
+    run_noise: NonNegative = 0.003
+    step_noise: NonNegative = 0.01
+    memory_noise: NonNegative = MEMORY_DEVIATION
+    crashes: Share = 0.0
+    hangs: Share = 0.0
+    lost_nodes: Share = 0.0
+    queue_s: Seconds = 0.0
+    start_s: Seconds = 30.0
+    speed: Positive = math.inf
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "plain": Scenario(),
+    "flaky": Scenario(crashes=0.05, hangs=0.03, lost_nodes=0.1),
+    "watched": Scenario(lost_nodes=0.05, queue_s=60.0, speed=20.0),
+}
+"""The queues of the simulated engine; a cluster that names none gets the first. Noise from layout to layout is what the
+cost model says of itself (``costmodel.uncertainty``); the rest is in the order of what trials on GPUs showed."""
+
+
+# What a simulated layout takes: the cost model's answer, off by as much as it says it may be.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What a run of a layout takes, as if it were measured.
+
+    Attributes:
+        step_time_s: Median of its steps.
+        peak_bytes: Of the fullest rank, with what no allocator sees.
+        faulty_steps_s: What each step takes under the trial's fault trace.
+    """
+
+    prediction: Prediction
+    step_time_s: float
+    peak_bytes: float
+    faulty_steps_s: tuple[float, ...] = ()
+
+    def step(
+        self, spec: TrialSpec, step: int, time_s: float, loss: float, *, is_under_trace: bool = False
+    ) -> StepReport:
+        """One step's report."""
+        return StepReport(
+            step=step,
+            is_under_trace=is_under_trace,
+            is_warmup=step < spec.settings.warmup_steps,
+            step_time_s=time_s,
+            loss=loss,
+            tokens_per_s=spec.workload.tokens_per_step / time_s,
+            mfu=self._model_flop(spec) / (time_s * self._peak_flop_per_s(spec)),
+        )
+
+    def measurement(
+        self, spec: TrialSpec, times_s: Sequence[float], losses: Sequence[float], faulty_s: Sequence[float] = ()
+    ) -> Measurement:
+        """What the trial would have reported, marked as simulated; of one rank's memory, the fullest.
+
+        Args:
+            spec: The trial.
+            times_s: Of its measured steps.
+            losses: Of all steps.
+            faulty_s: Of the steps under its fault trace.
+        """
+        ordered, quarter = sorted(times_s), len(times_s) // 4
+        middle_s = statistics.median(ordered)
+        mfu = self._model_flop(spec) / (middle_s * self._peak_flop_per_s(spec))
+        precision = spec.precision_flop_per_s
+        return Measurement(
+            step_time_s=middle_s,
+            step_time_spread_s=ordered[-1 - quarter] - ordered[quarter],
+            num_steps=len(times_s),
+            num_warmup_steps=spec.settings.warmup_steps,
+            tokens_per_s=spec.workload.tokens_per_step / middle_s,
+            model_flop_per_s=self._model_flop(spec) / middle_s,
+            mfu=mfu,
+            hfu=mfu * self.prediction.hfu / self.prediction.mfu,
+            peak_flop_per_s=self._peak_flop_per_s(spec),
+            precision_flop_per_s=precision and precision * spec.layout.world_size,
+            peak_source="simulated",
+            peak_bytes=(round(self.peak_bytes - self.prediction.memory.allowance_bytes),),
+            losses=tuple(losses),
+            foreign_cpu_share=0.0,
+            phases=self._phases(),
+            environment={"simulated": "nothing ran: times of the cost model, with seeded noise"},
+            is_simulated=True,
+            robust=self._robust(spec, faulty_s),
+        )
+
+    def _robust(self, spec: TrialSpec, faulty_s: Sequence[float]) -> RobustMeasurement | None:
+        if spec.fault_trace is None:
+            return None
+        return RobustMeasurement.of(
+            spec.fault_trace,
+            faulty_s,
+            model_flop=self._model_flop(spec),
+            peak_flop_per_s=self._peak_flop_per_s(spec),
+            tokens=spec.workload.tokens_per_step,
+        )
+
+    def _phases(self) -> PhaseTimes:
+        """The step by phase, in the shares that are predicted."""
+        parts = self.prediction.step_time
+        longer = self.step_time_s / parts.total_s
+        sync_s, optimizer_s = longer * parts.data_communication_s, longer * parts.optimizer_s
+        rest_s = self.step_time_s - sync_s - optimizer_s
+        return PhaseTimes(forward_backward_s=rest_s, gradient_sync_s=sync_s, optimizer_s=optimizer_s)
+
+    def _peak_flop_per_s(self, spec: TrialSpec) -> float:
+        """Of all ranks: what the trial was told, else what the prediction's MFU is a share of."""
+        if spec.reference_flop_per_s is not None:
+            return spec.reference_flop_per_s * spec.layout.world_size
+        return self._model_flop(spec) / (self.prediction.step_time.total_s * self.prediction.mfu)
+
+    @staticmethod
+    def _model_flop(spec: TrialSpec) -> float:
+        return spec.model.model_flop_per_step(spec.workload)
+
+
+def truth_of(spec: TrialSpec, cluster: Cluster, scenario: Scenario, luck: Luck) -> Truth:
+    """What this run of the trial's layout takes."""
+    job = Job(model=spec.model, cluster=cluster, workload=spec.workload, stack=spec.stack or Stack())
+    prediction = predict_one(spec.layout, job)
+    of_layout = scenario.noise * luck.of_layout("step time")
+    of_run = scenario.run_noise * luck.deviation(f"run {run_of(spec)}")
+    of_memory = scenario.memory_noise * luck.of_layout("memory")
+    off, trace = math.exp(of_layout + of_run), spec.fault_trace
+    return Truth(
+        prediction=prediction,
+        step_time_s=prediction.step_time.total_s * off,
+        faulty_steps_s=tuple(off * one for one in step_times_under(spec.layout, job, trace)) if trace else (),
+        peak_bytes=max(prediction.memory.total_bytes * math.exp(of_memory), prediction.memory.allowance_bytes + 1.0),
+    )

@@ -1,0 +1,285 @@
+"""The machine this runs on, as a cluster of one node, and questions that only torch can answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cache
+from itertools import takewhile
+from threading import Timer
+from typing import Literal, TextIO
+
+import psutil
+
+from autotuner.catalog.hardware import load_accelerator, load_cluster
+from autotuner.core.choices import Precision
+from autotuner.core.cluster import Cluster
+from autotuner.core.codec import dumps, loads
+from autotuner.core.dry_run import DryRun, DryRunRequest
+from autotuner.core.errors import AutotunerError, InvalidInput
+from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
+from autotuner.core.profile_fit import fit_profile
+from autotuner.host.machine import host_hash, software_facts
+
+# Questions that only torch can answer, asked of a process of their own: the service never imports it.
+
+_DRY_RUN_TIMEOUT_S = 3600.0
+"""An exact run of hundreds of layers and micro-batches takes minutes; nobody waits for longer than this."""
+
+_PROFILE_TIMEOUT_S = 600.0
+_GEMM_TIMEOUT_S = 300.0
+"""A few seconds on a quiet machine; a busy one was seen to need more than 45."""
+_EXIT_REFUSED = 2
+
+
+def ask_torch(module: str, question: str, *, timeout_s: float, progress: Callable[[str], None] = lambda _: None) -> str:
+    """The last line that ``python -m module`` prints when it is given the question on its standard input.
+
+    ``progress`` hears each line of its standard error as it comes; the last of them says why it broke, if it did.
+
+    Raises:
+        InvalidInput: The process refused the question, or torch is not installed.
+        AutotunerError: It broke, or took too long.
+    """
+    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as answered:
+        asked.write(question)
+        asked.seek(0)
+        status, last = _followed(module, asked, answered, timeout_s, progress)
+        answered.seek(0)
+        if status == 0:
+            return answered.read().splitlines()[-1]
+    if "No module named 'torch'" in last:
+        raise InvalidInput("torch", None, "is not installed here; see the extra `trials` of pyproject.toml")
+    if status == _EXIT_REFUSED:
+        raise InvalidInput(module, "as given", last)
+    raise AutotunerError(f"{module} failed: {last}")
+
+
+def _followed(
+    module: str, asked: TextIO, answered: TextIO, timeout_s: float, progress: Callable[[str], None]
+) -> tuple[int, str]:
+    """The exit status of the module, and the last that it said on standard error."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=asked,
+        stdout=answered,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    limit = Timer(timeout_s, process.kill)
+    limit.start()
+    last = "it said nothing"
+    with process:
+        try:
+            for line in filter(str.strip, process.stderr or ()):
+                last = line.strip()
+                progress(last)
+            status = process.wait()
+            is_late = not limit.is_alive()
+        finally:
+            limit.cancel()
+            process.kill()
+    if is_late:
+        raise AutotunerError(f"{module} had no answer after {timeout_s:.0f} s")
+    return status, last
+
+
+def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: None) -> DryRun:
+    """What the ranks of a layout would hold and compute at full size; ``progress`` hears how far it is.
+
+    Raises:
+        InvalidInput: torch is missing.
+        AutotunerError: The run broke.
+    """
+    question = dumps(request)
+    return loads(DryRun, ask_torch("trials.dry_run.dry_run", question, timeout_s=_DRY_RUN_TIMEOUT_S, progress=progress))
+
+
+def profile_of(
+    cluster: Cluster, *, name: str, measured_at: float, quick: bool = False, links: bool = False
+) -> DeviceProfile:
+    """What the devices of a cluster of one node, this machine, reach when all are busy, and their links one by one.
+
+    Raises:
+        InvalidInput: torch is missing.
+        AutotunerError: A rank died, or they took too long.
+    """
+    accelerator = cluster.accelerator
+    on_cores = accelerator.kind == "cpu"
+    measured = _measured(cluster, "devices_and_links" if links else "devices", quick=quick)
+    # a data sheet's peaks are what shares are of; a core has none
+    peaks = {} if on_cores else {precision: accelerator.peak_flop_per_s(precision) for precision in Precision}
+    profile = fit_profile(
+        measured,
+        name=name,
+        measured_at=measured_at,
+        num_ranks=_num_ranks(cluster),
+        peaks=peaks,
+        on_cores=on_cores,
+    )
+    return with_links(profile, measured.links, measured_at=measured_at) if links else profile
+
+
+def remeasured_links(
+    profile: DeviceProfile, cluster: Cluster, *, measured_at: float, quick: bool = False
+) -> DeviceProfile:
+    """The profile of this machine with its links measured again, and nothing else; errors as ``profile_of``."""
+    return with_links(profile, _measured(cluster, "links", quick=quick).links, measured_at=measured_at)
+
+
+def _measured(cluster: Cluster, wanted: Wanted, *, quick: bool) -> Measurements:
+    device: Literal["cpu", "cuda"] = "cpu" if cluster.accelerator.kind == "cpu" else "cuda"
+    request = ProfileRequest(device=device, num_ranks=_num_ranks(cluster), quick=quick, wanted=wanted)
+    return loads(Measurements, ask_torch("trials.benchmarks.profile", dumps(request), timeout_s=_PROFILE_TIMEOUT_S))
+
+
+def _num_ranks(cluster: Cluster) -> int:
+    """One per device; no more than this process has cores."""
+    is_cpu = cluster.accelerator.kind == "cpu"
+    return min(cluster.world_size, len(os.sched_getaffinity(0))) if is_cpu else cluster.world_size
+
+
+def gemm_flop_per_s() -> tuple[float, float]:
+    """FLOP/s of one core in fp32 and in bf16 while all cores multiply, by the trial job's own code.
+
+    Raises:
+        InvalidInput: torch is missing.
+        AutotunerError: The cores are too busy to be measured.
+    """
+    rates = json.loads(ask_torch("trials.benchmarks.gemm", "", timeout_s=_GEMM_TIMEOUT_S))
+    return float(rates["fp32_flop_per_s"]), float(rates["bf16_flop_per_s"])
+
+
+# The machine this runs on, as a cluster of one node.
+
+_LOCAL = "local"
+_DRIVER_TIMEOUT_S = 10.0
+
+_BY_DRIVER_NAME = {
+    "Tesla V100-SXM2-32GB": "v100",
+    "NVIDIA A100-SXM4-40GB": "a100-40gb",
+    "NVIDIA A100-SXM4-80GB": "a100-80gb",
+    "NVIDIA H100 80GB HBM3": "h100-sxm",
+    "NVIDIA H100 PCIe": "h100-pcie",
+    "NVIDIA H200": "h200",
+    "NVIDIA B200": "b200",
+    "NVIDIA GB200": "gb200",
+    "NVIDIA L40S": "l40s",
+}
+"""What nvidia-smi calls the accelerators of the catalog."""
+
+
+_measuring = threading.Lock()
+"""Held while the cores are measured: who asks meanwhile waits for that answer, and does not measure beside it."""
+
+
+def detect_cluster() -> Cluster:
+    """This machine's GPUs where ``nvidia-smi`` lists some, else its cores, one rank each.
+
+    A core's peak is its measured GEMM rate with all cores busy; asked once per process, it takes a few seconds.
+
+    Raises:
+        InvalidInput: The GPU is not in the catalog, or the GEMM rate cannot be measured because torch is missing.
+    """
+    with _measuring:
+        return _detected()
+
+
+def has_to_measure() -> bool:
+    """Return whether ``detect_cluster`` would measure this machine's cores, or wait until somebody else has."""
+    return _detected.cache_info().currsize == 0 and not visible_gpus()
+
+
+def unmeasured_cluster() -> Cluster:
+    """Return this machine as ``detect_cluster`` does, at once: its cores have the catalog's peaks."""
+    num_cores = num_usable_cores()
+    core = replace(load_accelerator("cpu"), memory_bytes=psutil.virtual_memory().total // num_cores)
+    return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)
+
+
+def forget_cluster() -> None:
+    """Ask again when it is next detected."""
+    with _measuring:
+        _detected.cache_clear()
+
+
+@cache
+def _detected() -> Cluster:
+    num_gpus = len(visible_gpus())
+    return _gpus(gpu_names(), num_gpus) if num_gpus else _cores()
+
+
+def _gpus(names: list[str], num_gpus: int) -> Cluster:
+    found = _BY_DRIVER_NAME.get(names[0])
+    if found is None:
+        near = get_close_matches(names[0], _BY_DRIVER_NAME, 1)
+        raise InvalidInput("cluster", names[0], "is a GPU that the catalog does not know", near[0] if near else None)
+    return replace(load_cluster(f"{found}:1x{num_gpus}"), name=_LOCAL)
+
+
+def _cores() -> Cluster:
+    unmeasured = unmeasured_cluster()
+    try:
+        fp32_flop_per_s, bf16_flop_per_s = gemm_flop_per_s()
+    except AutotunerError as error:
+        raise InvalidInput("cluster", _LOCAL, f"cannot measure this machine's cores: {error}") from error
+    core = replace(
+        unmeasured.accelerator,
+        fp32_flop_per_s=fp32_flop_per_s,
+        bf16_flop_per_s=bf16_flop_per_s,
+        peak_source=f"measured GEMM rate of {unmeasured.world_size} busy cores",
+        peak_is_measured=True,
+    )
+    return replace(unmeasured, accelerator=core)
+
+
+def num_usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpu_names() -> list[str]:
+    """What the driver calls this machine's GPUs, in its order; empty without a driver."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return []  # a driver that hangs runs no trial either
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that trials may use: those of ``CUDA_VISIBLE_DEVICES`` where it is set, else the driver's, by number."""
+    all_gpus = tuple(map(str, range(len(gpu_names()))))
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None or not all_gpus:
+        return all_gpus
+    return tuple(takewhile(_is_device, map(str.strip, wanted.split(","))))
+
+
+def _is_device(name: str) -> bool:
+    """CUDA reads the variable up to the first name that is none; ``-1`` is the usual one."""
+    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
+
+
+# The software of this machine that trials would meet, told without starting one: versions, driver, kernel.
+
+
+def software_of_this_machine() -> dict[str, str]:
+    """Facts under the names that trials record them by; what is not there is left out.
+
+    Only what a change of can be seen without torch: it is asked every few seconds, by a service that never imports it.
+    A registered trainer has a Python of its own, of which these versions say nothing (``system_facts`` does).
+    """
+    return {"host": host_hash(), **software_facts()}

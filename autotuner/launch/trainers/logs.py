@@ -1,0 +1,332 @@
+"""What trainers print of their steps, read line by line: a reader per trainer, in the shapes that their releases print.
+
+Any line may be handed to any reader: what it does not know says nothing, and no line makes it raise.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.units import GIB, MIB
+from autotuner.launch.trainers.progress import LogReader, Reported, ReportedMemory, ReportedStep
+
+# Numbers as log lines hold them: what can be read of any text, and which steps a figure is a mean over.
+
+COUNT = r"[0-9]{1,15}"
+"""A step or a rank; one with more digits than any run has steps is none."""
+
+NUMBER = r"[-+]?(?:[0-9][0-9,]{0,20}\.?[0-9]{0,20}(?:[eE][-+]?[0-9]{1,4})?|nan|inf)"
+"""Bounded, so that a line of many digits takes no longer to refuse than to read."""
+
+_LONGEST = 4096
+"""Characters of a line that are looked at; one of a step has a tenth of that."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def plain(line: str) -> str:
+    """The line without what colours it on a terminal, cut off where it is longer than any line of a step."""
+    return _COLOUR.sub("", line[:_LONGEST])
+
+
+def number(text: str | None) -> float | None:
+    """The value of what ``NUMBER`` matches, commas between thousands or not; None of anything else."""
+    try:
+        return None if text is None else float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def num_bytes(amount: float | None, unit: int) -> int | None:
+    """Whole bytes of an amount in a unit; None where it is no amount."""
+    if amount is None or not math.isfinite(amount) or amount < 0:
+        return None
+    return round(amount * unit)
+
+
+def labelled(line: str) -> dict[str, float]:
+    """Numbers by their labels, of a line like ``| lm loss: 2.5E+00 | grad norm: 3.2 |``; the first of equal ones."""
+    found: dict[str, float] = {}
+    for part in line.split("|"):
+        label, colon, text = part.rpartition(":")
+        value = number(text.strip())
+        if colon and value is not None:
+            found.setdefault(label.strip(), value)
+    return found
+
+
+class Intervals:
+    """Which steps lie between lines that come every so many steps, perhaps once per rank and not quite in order."""
+
+    def __init__(self) -> None:
+        self._latest: deque[int] = deque(maxlen=8)
+
+    def num_steps(self, step: int) -> int:
+        """Steps since the latest line of an earlier one, counted from none: at least 1."""
+        before = max((seen for seen in self._latest if seen < step), default=0)
+        if step not in self._latest:
+            self._latest.append(step)
+        return max(1, step - before)
+
+
+# Lines of DeepSpeed's engine.
+#
+# Shapes: DeepSpeed 0.19.8, deepspeed/runtime/engine.py (_report_progress), utils/timer.py (ThroughputTimer,
+# SynchronizedWallClockTimer) and runtime/pipe/engine.py (train_batch); as printed in deepspeedai/DeepSpeed issues
+# 1825 (2022-03, the older throughput line) and 3742 (2023-07, the older names of timers), and in
+# huggingface/transformers issue 14531 (2021-11).
+
+_PROGRESS = re.compile(rf"\bstep=({COUNT}), skipped={COUNT}\b")
+_THROUGHPUT = re.compile(rf"\bglobal_step=({COUNT}), .*?\bCurrSamplesPerSec=({NUMBER})")
+_MEMORY = re.compile(rf"\bMaxMemAllocated=({NUMBER})GB")
+_PIPELINE = re.compile(rf"\bsteps: ({COUNT}) loss: ({NUMBER})\b.*iter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})")
+_TIMERS = ("fwd", "bwd", "step"), ("forward", "backward", "step")
+"""Of one optimizer step; those of its micro-steps have other names. The second are older."""
+
+_SAYS_ENOUGH_S = 1.0
+"""From here on, three decimals of a step's seconds are as good as three of the samples per second."""
+
+
+class DeepspeedLog:
+    """Reads steps, of which rank 0 prints up to three lines each, every ``steps_per_print``.
+
+    A line of progress without a time; one of throughput, of all ranks together and of that step alone, from the third
+    step on (not the older one, whose mean runs from the start); and with ``wall_clock_breakdown`` one of timers, which
+    names no step. The first two are hidden unless DeepSpeed's log level is ``info``. The pipeline engine prints one of
+    its own, a mean over ``steps_per_print``, and the only one with a loss.
+
+    A step comes out once: with its time if a line has it, else when the next step is announced.
+    """
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self._global_batch_size = spec.workload.global_batch_size
+        self._intervals = Intervals()
+        self._announced: int | None = None
+        self._latest = 0
+
+    def read(self, line: str) -> ReportedStep | None:
+        """What a line says, without its end; None where it says nothing of a step."""
+        line = plain(line)
+        if found := _PIPELINE.search(line):
+            return self._pipeline(found)
+        if found := _THROUGHPUT.search(line):
+            return self._throughput(found, line)
+        if found := _PROGRESS.search(line):
+            return self._progress(int(found[1]))
+        return self._timers(line) if "time (ms) |" in line else None
+
+    def _progress(self, step: int) -> ReportedStep | None:
+        before, self._announced = self._announced, step or None  # 0 is said when the engine is made
+        if before is None or before <= self._latest:
+            return None
+        self._latest = before
+        return ReportedStep(step=before, rank=0, num_steps=self._intervals.num_steps(before))
+
+    def _throughput(self, found: re.Match[str], line: str) -> ReportedStep | None:
+        step, samples_per_s = int(found[1]), number(found[2])
+        if step <= self._latest:
+            return None
+        self._latest = step
+        memory = _MEMORY.search(line)
+        return ReportedStep(
+            step=step,
+            rank=0,
+            step_time_s=self._step_time_s(samples_per_s),
+            peak_bytes=num_bytes(number(memory[1]), GIB) if memory else None,  # "GB" are GiB: bytes / 1024**3
+        )
+
+    def _pipeline(self, found: re.Match[str]) -> ReportedStep:
+        step, loss, mean_s, samples_per_s = int(found[1]), number(found[2]), number(found[3]), number(found[4])
+        self._latest = max(step, self._latest)
+        if mean_s is None or not _SAYS_ENOUGH_S <= mean_s < math.inf:
+            mean_s = self._step_time_s(samples_per_s)
+        return ReportedStep(step=step, rank=0, step_time_s=mean_s, num_steps=self._intervals.num_steps(step), loss=loss)
+
+    def _timers(self, line: str) -> ReportedStep | None:
+        """The sum of what the engine timed, of a step that no line of throughput told of."""
+        values = labelled(line)
+        named = next((names for names in _TIMERS if all(name in values for name in names)), None)
+        if named is None:
+            return None
+        announced, self._announced = self._announced, None
+        if announced is not None and announced <= self._latest:
+            return None
+        self._latest = announced or self._latest + 1
+        step_time_s = sum(values[name] for name in named) / 1e3
+        return ReportedStep(step=self._latest, rank=0, step_time_s=step_time_s if 0 < step_time_s < math.inf else None)
+
+    def _step_time_s(self, samples_per_s: float | None) -> float | None:
+        return self._global_batch_size / samples_per_s if samples_per_s and samples_per_s > 0 else None
+
+
+# Lines of Megatron-LM, and of those who print as it does: Megatron-Bridge, NeMo 2, GPT-NeoX.
+#
+# Shapes: Megatron-LM core_v0.16.1 and core_v0.19.0, megatron/training/training.py (training_log) and utils.py
+# (report_memory); as printed in NVIDIA/Megatron-LM issue 756 (2024-04) and pull request 5662 (2026-07), in
+# epfLLM/Megatron-LLM issue 11, deepspeedai/DeepSpeed issue 3742 (2023-07, GPT-NeoX), and, of NeMo 2, in
+# NVIDIA-BioNeMo/bionemo-recipes pull request 740 and NVIDIA-NeMo/Speech pull request 10128 (2024-08).
+
+_ITERATION = re.compile(rf"\biteration\s+({COUNT})\s*/\s*{COUNT}\s*\|")
+_NEMO = re.compile(rf"\bTraining epoch {COUNT}, iteration ({COUNT})/{COUNT} \|")
+_MEGATRON_MEMORY = re.compile(r"\[Rank (" + COUNT + r")\].*memory \(MB\) \|.*\bmax allocated: ([0-9.]{1,20})")
+
+_TIMES = {"elapsed time per iteration (ms)": 1000, "train_step_timing in s": 1}
+"""How many of its unit make a second, by label."""
+
+_LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
+"""Others stand beside these in models of experts: ``load_balancing_loss``, ``z_loss``."""
+
+
+class MegatronLog:
+    """Reads iterations, and what a rank has allocated.
+
+    The last rank prints an iteration every ``--log-interval``; its time is the mean over these, and its loss over those
+    that were not skipped. Which rank that is, the line does not say.
+    """
+
+    def __init__(self, spec: TrialSpec) -> None:
+        del spec  # a line says all
+        self._intervals = Intervals()
+
+    def read(self, line: str) -> Reported | None:
+        """What a line says, without its end; None where it says nothing of a step."""
+        line = plain(line)
+        if memory := _MEGATRON_MEMORY.search(line):
+            peak_bytes = num_bytes(number(memory[2]), MIB)  # "MB" are MiB: bytes / 1024 / 1024
+            return None if peak_bytes is None else ReportedMemory(rank=int(memory[1]), peak_bytes=peak_bytes)
+        if nemo := _NEMO.search(line):  # iterations count from 0
+            return self._step(int(nemo[1]), self._intervals.num_steps(int(nemo[1]) + 1), line[nemo.end() :])
+        if iteration := _ITERATION.search(line):
+            return self._step(int(iteration[1]), self._intervals.num_steps(int(iteration[1])), line)
+        return None
+
+    def _step(self, step: int, num_steps: int, line: str) -> ReportedStep:
+        values = labelled(line)
+        return ReportedStep(step=step, num_steps=num_steps, step_time_s=_step_time_s(values), loss=_loss(values))
+
+
+def _step_time_s(values: Mapping[str, float]) -> float | None:
+    times_s = (values[label] / per_second for label, per_second in _TIMES.items() if label in values)
+    return next((time_s for time_s in times_s if 0 < time_s < math.inf), None)
+
+
+def _loss(values: Mapping[str, float]) -> float | None:
+    """The loss of the language model; a mean that is no number is not printed, only how many iterations had such."""
+    for label in _LOSSES:
+        if label in values:
+            return values[label]
+    return math.nan if values.get("number of nan iterations", 0) > 0 else None
+
+
+# Lines of torchtitan.
+#
+# Shapes: torchtitan 0.2.2 and 0.3.0, torchtitan/components/metrics.py (MetricsProcessor.log); as printed in
+# pytorch/torchtitan pull requests 950 (2025-03), 1287 (2025-06), 2389 (2026-02, every rank prints) and 3393
+# (2026-05).
+
+_STEP = re.compile(rf"(?<!validate )\bstep:\s*({COUNT})\s+loss:\s*({NUMBER})\b.*\btps:\s*({NUMBER})")
+_TORCHTITAN_MEMORY = re.compile(rf"\bmemory:\s*({NUMBER})GiB")
+_RANK = re.compile(rf"\[(?:rank|default)({COUNT})\]:")
+
+_NO_LOSS = -1.0
+"""What a pipeline rank without the last stage prints."""
+
+
+class TorchtitanLog:
+    """Reads steps, which every rank prints unless its launcher filters them, at the first and every ``log_freq``-th.
+
+    Tokens per second are those of one device, averaged since the last line. Memory is what the allocator held since the
+    last line. Which rank prints is known where torchrun says so before the line.
+    """
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self._tokens_per_rank = spec.workload.tokens_per_step / spec.layout.world_size
+        self._intervals = Intervals()
+        self._peak_bytes: dict[int | None, int] = {}
+
+    def read(self, line: str) -> ReportedStep | None:
+        """What a line says, without its end; None where it says nothing of a step."""
+        line = plain(line)
+        found = _STEP.search(line)
+        if found is None:
+            return None
+        step, loss, tokens_per_s = int(found[1]), number(found[2]), number(found[3])
+        prefix = _RANK.search(line)
+        rank = int(prefix[1]) if prefix else None
+        return ReportedStep(
+            step=step,
+            rank=rank,
+            step_time_s=self._tokens_per_rank / tokens_per_s if tokens_per_s and tokens_per_s > 0 else None,
+            num_steps=self._intervals.num_steps(step),
+            loss=None if loss == _NO_LOSS else loss,
+            peak_bytes=self._highest(rank, line),
+        )
+
+    def _highest(self, rank: int | None, line: str) -> int | None:
+        found = _TORCHTITAN_MEMORY.search(line)
+        held_bytes = num_bytes(number(found[1]), GIB) if found else None
+        if held_bytes is None:
+            return None
+        self._peak_bytes[rank] = max(held_bytes, self._peak_bytes.get(rank, 0))
+        return self._peak_bytes[rank]
+
+
+# Lines of Hugging Face's Trainer.
+#
+# Shapes: transformers 5.23.0, src/transformers/trainer_callback.py (ProgressCallback, PrinterCallback); as printed,
+# with numbers in place of their texts, in h2oai/h2ogpt pull request 86, modal-labs/llm-finetuning pull request 82 and
+# hiyouga/LlamaFactory issue 3529 (2024-04).
+
+_LOSS = re.compile(rf"\{{'loss': '?({NUMBER})'?[,}}]")
+_BAR = re.compile(rf"\b({COUNT})/{COUNT} \[")
+
+
+class TransformersLog:
+    """Reads the dictionaries that the first rank prints every ``logging_steps``, 500 unless it is told otherwise.
+
+    They say neither their step nor its time. Steps are counted; how many lie between two lines is seen where the
+    progress bar is in the same stream, which shows where it stands after each line. Elsewhere every line is taken for
+    one step, so that ``logging_steps`` must be 1.
+    """
+
+    def __init__(self, spec: TrialSpec) -> None:
+        del spec  # a line says all
+        self._step = 0
+        self._num_steps = 1
+        self._seen_at = 0
+        self._awaits_bar = False
+
+    def read(self, line: str) -> ReportedStep | None:
+        """What a line says, without its end; None where it says nothing of a step."""
+        found = _LOSS.search(line)
+        self._follow(_BAR.search(line, 0, found.start() if found else len(line)))
+        if found is None:
+            return None
+        self._step += self._num_steps
+        self._awaits_bar = True
+        return ReportedStep(step=self._step, num_steps=self._num_steps, loss=number(found[1]))
+
+    def _follow(self, bar: re.Match[str] | None) -> None:
+        """Take the first bar after a line for the step of that line; later ones may lag behind."""
+        if bar is None or not self._awaits_bar:
+            return
+        self._awaits_bar = False
+        step = int(bar[1])
+        self._num_steps = max(1, step - self._seen_at)
+        self._step = self._seen_at = step
+
+
+NewReader = Callable[[TrialSpec], LogReader]
+"""Makes a reader for one run, since lines are read in the order in which they were printed."""
+
+READERS: Mapping[str, NewReader] = {
+    "megatron-lm": MegatronLog,
+    "torchtitan": TorchtitanLog,
+    "deepspeed": DeepspeedLog,
+    "transformers": TransformersLog,
+}
+"""By the name that a registration says (``reports = "megatron-lm"``)."""

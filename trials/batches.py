@@ -1,0 +1,265 @@
+"""Batches of sequences of different lengths: dealt to ranks, padded or packed, and averaged over all their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask
+from torch.utils.data import Sampler
+
+from autotuner.batches.dealing import dealt, strata
+from autotuner.core.choices import BatchBalance
+from autotuner.core.errors import InvalidInput
+
+# Documents: sequences that follow each other in one row, and attend each to itself.
+#
+# Tensor suffixes: B rows, here 1; S tokens; H heads; K kv heads; E head dim.
+
+Documents = tuple[int, ...]
+"""Tokens of each document of the row, in their order; none where every row is one sequence."""
+
+WHOLE_ROWS: Documents = ()
+"""Every row is one sequence."""
+
+_BLOCK = 128
+"""Tokens on a side of a block of scores; FlexAttention's default (torch 2.13)."""
+
+
+def positions_in(documents: Documents, device: torch.device | None = None) -> Tensor:
+    """The position of each token within its document: shape (S,)."""
+    return torch.cat([torch.arange(length, device=device) for length in documents])
+
+
+def attend_by_document(
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+    q_BSHE: Tensor,
+    k_BSKE: Tensor,
+    v_BSKE: Tensor,
+    documents: Documents,
+) -> Tensor:
+    """Each document's attention to itself, one after the other: what it costs goes by the squares of their lengths."""
+    pieces = zip(*(torch.split(x, list(documents), dim=1) for x in (q_BSHE, k_BSKE, v_BSKE)), strict=True)
+    return torch.cat([attend(*piece) for piece in pieces], dim=1)
+
+
+def document_mask(documents: Documents, device: torch.device) -> BlockMask:
+    """Which blocks of FlexAttention's scores to compute: causal, and none between two documents.
+
+    Tokens of one document lie beside each other, so that the ends of a block tell which documents it holds; torch's
+    ``create_block_mask`` finds the same by looking at every score, which takes a byte for each of them.
+    """
+    seq_len = sum(documents)
+    document_S = torch.repeat_interleave(torch.tensor(documents, device=device))
+    last = torch.arange(_BLOCK - 1, seq_len + _BLOCK - 1, _BLOCK, device=device).clamp(max=seq_len - 1)
+    first_document, last_document = document_S[::_BLOCK], document_S[last]
+    block = torch.arange(len(last), device=device)
+    earlier = block[:, None] > block
+    full = earlier & (first_document[None] == last_document[:, None])
+    if seq_len % _BLOCK:
+        full[-1] = False  # the last row has queries that are none
+    seen = earlier & (last_document[None] == first_document[:, None]) | (block[:, None] == block)
+
+    def is_visible_in_document(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return is_visible(sequence, head, query, key) & (document_S[query] == document_S[key])
+
+    mask: BlockMask = BlockMask.from_kv_blocks(
+        *_numbers_and_columns(seen & ~full),
+        *_numbers_and_columns(full),
+        BLOCK_SIZE=_BLOCK,
+        mask_mod=is_visible if len(documents) == 1 else is_visible_in_document,
+        seq_lengths=(seq_len, seq_len),
+    )
+    return mask
+
+
+def is_visible(sequence: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """A token attends to itself and to those before it."""
+    del sequence, head
+    return query >= key
+
+
+def _numbers_and_columns(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many blocks each row has and which, for all sequences and heads alike."""
+    columns = blocks.int().argsort(dim=-1, descending=True, stable=True)
+    return blocks.sum(-1, dtype=torch.int32)[None, None], columns.int()[None, None]
+
+
+# MicroBatch: sequences of different lengths, padded to rows of one length or packed into one row.
+#
+# Tensor suffixes: B rows, S tokens of a row.
+
+NO_LABEL = -100
+"""Label of a token that nobody is asked about; what ``torch.nn.functional.cross_entropy`` leaves out by default."""
+
+_PADDING = 0
+"""Token that fills rows: any would do, for no real token comes behind one of its own row's or document's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """What one forward pass sees.
+
+    Attributes:
+        labels_BS: The token that follows each; ``NO_LABEL`` behind a sequence's end.
+        documents: Tokens of the sequences in the one row, with what fills it up as the last of them; none where
+            each row is one sequence.
+    """
+
+    tokens_BS: Tensor
+    labels_BS: Tensor
+    documents: Documents = WHOLE_ROWS
+
+    @property
+    def num_tokens(self) -> int:
+        """Real tokens: those with a label."""
+        return int((self.labels_BS != NO_LABEL).sum())
+
+
+def padded(sequences: Sequence[Tensor], *, row_length: int | None = None) -> MicroBatch:
+    """A row for each sequence, filled up to the longest of them; a causal model needs no mask for that.
+
+    Args:
+        sequences: Of n + 1 tokens each, of which n are seen and n are labels.
+        row_length: Tokens of a row; None: those of the longest.
+
+    Raises:
+        InvalidInput: There is no sequence, or one is longer than ``row_length``.
+    """
+    longest = max(_lengths(sequences))
+    if row_length is not None and row_length < longest:
+        raise InvalidInput("row_length", row_length, "must hold the longest sequence of a micro-batch", longest)
+    return MicroBatch(
+        tokens_BS=torch.stack([_filled(one[:-1], row_length or longest, _PADDING) for one in sequences]),
+        labels_BS=torch.stack([_filled(one[1:], row_length or longest, NO_LABEL) for one in sequences]),
+    )
+
+
+def packed(sequences: Sequence[Tensor], *, multiple: int = 1) -> MicroBatch:
+    """One row of all sequences, one behind the other; attention, and positions, have to heed ``documents``.
+
+    Args:
+        sequences: Of n + 1 tokens each, of which n are seen and n are labels.
+        multiple: The row is filled up to a multiple of it.
+
+    Raises:
+        InvalidInput: There is no sequence, or one of a single token.
+    """
+    documents = _lengths(sequences)
+    row_length = -(-sum(documents) // multiple) * multiple
+    rest = row_length - sum(documents)
+    return MicroBatch(
+        tokens_BS=_filled(torch.cat([one[:-1] for one in sequences]), row_length, _PADDING)[None],
+        labels_BS=_filled(torch.cat([one[1:] for one in sequences]), row_length, NO_LABEL)[None],
+        documents=(*documents, rest) if rest else documents,
+    )
+
+
+def _lengths(sequences: Sequence[Tensor]) -> Documents:
+    """Tokens that are seen of each sequence."""
+    if not sequences or min(map(len, sequences)) < 2:
+        rule = "must be one or more, each of two tokens or more: one that is seen, and one that follows it"
+        raise InvalidInput("sequences", [len(one) for one in sequences], rule)
+    return tuple(len(one) - 1 for one in sequences)
+
+
+def _filled(tokens_S: Tensor, row_length: int, value: int) -> Tensor:
+    return functional.pad(tokens_S, (0, row_length - len(tokens_S)), value=value)
+
+
+# BalancedBatchSampler: batches of a data set whose sequences differ in length, dealt evenly to data-parallel ranks.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealing:
+    """How the sequences of a global batch are dealt.
+
+    Attributes:
+        num_ranks: Data-parallel ranks.
+        num_dealing_ranks: Neighbours that deal among each other, such as those of a node; it divides ``num_ranks``.
+    """
+
+    num_ranks: int
+    balance: BatchBalance = BatchBalance.STRATIFIED_SNAKE
+    num_dealing_ranks: int = 1
+
+
+class BalancedBatchSampler(Sampler[list[int]]):
+    """The batches of one rank, for ``DataLoader(batch_sampler=...)``.
+
+    All ranks shuffle alike and each deals the whole batch, so that none asks another. What dealing leaves alone is the
+    batch: every epoch, the ranks together read the same global batches, whatever the balance. Sequences that make no
+    whole global batch are left out, others in every epoch.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], *, batch_size: int, dealing: Dealing, rank: int = 0, seed: int = 0
+    ) -> None:
+        """Batches of ``batch_size`` sequences for a rank, of a data set whose sequences have these many tokens.
+
+        Raises:
+            InvalidInput: The rank is none of the dealing's, or the data set holds no global batch.
+        """
+        super().__init__()
+        if not 0 <= rank < dealing.num_ranks:
+            raise InvalidInput("rank", rank, f"must be one of the {dealing.num_ranks} that are dealt to", 0)
+        self._global_size = batch_size * dealing.num_ranks
+        if not 0 < self._global_size <= len(lengths):
+            rule = f"must be 1 or more for each of {dealing.num_ranks} ranks, of {len(lengths)} sequences"
+            raise InvalidInput("batch_size", batch_size, rule, max(1, len(lengths) // dealing.num_ranks))
+        self._lengths = lengths
+        self._dealing = dealing
+        self._rank = rank
+        self._seed = seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Shuffle otherwise than in other epochs; on every rank, before iterating."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self._lengths) // self._global_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Positions in the data set, a list for each batch, in the order in which micro-batches should take them."""
+        order = list(range(len(self._lengths)))
+        Random(f"{self._seed}/{self._epoch}").shuffle(order)  # a string is hashed alike everywhere
+        bounds = strata(max(self._lengths))
+        for number in range(len(self)):
+            of_all = order[number * self._global_size : (number + 1) * self._global_size]
+            hands = dealt(
+                [self._lengths[position] for position in of_all],
+                num_ranks=self._dealing.num_ranks,
+                balance=self._dealing.balance,
+                num_dealing_ranks=self._dealing.num_dealing_ranks,
+                bounds=bounds,
+            )
+            yield [of_all[place] for place in hands[self._rank]]
+
+
+# The mean over all real tokens of a batch, however they are spread over micro-batches and ranks.
+#
+# A mean of means would weigh a token by how few others its rank drew: a rank of short sequences would pull as hard as
+# one of long ones, and dealing them otherwise would train another function.
+
+
+def tokens_per_rank(labels_BS: Tensor, group: dist.ProcessGroup | None = None) -> float:
+    """Real tokens of a step over the ranks whose gradients are averaged: what each rank divides its summed losses by.
+
+    Then the average of the gradients is the gradient of the mean over all real tokens of the job.
+
+    Args:
+        labels_BS: Of all micro-batches of this rank's step.
+        group: The ranks; None: all of them, or this one alone where there is no process group.
+    """
+    total = torch.tensor(float((labels_BS != NO_LABEL).sum()), dtype=torch.float64, device=labels_BS.device)
+    if not dist.is_initialized():
+        return total.item()
+    dist.all_reduce(total, group=group)
+    return total.item() / dist.get_world_size(group)

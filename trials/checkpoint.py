@@ -1,0 +1,230 @@
+"""Checkpoints of a training that any layout of the same model can go on from.
+
+``torch.distributed.checkpoint`` writes each part once, whichever ranks hold copies of it, and has each rank read what
+overlaps its own parts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor
+
+from autotuner.core.choices import GradientSync
+from autotuner.core.errors import InvalidInput
+from autotuner.core.measuring import averages_in
+from autotuner.core.trial_spec import OptimizerName, TrialSpec
+from trials.distributed.mesh import Grid, local_part
+from trials.training.optimizer import ShardedOptimizer
+
+# WholeState: what an optimizer remembers, by names of the whole model, each value as a part of a whole tensor.
+#
+# Names and whole tensors are the same in every layout, so that one layout can read what another wrote.
+
+MASTERS = "masters"
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""What AdamW keeps of each element, as torch calls it; sign descent keeps nothing."""
+
+_WRAPPERS = ("module.", "_checkpoint_wrapped_module.")
+"""What DDP and recomputation add to names."""
+
+
+class WholeState:
+    """Reads and writes what this rank's AdamW remembers, or sign descent, which keeps no moments.
+
+    Args:
+        stages: This rank's stages, built and not yet trained: FSDP hides its parameters while they are gathered.
+        optimizer: Of these stages.
+        ties: Whether the model's vocabulary table is tied.
+
+    Attributes:
+        kinds: What is kept of each parameter.
+    """
+
+    def __init__(self, stages: Sequence[nn.Module], optimizer: ShardedOptimizer, *, ties: bool) -> None:
+        self._optimizer = optimizer
+        self._names = {
+            parameter: _whole_name(name, ties=ties) for stage in stages for name, parameter in stage.named_parameters()
+        }
+        has_moments = any(True for _ in _step_numbers(optimizer.state_dict()))
+        self.kinds = (MASTERS, *MOMENTS) if has_moments else (MASTERS,)
+
+    def read(self) -> dict[str, Tensor]:
+        """Every value by kind and name, ``masters.layers.0.mlp.up.weight``: a DTensor where other ranks hold more."""
+        state = self._optimizer.state_dict()
+        return {
+            f"{kind}.{self._names[parameter]}": _part_of_whole(parameter, values)
+            for kind in self.kinds
+            for index, shard in enumerate(self._optimizer.shards)
+            for parameter, values in zip(shard.parameters, shard.held(_values(state, kind, index)), strict=True)
+        }
+
+    def write(self, whole: dict[str, Tensor], num_steps: int) -> None:
+        """Have the optimizer go on from such values, behind so many steps; kinds that are missing stay as they are."""
+        state = self._optimizer.state_dict()
+        kinds = [kind for kind in self.kinds if any(name.startswith(f"{kind}.") for name in whole)]
+        for kind in kinds:
+            for index, shard in enumerate(self._optimizer.shards):
+                held = [_local(whole[f"{kind}.{self._names[parameter]}"]) for parameter in shard.parameters]
+                _values(state, kind, index).copy_(shard.own(held))
+        state["num_steps"] = num_steps
+        if kinds != [MASTERS]:  # moments that begin anew are corrected as in a first step
+            for number in _step_numbers(state):
+                number.fill_(num_steps)
+        self._optimizer.load_state_dict(state)
+
+
+def _values(state: dict[str, Any], kind: str, index: int) -> Tensor:
+    values: Tensor = state["masters"][index] if kind == MASTERS else state["optimizer"]["state"][index][kind]
+    return values
+
+
+def _step_numbers(state: dict[str, Any]) -> Iterator[Tensor]:
+    """AdamW's own count of steps, of each master."""
+    return (of_master["step"] for of_master in state["optimizer"]["state"].values() if "step" in of_master)
+
+
+def _whole_name(name: str, *, ties: bool) -> str:
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return "embedding.weight" if name == "output.weight" and ties else name
+
+
+def _part_of_whole(parameter: nn.Parameter, values: Tensor) -> Tensor:
+    if isinstance(parameter, DTensor):
+        return DTensor.from_local(
+            values,
+            parameter.device_mesh,
+            parameter.placements,
+            run_check=False,
+            shape=parameter.shape,
+            stride=parameter.stride(),
+        )
+    # what DDP reduces under tensor parallelism is a plain tensor that remembers of what DTensor it is a part
+    if (part := getattr(parameter, "_st_info", None)) is not None:
+        return DTensor.from_local(
+            values, part.mesh, part.placements, run_check=False, shape=part.shape, stride=part.stride
+        )
+    return values
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+_PROGRESS = "num_steps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """A checkpoint that was written or read.
+
+    Attributes:
+        num_steps: Optimizer steps that the training had done.
+        own_bytes: What this rank holds of it, copies that others hold too counted in.
+        seconds: Until every rank was done.
+        kinds: What of each parameter it holds.
+    """
+
+    num_steps: int
+    own_bytes: int
+    seconds: float
+    kinds: tuple[str, ...]
+
+
+class Checkpoints:
+    """Saves a training and goes on from a saved one, in whatever layout that was.
+
+    What replicas that exchange less than their gradients have not exchanged yet is not part of it: behind a switch they
+    begin anew. A layout without moments (sign descent) saves none, and one that needs them begins with zeros.
+
+    Args:
+        spec: Of the trial.
+        stages: This rank's stages, built and not yet trained.
+        optimizer: Of these stages.
+        grid: Where this rank lies.
+
+    Raises:
+        InvalidInput: An optimizer that keeps something else than AdamW does.
+    """
+
+    def __init__(self, spec: TrialSpec, stages: Sequence[nn.Module], optimizer: ShardedOptimizer, grid: Grid) -> None:
+        if spec.trained_by.name != OptimizerName.ADAMW:
+            rule = "keeps something else of each tensor than AdamW, and cannot go on in another layout"
+            raise InvalidInput("optimizer.name", spec.trained_by.name, rule, OptimizerName.ADAMW)
+        self._spec = spec
+        self._optimizer = optimizer
+        self._grid = grid
+        self._state = WholeState(stages, optimizer, ties=spec.model.tied_embeddings)
+
+    def save(self, folder: Path) -> Transfer:
+        """Write what all ranks hold; each of them must call it.
+
+        Raises:
+            InvalidInput: Replicas that average their parameters every few steps have not just done so.
+        """
+        num_steps: int = self._optimizer.state_dict()["num_steps"]
+        self._require_one_model(num_steps)
+        began = _together()
+        whole = self._state.read()
+        own_bytes = _num_bytes(whole)
+        if not self._is_writer:
+            whole = {}
+        whole[_PROGRESS] = torch.tensor(num_steps)
+        save(whole, storage_writer=FileSystemWriter(folder, sync_files=False))
+        return Transfer(num_steps=num_steps, own_bytes=own_bytes, seconds=_together() - began, kinds=self._state.kinds)
+
+    def load(self, folder: Path) -> Transfer:
+        """Go on from what was written there; each rank must call it.
+
+        Raises:
+            InvalidInput: It is of another model.
+        """
+        began = _together()
+        saved = FileSystemReader(folder).read_metadata().state_dict_metadata
+        whole = {name: value for name, value in self._state.read().items() if _kind(name) in set(map(_kind, saved))}
+        if missing := next((name for name in whole if name not in saved), None):
+            raise InvalidInput("checkpoint", str(folder), f"holds no {missing}: it is of another model")
+        progress: dict[str, Tensor] = {_PROGRESS: torch.tensor(0)}
+        load(whole | progress, storage_reader=FileSystemReader(folder))
+        num_steps = int(progress[_PROGRESS])
+        self._state.write(whole, num_steps)
+        kinds = tuple(dict.fromkeys(map(_kind, whole)))
+        seconds = _together() - began
+        return Transfer(num_steps=num_steps, own_bytes=_num_bytes(whole), seconds=seconds, kinds=kinds)
+
+    @property
+    def _is_writer(self) -> bool:
+        """Replicas that train apart need not hold the same moments: the first one's are saved."""
+        return self._grid.sums_over_replicas or self._grid.position("dp_replicate") == 0
+
+    def _require_one_model(self, num_steps: int) -> None:
+        layout = self._spec.layout
+        if layout.gradient_sync != GradientSync.DILOCO or averages_in(num_steps - 1, layout.sync_period):
+            return
+        rule = f"replicas hold models of their own but behind every {layout.sync_period} steps"
+        raise InvalidInput(_PROGRESS, num_steps, rule, layout.sync_period * max(1, num_steps // layout.sync_period))
+
+
+def _kind(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _num_bytes(whole: dict[str, Tensor]) -> int:
+    return sum(local_part(value).nbytes for value in whole.values())
+
+
+def _together() -> float:
+    """The time once every rank has come here."""
+    dist.barrier()
+    return time.perf_counter()

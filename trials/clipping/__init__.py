@@ -1,1 +1,0 @@
-"""Clipping of gradients before or behind their reduction, and how much of that a backward pass hides."""

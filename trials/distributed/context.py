@@ -1,0 +1,293 @@
+"""Context parallelism: attention over sequences that are split over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from autotuner.core.choices import ContextExchange
+from trials.batches import WHOLE_ROWS, Documents
+from trials.distributed.block_attention import BlockKernel, OnlineSoftmax, OnlineSoftmaxGradients, block_kernel
+from trials.distributed.expert import all_gather, exchange, reduce_scatter, start_all_to_all, wait
+from trials.distributed.mesh import Grid
+from trials.model.attention import AttentionCore
+
+# Which positions of a sequence a context rank holds: two parts, so that causal attention is even work for all.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextPart:
+    """The part of every sequence that one of ``num_ranks`` context ranks holds; all of it by default.
+
+    A sequence is cut into ``2 * num_ranks`` parts, and rank r holds number r from the front and number r from the
+    back, in this order. A token at the front attends to few others and one at the back to nearly all, so every rank
+    has the same number of pairs (the balance of arXiv 2407.21783, section 3.3.2).
+    """
+
+    rank: int = 0
+    num_ranks: int = 1
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """The two parts held, counted from the front of the sequence."""
+        return self.rank, 2 * self.num_ranks - 1 - self.rank
+
+    def positions(self, seq_len: int, device: torch.device | None = None) -> Tensor:
+        """The positions held, rising."""
+        size = seq_len // (2 * self.num_ranks)
+        if self.num_ranks == 1:
+            return torch.arange(seq_len, device=device)
+        return torch.cat([torch.arange(part * size, (part + 1) * size, device=device) for part in self.parts])
+
+    def own_positions(self, num_tokens: int, device: torch.device | None = None) -> Tensor:
+        """The positions of the so many tokens that are held of a sequence, rising."""
+        return self.positions(num_tokens * self.num_ranks, device)
+
+    def in_order(self, tensor: Tensor, dim: int) -> Tensor:
+        """From what all ranks hold, one rank after the other, to the order of the sequence."""
+        held = tensor.chunk(2 * self.num_ranks, dim)
+        return torch.cat((*held[::2], *reversed(held[1::2])), dim)
+
+    def by_rank(self, tensor: Tensor, dim: int) -> Tensor:
+        """From the order of the sequence to what all ranks hold, one rank after the other."""
+        parts = tensor.chunk(2 * self.num_ranks, dim)
+        front, back = parts[: self.num_ranks], reversed(parts[self.num_ranks :])
+        return torch.cat([half for both in zip(front, back, strict=True) for half in both], dim)
+
+
+WHOLE = ContextPart()
+"""All of every sequence."""
+
+
+# Attention to gathered keys and values (arXiv 2407.21783, section 3.3.2): one collective, and nothing overlaps it.
+#
+# Tensor suffixes: B sequences, H heads, K kv heads, S tokens of this rank, T tokens of the sequence, E head dim.
+
+
+def all_gather_kv_attention(
+    q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup
+) -> Tensor:
+    """Causal attention of this rank's two parts of each sequence to the whole of it.
+
+    Besides its own keys, a rank's queries see all that lie before its first part, and those of its second part all
+    that lie between the two. So no kernel needs a mask, and none computes a score that the mask would hide.
+    """
+    attended_BHSE: Tensor = _AllGatherKvAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
+        q_BHSE, k_BKSE, v_BKSE, kernel, part, group
+    )
+    return attended_BHSE
+
+
+class _AllGatherKvAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q_BHSE: Tensor,
+        k_BKSE: Tensor,
+        v_BKSE: Tensor,
+        kernel: BlockKernel,
+        part: ContextPart,
+        group: ProcessGroup,
+    ) -> Tensor:
+        half = q_BHSE.shape[2] // 2
+        # tokens first: a gather joins along dim 0
+        held = all_gather(torch.stack((k_BKSE, v_BKSE)).movedim(3, 0), group)
+        pair_2BKTE = part.in_order(held, 0).movedim(0, 3)
+        attended = OnlineSoftmax(kernel, q_BHSE, k_BKSE, v_BKSE)
+        before, between = _seen(part, half)
+        if len(before):
+            attended.merge(*pair_2BKTE[..., before.start : before.stop, :])
+        if len(between):
+            attended.merge(*pair_2BKTE[..., between.start : between.stop, :], first_query=half)
+        output_BHSE = attended.output()
+        ctx.save_for_backward(q_BHSE, k_BKSE, v_BKSE, pair_2BKTE, output_BHSE, attended.log_sum_exp_BHS)
+        ctx.kernel, ctx.part, ctx.group, ctx.rest = kernel, part, group, attended.rest
+        return output_BHSE
+
+    @staticmethod
+    def backward(ctx: Any, gradient_BHSE: Tensor) -> tuple[Tensor | None, ...]:
+        """Every rank sums up what it knows of all keys' gradients; a reduce-scatter brings the sums home."""
+        q_BHSE, k_BKSE, v_BKSE, pair_2BKTE, output_BHSE, log_sum_exp_BHS = ctx.saved_tensors
+        half = q_BHSE.shape[2] // 2
+        gradients = OnlineSoftmaxGradients(ctx.kernel, gradient_BHSE, q_BHSE, output_BHSE, log_sum_exp_BHS, ctx.rest)
+        own = gradients.own_block(k_BKSE, v_BKSE)
+        total = torch.zeros_like(pair_2BKTE, dtype=own.dtype)
+        before, between = _seen(ctx.part, half)
+        for keys, first_query in ((before, 0), (between, half)):
+            if len(keys):
+                tokens = slice(keys.start, keys.stop)
+                total[..., tokens, :] += gradients.merged_block(*pair_2BKTE[..., tokens, :], first_query=first_query)
+        own += reduce_scatter(ctx.part.by_rank(total.movedim(3, 0), 0), ctx.group).movedim(0, 3)
+        k_gradient, v_gradient = own.to(k_BKSE.dtype)
+        return gradients.queries(), k_gradient, v_gradient, None, None, None
+
+
+def _seen(part: ContextPart, size: int) -> tuple[range, range]:
+    """Positions before the first part, and between the two parts."""
+    first, second = part.parts
+    return range(first * size), range((first + 1) * size, second * size)
+
+
+# Ring attention (arXiv 2310.01889): keys and values go round the context ranks while each attends to what it has.
+#
+# Tensor suffixes: B sequences, H heads, K kv heads, S tokens of this rank, E head dim.
+
+
+def ring_attention(
+    q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup
+) -> Tensor:
+    """Causal attention of this rank's two parts of each sequence to the whole of it.
+
+    While a rank attends to the keys of one rank, those of the next are on their way. Of a rank nearer to the front
+    all queries see the first part; of one nearer to the back the queries of the second part see both parts: half of
+    all pairs, whichever rank it is.
+    """
+    attended_BHSE: Tensor = _RingAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
+        q_BHSE, k_BKSE, v_BKSE, kernel, part, group
+    )
+    return attended_BHSE
+
+
+class _RingAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q_BHSE: Tensor,
+        k_BKSE: Tensor,
+        v_BKSE: Tensor,
+        kernel: BlockKernel,
+        part: ContextPart,
+        group: ProcessGroup,
+    ) -> Tensor:
+        pair, half = torch.stack((k_BKSE, v_BKSE)), q_BHSE.shape[2] // 2
+        coming = _to_next(pair, part, group)
+        attended = OnlineSoftmax(kernel, q_BHSE, k_BKSE, v_BKSE)
+        for distance in range(1, part.num_ranks):
+            pair = wait(coming)
+            if distance < part.num_ranks - 1:
+                coming = _to_next(pair, part, group)
+            if distance <= part.rank:
+                attended.merge(*pair[..., :half, :])
+            else:
+                attended.merge(*pair, first_query=half)
+        output_BHSE = attended.output()
+        ctx.save_for_backward(q_BHSE, k_BKSE, v_BKSE, output_BHSE, attended.log_sum_exp_BHS)
+        ctx.kernel, ctx.part, ctx.group, ctx.rest = kernel, part, group, attended.rest
+        return output_BHSE
+
+    @staticmethod
+    def backward(ctx: Any, gradient_BHSE: Tensor) -> tuple[Tensor | None, ...]:
+        """Keys and values go round once more, and what is summed up of their gradients follows them home."""
+        q_BHSE, k_BKSE, v_BKSE, output_BHSE, log_sum_exp_BHS = ctx.saved_tensors
+        part, group, half = ctx.part, ctx.group, q_BHSE.shape[2] // 2
+        gradients = OnlineSoftmaxGradients(ctx.kernel, gradient_BHSE, q_BHSE, output_BHSE, log_sum_exp_BHS, ctx.rest)
+        pair = torch.stack((k_BKSE, v_BKSE))
+        coming = _to_next(pair, part, group)
+        following = _to_next(gradients.own_block(k_BKSE, v_BKSE), part, group)
+        for distance in range(1, part.num_ranks):
+            pair = wait(coming)
+            if distance < part.num_ranks - 1:
+                coming = _to_next(pair, part, group)
+            if distance <= part.rank:
+                gradient, tokens = gradients.merged_block(*pair[..., :half, :]), slice(half)
+            else:
+                gradient, tokens = gradients.merged_block(*pair, first_query=half), slice(None)
+            total = wait(following)
+            total[..., tokens, :] += gradient
+            following = _to_next(total, part, group)
+        k_gradient, v_gradient = wait(following).to(k_BKSE.dtype)
+        return gradients.queries(), k_gradient, v_gradient, None, None, None
+
+
+def _to_next(tensor: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
+    """Begin to send a tensor to the next rank; what comes back is the one of the rank before."""
+    sent, received = [0] * part.num_ranks, [0] * part.num_ranks
+    sent[(part.rank + 1) % part.num_ranks] = received[(part.rank - 1) % part.num_ranks] = len(tensor)
+    return start_all_to_all(tensor, sent, received, group)
+
+
+# DeepSpeed-Ulysses (arXiv 2309.14509): heads are split for the time of attention, and the sequence is whole.
+#
+# Tensor suffixes: B sequences, S tokens of this rank, T tokens of the sequence, H heads and E head dim.
+
+
+def ulysses_attention(
+    q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, core: AttentionCore, part: ContextPart, group: ProcessGroup
+) -> Tensor:
+    """The core's attention of some heads to the whole sequence, as this rank's tokens see it with all heads."""
+    q, k, v = (_heads_for_tokens(x, part, group) for x in (q_BSHE, k_BSKE, v_BSKE))
+    return _tokens_for_heads(core(q, k, v), part, group)
+
+
+def _heads_for_tokens(x_BSHE: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
+    """From all heads of this rank's tokens to some heads of all tokens, in the order of the sequence."""
+    sequences, tokens, heads, width = x_BSHE.shape
+    by_rank = x_BSHE.reshape(sequences, tokens, part.num_ranks, heads // part.num_ranks, width).permute(2, 1, 0, 3, 4)
+    held = _all_for_all(by_rank.flatten(0, 1), part, group)
+    return part.in_order(held, 0).transpose(0, 1)
+
+
+def _tokens_for_heads(x_BTHE: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
+    """The way back."""
+    held = _all_for_all(part.by_rank(x_BTHE.transpose(0, 1), 0), part, group)
+    by_rank = held.view(part.num_ranks, -1, *held.shape[1:])
+    return by_rank.permute(2, 1, 0, 3, 4).flatten(2, 3)
+
+
+def _all_for_all(rows: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor:
+    each = [len(rows) // part.num_ranks] * part.num_ranks
+    return exchange(rows, each, each, group)
+
+
+_Blockwise = Callable[[Tensor, Tensor, Tensor, BlockKernel, ContextPart, ProcessGroup], Tensor]
+
+
+def context_part(grid: Grid) -> ContextPart:
+    """What this rank holds of every sequence."""
+    return ContextPart(rank=grid.context_rank, num_ranks=grid.layout.context_parallel_degree)
+
+
+def context_core(core: AttentionCore, grid: Grid, device: torch.device) -> AttentionCore:
+    """The attention core of a rank that holds its part of every sequence; ``core`` attends to whole ones.
+
+    Where heads are exchanged for tokens it is ``core`` that attends, else the blocks of the layout's kernel.
+    """
+    layout, part = grid.layout, context_part(grid)
+    if layout.context_parallel_degree == 1:
+        return core
+    group = grid.context.get_group()
+    if layout.context_exchange == ContextExchange.ALL_TO_ALL:
+        return _of_whole_rows(partial(ulysses_attention, core=core, part=part, group=group))
+    attend = ring_attention if layout.context_exchange == ContextExchange.RING else all_gather_kv_attention
+    kernel = block_kernel(layout.attention_kernel, device)
+    return _of_whole_rows(partial(_by_blocks, attend=attend, kernel=kernel, part=part, group=group))
+
+
+def _of_whole_rows(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> AttentionCore:
+    """A core for rows that are one sequence each."""
+
+    def core(q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, documents: Documents = WHOLE_ROWS, /) -> Tensor:
+        assert not documents, "packing needs whole sequences, says a rule"
+        return attend(q_BSHE, k_BSKE, v_BSKE)
+
+    return core
+
+
+def _by_blocks(
+    q_BSHE: Tensor,
+    k_BSKE: Tensor,
+    v_BSKE: Tensor,
+    *,
+    attend: _Blockwise,
+    kernel: BlockKernel,
+    part: ContextPart,
+    group: ProcessGroup,
+) -> Tensor:
+    q_BHSE, k_BKSE, v_BKSE = (x.transpose(1, 2) for x in (q_BSHE, k_BSKE, v_BSKE))
+    return attend(q_BHSE, k_BKSE, v_BKSE, kernel, part, group).transpose(1, 2)

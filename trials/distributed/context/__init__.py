@@ -1,1 +1,0 @@
-"""Attention over sequences that are split over ranks."""

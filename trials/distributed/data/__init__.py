@@ -1,1 +1,0 @@
-"""Gradients, optimizer states and parameters over data-parallel ranks."""

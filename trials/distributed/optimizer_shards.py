@@ -1,0 +1,324 @@
+"""Optimizer shards: the elements that one rank updates, whose gradients are reduced in flat buckets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from trials.clipping import Overlap, clip, squared_norms
+from trials.collectives.communicator import Communicator
+from trials.distributed.mesh import local_part
+from trials.runtime.pending import Pending
+
+# Optimizer shards: the elements of the model that one rank updates.
+
+
+class OptimizerShard(Protocol):
+    """Elements of the model that one rank updates.
+
+    Attributes:
+        num_replicas: Ranks that hold these same elements, this one included, of those that together hold one gradient
+            (``Grid.gradient``).
+        is_tied: The shard is the tied vocabulary table, and another stage holds it as well.
+    """
+
+    num_replicas: int
+    is_tied: bool
+
+    def expect_backward_passes(self, num_left: int) -> None:
+        """So many backward passes of the step are to come: the reduction may start while the last of them runs."""
+
+    def start_reduction(self) -> None:
+        """The last backward pass of a step is done; nothing happens where the reduction has started."""
+
+    def take_gradient(self) -> Tensor:
+        """The elements' gradients of the global batch in fp32; the parameters forget theirs."""
+
+    def values(self) -> Tensor:
+        """The elements in fp32; the very memory of the parameters where these are fp32."""
+
+    def write(self, values: Tensor) -> None:
+        """Give the elements new values, on every rank that computes with them."""
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """Those whose elements, or some of them, the shard has."""
+
+    def held(self, values: Tensor) -> list[Tensor]:
+        """What this rank holds of each parameter, where all shards have such values; a collective."""
+
+    def own(self, held: Sequence[Tensor]) -> Tensor:
+        """The shard's values, of those that this rank is to hold of each parameter."""
+
+
+class ParameterShard:
+    """This rank's part of one parameter, whose gradient others reduce: FSDP, DDP, or nobody because none is spread."""
+
+    def __init__(self, parameter: nn.Parameter, *, num_replicas: int, is_tied: bool = False) -> None:
+        self.num_replicas = num_replicas
+        self.is_tied = is_tied
+        self._parameter = parameter
+
+    def expect_backward_passes(self, num_left: int) -> None:
+        """Nothing to do: FSDP and DDP start their own reduction."""
+
+    def start_reduction(self) -> None:
+        """Nothing to do: FSDP and DDP start their own reduction."""
+
+    def take_gradient(self) -> Tensor:
+        """The complete gradient of the part, in fp32; the parameter forgets its own."""
+        gradient = complete_gradient(self._parameter).float()
+        self._parameter.grad = None
+        return gradient
+
+    def values(self) -> Tensor:
+        """The part in fp32; the very memory of the parameter where that is fp32."""
+        return local_part(self._parameter.detach()).float()
+
+    @torch.no_grad()
+    def write(self, values: Tensor) -> None:
+        """Give the part new values."""
+        held = local_part(self._parameter.detach())
+        if held.data_ptr() != values.data_ptr():
+            held.copy_(values)
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """The only one."""
+        return [self._parameter]
+
+    def held(self, values: Tensor) -> list[Tensor]:
+        """The values: the shard is all that this rank holds."""
+        return [values]
+
+    def own(self, held: Sequence[Tensor]) -> Tensor:
+        """The only values."""
+        (values,) = held
+        return values
+
+
+def complete_gradient(parameter: nn.Parameter) -> Tensor:
+    """This rank's part of the gradient.
+
+    Sums what is still spread: a norm's gradient under sequence parallelism is a part on each tensor rank.
+    """
+    gradient = parameter.grad
+    assert gradient is not None, "every parameter takes part in every step"
+    if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+        gradient = gradient.redistribute(placements=parameter.placements)
+    return local_part(gradient)
+
+
+def num_parts(parameter: nn.Parameter) -> int:
+    """Into how many different parts the parameter is cut, one on each rank of a mesh."""
+    # what DDP reduces under tensor parallelism is a plain tensor that remembers what part of a DTensor it was
+    spec = parameter if isinstance(parameter, DTensor) else getattr(parameter, "_st_info", None)
+    if spec is None:
+        return 1
+    mesh = spec.device_mesh
+    return math.prod(mesh.size(dim) for dim, kind in enumerate(spec.placements) if not kind.is_replicate())
+
+
+# Data parallelism over flat memory: gradients are reduced in buckets, and each rank updates its shard of a bucket.
+#
+# With shards this is ZeRO's first level (arXiv 1910.02054, section 5.1): a reduce-scatter of the gradients, an update
+# of the shard, an all-gather of the values. Without, a shard is the whole bucket and its reduction an all-reduce:
+# that is for what DistributedDataParallel cannot do. Its reducer loses count of its buckets where a pipeline rank has
+# several stages, between tensor ranks it unties a tied table, and it knows no bound of the norm of a bucket.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """How gradients become those of the global batch.
+
+    Attributes:
+        shards: Ranks that split the update; None: nobody does.
+        replicas: Ranks that hold the same shard and sum its gradient; None: nobody else does.
+        num_losses: Ranks whose losses are averaged.
+        dtype: Format in which gradients are summed.
+        overlap: Hears of every gradient and every reduction.
+    """
+
+    shards: Communicator | None
+    replicas: Communicator | None
+    num_losses: int
+    dtype: torch.dtype
+    overlap: Overlap
+
+
+class BucketShard:
+    """This rank's shard of a bucket of parameters, which become views of one flat tensor; an ``OptimizerShard``.
+
+    Attributes:
+        num_holders: How many of the ranks that together hold one gradient (``Grid.gradient``) hold the whole bucket.
+        num_copies: How many of these have losses that are one: a replica's tensor ranks and stages.
+        max_norm: What the norm of the bucket's own gradient is scaled down to before its reduction; None: nothing.
+    """
+
+    def __init__(
+        self,
+        stage: nn.Module,
+        parameters: Sequence[nn.Parameter],
+        reduction: Reduction,
+        *,
+        num_replicas: int,
+        is_tied: bool = False,
+    ) -> None:
+        self._reduction = reduction
+        shards = reduction.shards
+        num_shards, shard_rank = (1, 0) if shards is None else (shards.size, shards.rank)
+        parts = [local_part(parameter.detach()) for parameter in parameters]
+        num_elements = sum(part.numel() for part in parts)
+        padded = -(-num_elements // num_shards) * num_shards
+        self._flat = parts[0].new_zeros(padded)
+        self._own = self._flat.chunk(num_shards)[shard_rank]
+        self.num_replicas = num_replicas // num_shards
+        self.num_holders = num_replicas
+        self.num_copies = num_replicas // reduction.num_losses
+        self.max_norm: Tensor | None = None
+        self.is_tied = is_tied
+        views = [view.view_as(part) for view, part in zip(_cut(self._flat, parts), parts, strict=True)]
+        for view, part in zip(views, parts, strict=True):
+            view.copy_(part)
+        self._parameters = _replaced(stage, parameters, views)
+        self._filled: Tensor | None = None
+        self._sum: Tensor | None = None
+        self._pending: Pending | None = None
+        self._num_expected = 0
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
+
+    def expect_backward_passes(self, num_left: int) -> None:
+        """Start the reduction as soon as the last of so many passes has left the last gradient of the bucket."""
+        self._num_expected = num_left * len(self._parameters)
+
+    def _on_gradient(self, parameter: Tensor) -> None:
+        del parameter
+        self._reduction.overlap.gradient()
+        if self._num_expected > 0:
+            self._num_expected -= 1
+            if self._num_expected == 0:
+                self.start_reduction()
+
+    @torch.no_grad()
+    def own_gradient(self) -> Tensor:
+        """The bucket's gradient of this rank's tokens alone, in one tensor, of which the reduction is to be made."""
+        if self._filled is None:
+            self._filled = torch.zeros_like(self._flat, dtype=self._reduction.dtype)
+            for parameter, piece in zip(self._parameters, _cut(self._filled, self._parameters), strict=True):
+                piece.copy_(complete_gradient(parameter).reshape(-1))
+                parameter.grad = None
+        return self._filled
+
+    @torch.no_grad()
+    def start_reduction(self) -> None:
+        """Start to reduce the gradients, clipped where the bucket has a bound; nothing happens where that was done."""
+        if self._sum is not None:
+            return
+        whole, self._filled = self.own_gradient(), None
+        if self.max_norm is not None:
+            (squared,) = squared_norms([whole])
+            clip([whole], squared.sqrt(), self.max_norm)
+        whole /= self._reduction.num_losses
+        self._reduction.overlap.reduction(whole.nbytes)
+        if self._reduction.shards is not None:
+            self._sum = torch.empty_like(self._own, dtype=whole.dtype)
+            self._pending = self._reduction.shards.reduce_scatter(self._sum, whole)
+        else:
+            self._sum = whole
+            self._pending = self._reduce_replicas(whole)
+
+    def take_gradient(self) -> Tensor:
+        """The reduced gradient of this rank's shard in fp32, when it is there."""
+        assert self._sum is not None
+        if self._pending is not None:
+            self._pending.wait()
+        if self._reduction.shards is not None and (pending := self._reduce_replicas(self._sum)) is not None:
+            pending.wait()
+        gradient, self._sum, self._pending = self._sum.float(), None, None
+        return gradient
+
+    def _reduce_replicas(self, gradient: Tensor) -> Pending | None:
+        replicas = self._reduction.replicas
+        return None if replicas is None else replicas.all_reduce(gradient)
+
+    def values(self) -> Tensor:
+        """The shard in fp32; the very memory of the bucket where that is fp32."""
+        return self._own.float()
+
+    @torch.no_grad()
+    def write(self, values: Tensor) -> None:
+        """Give the shard new values and gather those of the other shards."""
+        if self._own.data_ptr() != values.data_ptr():
+            self._own.copy_(values)
+        if self._reduction.shards is not None:
+            self._reduction.shards.all_gather(self._flat, self._own).wait()
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """Those of the whole bucket."""
+        return self._parameters
+
+    @torch.no_grad()
+    def held(self, values: Tensor) -> list[Tensor]:
+        """The values of the whole bucket by parameter, of which the other shards give theirs."""
+        flat = values
+        if self._reduction.shards is not None:
+            flat = values.new_empty(len(self._flat))
+            self._reduction.shards.all_gather(flat, values.contiguous()).wait()
+        pieces = zip(_cut(flat, self._parameters), self._parameters, strict=True)
+        return [piece.view_as(local_part(parameter.detach())) for piece, parameter in pieces]
+
+    def own(self, held: Sequence[Tensor]) -> Tensor:
+        """This rank's shard of a bucket with these values."""
+        flat = held[0].new_zeros(len(self._flat))
+        for piece, value in zip(_cut(flat, self._parameters), held, strict=True):
+            piece.copy_(value.reshape(-1))
+        shards = self._reduction.shards
+        return flat if shards is None else flat.chunk(shards.size)[shards.rank]
+
+
+def buckets(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> Iterator[list[nn.Parameter]]:
+    """The parameters in order, together until they fill a bucket."""
+    bucket: list[nn.Parameter] = []
+    held_bytes = 0
+    for parameter in parameters:
+        bucket.append(parameter)
+        held_bytes += local_part(parameter.detach()).nbytes
+        if held_bytes >= bucket_bytes:
+            yield bucket
+            bucket, held_bytes = [], 0
+    if bucket:
+        yield bucket
+
+
+def _cut(flat: Tensor, parts: Iterable[Tensor]) -> list[Tensor]:
+    """Consecutive pieces of a flat tensor, as large as the parts; what is left over is padding."""
+    sizes = [local_part(part.detach()).numel() for part in parts]
+    return list(torch.split(flat[: sum(sizes)], sizes))
+
+
+def _replaced(stage: nn.Module, parameters: Sequence[nn.Parameter], views: Sequence[Tensor]) -> list[nn.Parameter]:
+    """New parameters in the memory of ``views`` in the place of the old ones, tied ones under all their names."""
+    new = {old: _parameter_like(old, view) for old, view in zip(parameters, views, strict=True)}
+    for module in stage.modules():
+        for name, old in list(module.named_parameters(recurse=False)):
+            if old in new:
+                setattr(module, name, new[old])
+    return list(new.values())
+
+
+def _parameter_like(old: nn.Parameter, local: Tensor) -> nn.Parameter:
+    if not isinstance(old, DTensor):
+        return nn.Parameter(local)
+    return nn.Parameter(
+        DTensor.from_local(
+            local, old.device_mesh, old.placements, run_check=False, shape=old.shape, stride=old.stride()
+        )
+    )

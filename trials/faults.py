@@ -1,0 +1,322 @@
+"""Links of a trial that behave as a cluster's link health and a fault trace say, between steps."""
+
+from __future__ import annotations
+
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import Place, rank_at
+from autotuner.core.trial_spec import TrialSpec
+from trials.distributed.mesh import Grid
+from trials.pipelines.pipeline import PlannedPipeline
+from trials.pipelines.transport import LinkCondition, LinkConditions
+
+# Links: what ails the links between the ranks of a trial at this moment, as far as software has to emulate it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """What is emulated of a cluster's links.
+
+    Attributes:
+        cluster: With nothing but what is assumed of its links: what was measured there is slow by itself.
+    """
+
+    cluster: Cluster
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """Those of a cluster that nothing befalls but what is assumed of it all along."""
+        assumed = tuple(health for health in cluster.link_health if not health.source)
+        return cls(cluster=replace(cluster, link_health=assumed))
+
+    def befallen_by(self, faults: Sequence[LinkHealth]) -> Links:
+        """The links while faults are added; of one link the fault's word counts."""
+        return Links(cluster=self.cluster.with_link_health(faults))
+
+    @property
+    def are_healthy(self) -> bool:
+        """Whether there is nothing to emulate."""
+        return all(health.is_healthy for health in self.cluster.link_health)
+
+    def between(self, one: int, other: int) -> LinkHealth | None:
+        """What ails the link between two ranks of the job; None where nothing does."""
+        found = self.cluster.health_between(self.cluster.link_end(one), self.cluster.link_end(other))
+        return None if found is None or found.is_healthy else found
+
+    def in_ring(self, ranks: Sequence[int]) -> LinkHealth | None:
+        """The worst of the links between neighbours of a ring."""
+        return _worst(self.between(one, other) for one, other in zip(ranks, [*ranks[1:], ranks[0]], strict=True))
+
+    def among(self, ranks: Sequence[int]) -> LinkHealth | None:
+        """The worst of the links between any two."""
+        return _worst(self.between(one, other) for one, other in combinations(ranks, 2))
+
+
+def pipeline_conditions(links: Links, layout: Layout, place: Place) -> LinkConditions:
+    """What messages between the stages of one rank's pipeline meet."""
+    ranks = [rank_at(layout, place._replace(stage=stage)) for stage in range(layout.pipeline_parallel_degree)]
+    hops = [(stage, (stage + 1) % len(ranks)) for stage in range(len(ranks))]
+    met = {(min(hop), max(hop)): links.between(ranks[hop[0]], ranks[hop[1]]) for hop in hops if hop[0] != hop[1]}
+    return LinkConditions(of_pairs={pair: _condition(health) for pair, health in met.items() if health is not None})
+
+
+def _condition(health: LinkHealth) -> LinkCondition:
+    return LinkCondition(
+        delay_s=health.delay_s,
+        jitter_s=health.jitter_s,
+        bandwidth_bytes_per_s=health.bandwidth_bytes_per_s,
+        is_dead=health.is_dead,
+    )
+
+
+def _worst(found: Iterable[LinkHealth | None]) -> LinkHealth | None:
+    """The dead one, else the one that is latest; its bandwidth is the least of any."""
+    known = [health for health in found if health is not None]
+    if not known:
+        return None
+    rates = [health.bandwidth_bytes_per_s for health in known if health.bandwidth_bytes_per_s is not None]
+    worst = max(known, key=lambda health: (health.is_dead, health.delay_s))
+    return replace(worst, bandwidth_bytes_per_s=min(rates, default=None))
+
+
+# LateCollectives: holds collectives back whose ring reaches over a slow link, as long as that link would.
+#
+# Each step of a ring passes on what the step before brought, so a link that is late is late in every step: an
+# all-reduce of n ranks waits 2 (n - 1) times, a gather, a scatter or an exchange n - 1 times, and what its bytes take
+# longer over a thinner link comes on top. The cost model counts the same (``costmodel.communication``). The rank that
+# calls waits before the collective begins, as if the operation lay in a stream of its own: nothing is hidden behind
+# it.
+#
+# All collectives of PyTorch, the functional ones and those of DDP's reducer too, end in an operator of ``c10d``,
+# which is wrapped here; sends between stages have a transport of their own, and are none of them.
+
+_ROUNDS = {
+    "allreduce_": 2,
+    "allreduce_coalesced_": 2,
+    "allgather_": 1,
+    "allgather_into_tensor_coalesced_": 1,
+    "_allgather_base_": 1,
+    "reduce_scatter_": 1,
+    "reduce_scatter_tensor_coalesced_": 1,
+    "_reduce_scatter_base_": 1,
+    "alltoall_": 1,
+    "alltoall_base_": 1,
+    "broadcast_": 1,
+    "reduce_": 1,
+}
+"""Times around the ring, by operator."""
+
+_BETWEEN_ALL = frozenset({"alltoall_", "alltoall_base_"})
+"""Operators by which each rank sends to every other, not to its neighbour alone."""
+
+_ABOVE_DEVICES = torch._C.DispatchKey.BackendSelect
+"""The dispatch key next above those of devices. Every call has it, and no collective has a kernel for it."""
+
+
+class GroupCut(ConnectionError):
+    """A collective cannot pass a dead link."""
+
+    def __init__(self, health: LinkHealth, ranks: Sequence[int]) -> None:
+        super().__init__(f"link {health} is dead, and a collective of ranks {list(ranks)} has no other way")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Ranks that talk, and the worst that they meet: in a ring, and between any two."""
+
+    ranks: tuple[int, ...]
+    ring: LinkHealth | None
+    pairs: LinkHealth | None
+
+
+class LateCollectives:
+    """Holds back collectives of some groups.
+
+    Args:
+        groups: Of this rank; collectives of others pass as they are.
+        device: What the ranks compute on.
+        seed: Of jitter, the same on all ranks, so that a group is late together.
+        wait: Holds the calling rank for so many seconds.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dist.ProcessGroup],
+        device: torch.device,
+        *,
+        seed: int,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._ranks = {str(group.group_name): tuple(dist.get_process_group_ranks(group)) for group in groups}
+        self._device = device
+        self._wait = wait
+        self._chance = {name: random.Random(f"{seed} {ranks}") for name, ranks in self._ranks.items()}
+        self._late: Mapping[str, _Group] = {}
+        self._library: torch.library.Library | None = None
+
+    def meet(self, links: Links) -> None:
+        """Hold collectives back as these links do, from now on."""
+        met = {name: _Group(ranks, links.in_ring(ranks), links.among(ranks)) for name, ranks in self._ranks.items()}
+        self._late = {name: group for name, group in met.items() if group.pairs is not None}
+        if self._late and self._library is None:
+            self._library = _wrapped(self._hold)
+
+    def _hold(self, operator: str, group_name: str, num_bytes: int) -> None:
+        """Wait as long as the group's worst link is late by.
+
+        Raises:
+            GroupCut: It is dead.
+        """
+        if (group := self._late.get(group_name)) is None:
+            return
+        if (health := group.pairs if operator in _BETWEEN_ALL else group.ring) is None:
+            return
+        if health.is_dead:
+            raise GroupCut(health, group.ranks)
+        delay_s = max(0.0, self._chance[group_name].gauss(health.delay_s, health.jitter_s))
+        seconds = ring_hold_s(_ROUNDS[operator], len(group.ranks), num_bytes, delay_s, health.bandwidth_bytes_per_s)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        self._wait(seconds)
+
+
+def ring_hold_s(
+    num_rounds: int, num_ranks: int, num_bytes: int, delay_s: float, bandwidth_bytes_per_s: float | None
+) -> float:
+    """Seconds that a link adds to a collective whose every step waits for the one before.
+
+    Args:
+        num_rounds: Times around the ring: 2 of an all-reduce, else 1.
+        num_ranks: In the ring.
+        num_bytes: Of the whole tensor, of which each step passes on the part of one rank.
+        delay_s: One-way, of each message.
+        bandwidth_bytes_per_s: None: bytes take no longer than over any other link.
+    """
+    steps = num_rounds * (num_ranks - 1)
+    thin_s = num_bytes / num_ranks / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0
+    return steps * (delay_s + thin_s)
+
+
+def _wrapped(hold: Callable[[str, str, int], None]) -> torch.library.Library:
+    """Every collective, behind ``hold``, until this process ends.
+
+    The wrapper stands above the kernels of the devices and passes on to them. So the kernel runs without Python's lock,
+    as it does where nothing is wrapped. With that lock the rank would wait for ever: the kernel takes the lock of
+    gloo's queue, and a thread of gloo that holds it gives up Python objects of an earlier backward pass.
+    """
+    library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        # those of an earlier trial of this process, in their place
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel", UserWarning)
+        for name in _ROUNDS:
+            library.impl(  # type: ignore[no-untyped-call]
+                name, _held(name, hold), _ABOVE_DEVICES.name, with_keyset=True, allow_override=True
+            )
+    return library
+
+
+def _held(name: str, hold: Callable[[str, str, int], None]) -> Callable[..., Any]:
+    operator = getattr(torch.ops.c10d, name).default
+    above_devices = torch._C.DispatchKeySet(_ABOVE_DEVICES)
+
+    def late(keyset: Any, *arguments: Any) -> Any:
+        hold(name, _group_name(arguments), max(map(_num_bytes, arguments[:2])))
+        return operator.redispatch(keyset - above_devices, *arguments)
+
+    return late
+
+
+def _group_name(arguments: Iterable[Any]) -> str:
+    """Of the process group among the arguments, which is the first of the objects that are no tensors."""
+    group = next(one for one in arguments if isinstance(one, torch.ScriptObject))
+    return dist.ProcessGroup.unbox(group).group_name
+
+
+def _num_bytes(argument: Any) -> int:
+    """Of a tensor, or of all tensors in lists of them."""
+    return sum(tensor.nbytes for tensor in _tensors([argument]))
+
+
+def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
+    """Those among the arguments, and in lists of them."""
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield argument
+        elif isinstance(argument, (list, tuple)):
+            yield from _tensors(argument)
+
+
+# LinkFaults: makes a rank's links behave as a cluster's link health and a fault trace say, between steps.
+
+
+class LinkFaults:
+    """What befalls the links of one rank: of its pipeline, and of the groups that it computes one tensor with.
+
+    Collectives over the whole pipeline, such as the sum of the loss, are none of them: what trainers exchange there can
+    wait for the next step.
+    """
+
+    def __init__(self, links: Links, grid: Grid, pipeline: PlannedPipeline | None, device: torch.device) -> None:
+        self._links = links
+        self._layout, self._place = grid.layout, place_on(grid)
+        self._pipeline = pipeline
+        self._collectives = LateCollectives(_groups(grid), device, seed=0)
+        self.meet(())
+
+    @classmethod
+    def of(
+        cls, spec: TrialSpec, grid: Grid, pipeline: PlannedPipeline | None, device: torch.device
+    ) -> LinkFaults | None:
+        """Those of a trial; None where all its links are as they really are, all the time."""
+        if not spec.has_slow_links:
+            return None
+        assert spec.cluster is not None, "only a cluster has slow links"
+        return cls(Links.of(spec.cluster), grid, pipeline, device)
+
+    def meet(self, faults: Sequence[LinkHealth]) -> None:
+        """Have the next steps meet these faults, beside what the cluster's links are like all along."""
+        links = self._links.befallen_by(faults)
+        self._collectives.meet(links)
+        if self._pipeline is not None:
+            self._pipeline.conditions = pipeline_conditions(links, self._layout, self._place)
+
+
+def place_on(grid: Grid) -> Place:
+    """Where this rank lies on the grid of its layout."""
+    return Place(*(grid.position(name) for name in ("pp", "dp_replicate", "shard", "tp")))
+
+
+def _groups(grid: Grid) -> Iterator[dist.ProcessGroup]:
+    """The tensor, data, context and expert groups of this rank, of more than one rank."""
+    layout = grid.layout
+    for name in ("dp_replicate", "shard", "tp"):
+        yield from _several(grid.axis(name).get_group())
+    if layout.context_parallel_degree > 1:
+        yield from _several(grid.context.get_group())
+    if layout.data_parallel_shard_degree == 1:
+        yield from _several(grid.replicas.get_group())
+    yield from _expert_groups(grid, layout)
+
+
+def _expert_groups(grid: Grid, layout: Layout) -> Iterator[dist.ProcessGroup]:
+    if layout.expert_parallel_degree > 1:
+        for name in ("expert_shard", "expert"):
+            yield from _several(grid.experts(name).get_group())
+
+
+def _several(group: dist.ProcessGroup) -> Iterator[dist.ProcessGroup]:
+    if group.size() > 1:
+        yield group

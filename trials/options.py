@@ -1,0 +1,276 @@
+"""Options of a layout that change how layers run: compilation, fp8, offload and recomputation."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+import torch.distributed._symmetric_memory as symmetric_memory
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, create_selective_checkpoint_contexts
+
+from autotuner.core.choices import FP8_PRECISIONS, Precision, Recompute
+from autotuner.core.layout import Layout
+
+# torch.compile, layer by layer, and the seconds that it took.
+
+
+def compiled(layer: nn.Module, layout: Layout, tensor_axis: DeviceMesh) -> nn.Module:
+    """The layer, compiled if the layout says so; the first step then takes as long as the compiler.
+
+    It is the layer's ``forward`` that is compiled, not its call: hooks around the layer (FSDP's, the stopwatch's)
+    stay outside, where nothing has to be traced.
+    """
+    if not layout.compiled:
+        return layer
+    torch._inductor.config.compile_threads = 1  # a rank is a fork with one core; a pool of compilers would fork again
+    # DDP would cut the graphs at the ends of its buckets, which lie between layers anyway, and fails where one is small
+    torch._dynamo.config.optimize_ddp = False
+    if layout.async_tensor_parallel:
+        _decompose_collectives(tensor_axis)
+    layer.forward = torch.compile(layer.forward, fullgraph=True)
+    return layer
+
+
+def _decompose_collectives(tensor_axis: DeviceMesh) -> None:
+    """Let the compiler run a tensor collective under the matrix product beside it, through symmetric memory.
+
+    As torchtitan does (arXiv 2410.06511, section 2.1.3); CUDA only.
+    """
+    torch._inductor.config._micro_pipeline_tp = True
+    symmetric_memory.enable_symm_mem_for_group(tensor_axis.get_group().group_name)
+
+
+def compile_time_s() -> float:
+    """Seconds of all compilations of this process so far, forward and backward; 0.0 where nothing compiled.
+
+    It is dynamo's own count. The first step less a later one would count what else happens once: shapes exchanged,
+    moments allocated, rules of DTensor worked out.
+    """
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")  # a process that compiles nothing need not import it
+    return float(dynamo.calculate_time_spent()["total_wall_time"]) if dynamo else 0.0
+
+
+# fp8: linear layers whose matrix products take values rounded to 8 bits (torchao).
+
+
+def use_fp8(layer: nn.Module, layout: Layout) -> None:
+    """Replace the layer's linear modules by fp8 ones, real or emulated, where the layout says so.
+
+    The parameters stay what they are, in bf16; the factors of each product are rounded as they come, forward and
+    backward. Embedding and output are no part of a layer, so they stay in bf16.
+    """
+    if layout.precision not in FP8_PRECISIONS:
+        return
+    with _without_warnings("torchao", "torch.utils._pytree"):
+        # importing torchao takes more than a second, and few trials need it
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415
+    recipe = Float8LinearConfig.from_recipe_name(layout.fp8_recipe.label)
+    convert_to_float8_training(layer, config=replace(recipe, emulate=layout.precision == Precision.FP8_EMULATED))
+
+
+@contextmanager
+def _without_warnings(*names: str) -> Iterator[None]:
+    """Loggers without warnings: torchao tries kernels of other devices, and registers a type that torch knows."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+# Activation offload: what the backward pass needs waits in the host's memory.
+
+_SMALLEST_BYTES = 2**20
+"""What is smaller stays: 1 MiB takes 40 us at the 25 GB/s of PCIe 4.0 x16, no less than launching its two copies."""
+
+
+def offloaded(layer: nn.Module, layout: Layout, device: torch.device) -> nn.Module:
+    """The layer, keeping in the host's memory what its backward pass needs, if the layout says so.
+
+    Of a layer that recomputes, that is the input; what a selective one keeps besides stays on the device.
+    """
+    if layout.offload_activations:
+        # the forward and not the call: FSDP's hooks around it gather the parameters first
+        layer.forward = _in_host_memory(layer, layer.forward, HostMemory(device))
+    return layer
+
+
+def _in_host_memory(layer: nn.Module, forward: Callable[..., Any], memory: HostMemory) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        with memory.keeping(except_for=layer.parameters()):
+            return forward(*args)
+
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Absent:
+    """A tensor that went to the host, and how it is put together again from what comes back."""
+
+    on_host: Tensor
+    restored: Callable[[Tensor], Tensor]
+
+
+class HostMemory:
+    """Takes tensors to the host and back, beside what the device computes.
+
+    On CUDA the copies have a stream of their own, one for all layers. The way out starts as soon as the tensor is
+    computed, the way back when the backward pass asks for it: before the device needs it by as much as Python runs
+    ahead of the device.
+    """
+
+    def __init__(self, device: torch.device, *, smallest_bytes: int = _SMALLEST_BYTES) -> None:
+        self._device = device
+        self._smallest_bytes = smallest_bytes
+        self._stream = _copy_stream(device) if device.type == "cuda" else None
+        self.num_sent = 0
+
+    @contextmanager
+    def keeping(self, *, except_for: Iterable[Tensor]) -> Iterator[None]:
+        """Where autograd keeps here what it saves for the backward pass, except these tensors and their views."""
+        stay = {_plain(tensor).untyped_storage().data_ptr() for tensor in except_for}
+        sent: dict[Any, tuple[Tensor, _Absent]] = {}  # what several operations save goes once
+
+        def pack(tensor: Tensor) -> Tensor | _Absent:
+            here = _plain(tensor)
+            if here.nbytes < self._smallest_bytes or here.untyped_storage().data_ptr() in stay:
+                return tensor.detach()  # the tensor itself would hold the graph that holds it
+            key = here.data_ptr(), here.dtype, here.shape, here.stride(), here._version, type(tensor)
+            if key not in sent:
+                sent[key] = here, self._send(tensor, here)
+            return sent[key][1]
+
+        with saved_tensors_hooks(pack, self._unpack):
+            yield
+        sent.clear()  # a tensor that lives on keeps its address for itself; from here on nobody looks it up
+
+    def _unpack(self, kept: Tensor | _Absent) -> Tensor:
+        return kept.restored(self._fetch(kept.on_host)) if isinstance(kept, _Absent) else kept
+
+    def _send(self, tensor: Tensor, here: Tensor) -> _Absent:
+        self.num_sent += 1
+        on_host = room_on_host(here, pinned=self._stream is not None)
+        if self._stream is None:
+            on_host.copy_(here)
+        else:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+            with torch.cuda.stream(self._stream):
+                on_host.copy_(here, non_blocking=True)
+            here.record_stream(self._stream)  # its memory is not given away before the copy is done
+        return _Absent(on_host=on_host, restored=_restoring(tensor))
+
+    def _fetch(self, on_host: Tensor) -> Tensor:
+        if self._stream is None:
+            return on_host.clone()
+        with torch.cuda.stream(self._stream):  # behind the way out, and into memory that this stream waits for
+            here = on_host.to(self._device, non_blocking=True)
+        consumer = torch.cuda.current_stream(self._device)
+        consumer.wait_stream(self._stream)
+        here.record_stream(consumer)
+        return here
+
+
+def room_on_host(tensor: Tensor, *, pinned: bool) -> Tensor:
+    """The host's memory for a copy of the tensor; a dry run counts it apart."""
+    return torch.empty_like(tensor, device="cpu", pin_memory=pinned)
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all layers: the allocator gives what one stream freed to no other, so each would keep its own."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The values on this rank, when they are there."""
+    here = tensor.detach()
+    local = here.to_local() if isinstance(here, DTensor) else here
+    waited: Tensor = local.wait() if isinstance(local, AsyncCollectiveTensor) else local
+    return waited
+
+
+def _restoring(tensor: Tensor) -> Callable[[Tensor], Tensor]:
+    """From the values to what the backward pass expects, which is a DTensor if one was saved."""
+    if not isinstance(tensor, DTensor):
+        return lambda local: local
+    mesh, placements, shape, stride = tensor.device_mesh, tensor.placements, tensor.shape, tensor.stride()
+    return lambda local: DTensor.from_local(local, mesh, placements, run_check=False, shape=shape, stride=stride)
+
+
+# Recomputation: what a layer's backward pass computes again instead of keeping it.
+
+_aten = torch.ops.aten
+_collectives = torch.ops._c10d_functional
+
+_MATRIX_PRODUCTS = (
+    _aten.mm.default,  # a linear module, in fp8 too: there the two factors are what differs
+    _aten.addmm.default,
+    _aten.linear.default,
+    _aten._scaled_mm.default,
+)
+_SCALES = (_aten.max.default, _aten.amax.default)
+"""The largest value of a tensor or row scales it to fp8: few numbers, and a pass over all values to find them."""
+
+_ATTENTION_CORES = (
+    _aten._scaled_dot_product_flash_attention.default,
+    _aten._scaled_dot_product_flash_attention_for_cpu.default,
+    _aten._scaled_dot_product_efficient_attention.default,
+    _aten._scaled_dot_product_cudnn_attention.default,
+    _aten._scaled_dot_product_fused_attention_overrideable.default,
+    getattr(torch.ops.higher_order, "flex_attention", None),
+    # FlexAttention again, where it alone is compiled (``attention``); the youngest of these, and not in every torch
+    getattr(torch.ops.higher_order, "inductor_compiled_code", None),
+)
+_COLLECTIVES = (
+    _collectives.all_reduce.default,
+    _collectives.all_gather_into_tensor.default,
+    _collectives.reduce_scatter_tensor.default,
+    _collectives.all_to_all_single.default,
+)
+_MARKS = (
+    torch.ops.profiler._record_function_enter_new.default,
+    torch.ops.profiler._record_function_exit._RecordFunction,
+)
+"""What FSDP tells the profiler. torch counts it among the operations that a recomputation has to repeat in number, and
+experts that are sharded in a layer say less the second time, when their parameters are there already."""
+
+_SAVED = frozenset({*_MATRIX_PRODUCTS, *_SCALES, *_ATTENTION_CORES, *_COLLECTIVES} - {None})
+
+
+def recomputed(layer: nn.Module, layout: Layout, *, index_in_stage: int) -> nn.Module:
+    """The layer, recomputing what the layout says; ``index_in_stage`` counts its layers from 0."""
+    if layout.recompute == Recompute.NONE or index_in_stage % layout.recompute_every:
+        return layer
+    # nothing here draws random numbers, so their state need not be kept and restored
+    options: dict[str, Any] = {"preserve_rng_state": False}
+    if layout.recompute == Recompute.SELECTIVE:  # the compiler takes no context that does nothing
+        SAC_IGNORED_OPS.update(_MARKS)
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+    wrapped: nn.Module = checkpoint_wrapper(layer, **options)
+    return wrapped
+
+
+def _policy(context: object, operation: object, *args: object, **kwargs: object) -> CheckpointPolicy:
+    """Keep what takes long to compute or another rank to tell: products of matrices, attention cores, collectives.
+
+    Norms, rotations and activations are computed again, and with the math kernel the attention core: its scores are
+    products of batches of matrices, which are short to compute and large to keep (arXiv 2205.05198, section 5).
+    """
+    del context, args, kwargs
+    return CheckpointPolicy.MUST_SAVE if operation in _SAVED else CheckpointPolicy.PREFER_RECOMPUTE

@@ -1,1 +1,0 @@
-"""Options inside the decoder's layers: recomputation, offload, fp8, compilation."""

@@ -1,0 +1,57 @@
+"""A process of a trial: it dies with whoever started it, answers on its streams, and keeps standard error silent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from autotuner.core import codec
+from autotuner.core.errors import InvalidInput
+
+# Dying with the parent, so that no process of a trial outlives whoever started it.
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def die_with_parent(signal_number: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel to send this process a signal when the thread that started it ends; nothing but Linux has it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal_number))
+
+
+# Standard streams of a process: a request answered on them, and silence on standard error.
+
+R = TypeVar("R")
+
+
+def serve_one(request_type: type[R], answer: Callable[[R], object]) -> int:
+    """Read one request from standard input and write its answer to standard output.
+
+    Returns:
+        The exit status: 2 where the request cannot be read.
+    """
+    try:
+        request = codec.loads(request_type, sys.stdin.read())
+    except InvalidInput as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(codec.dumps(answer(request)) + "\n")
+    return 0
+
+
+@contextmanager
+def silence_stderr() -> Iterator[None]:
+    """Drop what C++ writes to standard error: its last lines are what a person reads of a dead rank."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(nowhere)
+        os.close(kept)
