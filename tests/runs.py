@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from autotuner.core.run import Finish, Lease, Run, RunState
+from autotuner.core.upkeep import MfuGate, MfuGateResult
 from autotuner.ports import Store
+from autotuner.search.upkeep.gates.measured import end_of
 
 
 def claimed(store: Store, kind: str, *, now: float = 21.0, owner: str = "worker") -> Run:
@@ -29,6 +31,21 @@ def report(store: Store, run: Run, progress: Any) -> None:
 def end(store: Store, run: Run, state: RunState, detail: str = "", *, now: float = 22.0, result: Any = None) -> None:
     """End a claimed run."""
     store.runs.finish(lease_of(run), Finish(state=state, detail=detail, result=result), now=now)
+
+
+def conclude_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float = 30.0) -> MfuGate:
+    """Cancel the queued sweep of a gate, and end the gate as if it had measured that."""
+    assert gate.sweep_id is not None
+    store.request_cancel(gate.sweep_id, now=now)
+    return end_gate(store, gate, result, now=now)
+
+
+def end_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float) -> MfuGate:
+    """End the only gate that awaits no sweep any more."""
+    run = claimed(store, "gate", now=now)
+    assert run.id == gate.id
+    store.runs.finish(lease_of(run), end_of(result), now=now)
+    return store.mfu_gates.get(gate.id)
 
 
 def give_up_delivery(store: Store, delivery_id: str, detail: str, *, now: float) -> None:

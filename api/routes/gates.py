@@ -72,8 +72,7 @@ def read_gate(app: AppOf, gate_id: GateId) -> Document[GateView]:
 @router.post("/gates/{gate_id}/cancel", responses=problems(404, 422))
 def cancel_gate(app: AppOf, gate: OwnGateOf) -> Document[GateView]:
     """Ask for the end of a gate's sweep; the gate is cancelled with it, unless it was decided already."""
-    if gate.sweep_id is not None:
-        app.store.request_cancel(gate.sweep_id, now=app.clock.now())
+    app.store.runs.cancel("gate", gate.id, "cancelled while no worker held it", now=app.clock.now())
     return GateView.of(app.store.mfu_gates.get(gate.id), app.clock.now())
 
 

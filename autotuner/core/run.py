@@ -115,7 +115,9 @@ class NewRun:
     subject: str = ""
     created_by: str = ""
     parent_id: str | None = None
-    """What the run was queued for: the announcement of a delivery."""
+    """What the run was queued for: the announcement of a delivery, the gate of a sweep."""
+    awaits: str | None = None
+    """The run that this one waits for, whose ``parent_id`` it is. No worker takes it before that has ended."""
     unique_key: str | None = None
     """Key that only one run has."""
     due_at: float | None = None
@@ -124,13 +126,13 @@ class NewRun:
 
 @value
 class Run:
-    """A sweep, a plan, a cluster check, an optimizer study or a webhook delivery as it is stored."""
+    """A sweep, a plan, a cluster check, an optimizer study, an MFU gate or a webhook delivery as it is stored."""
 
     id: str
     kind: str
     state: RunState
     subject: str
-    """The stored thing that the run belongs to: a cluster, a webhook. Empty if there is none."""
+    """The stored thing that the run belongs to: a cluster, a webhook, a baseline. Empty if there is none."""
     created_by: str
     created_at: float
     due_at: float
@@ -157,6 +159,8 @@ class Run:
     """Seconds that it lay idle so before. No budget of time counts them."""
     num_reopened: int = 0
     """Number of times that it went on after an end."""
+    awaits: str | None = None
+    """The run that this one waits for. None: it waits for none, or that has ended."""
     lease: Lease | None = None
 
 

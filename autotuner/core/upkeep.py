@@ -79,6 +79,23 @@ class MfuGateRequest:
     reuses: bool = True
 
 
+@value
+class GateRunRequest:
+    """What the run of a gate is asked.
+
+    Attributes:
+        gate: What the caller asks for.
+        key: Content key of the job and what runs it.
+        content: Content key of the same with layout and software.
+        baseline: As it stood when the gate was asked for; None: there was none.
+    """
+
+    gate: MfuGateRequest
+    key: str
+    content: str
+    baseline: Baseline | None = None
+
+
 class MfuGateOutcome(StrEnum):
     """How a gate ended."""
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.announcement import Announcement
-from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateRequest, MfuGateResult
 from autotuner.ports.page import Page
 
@@ -22,18 +21,18 @@ class MfuGateStore(Protocol):
         key: str,
         content: str,
         baseline: Baseline | None,
-        sweep: SweepRequest | None,
+        by: SweepRequest | MfuGateResult,
         now: float,
         caller: Caller = NOBODY_ASKED,
     ) -> MfuGate:
-        """Store a gate, and with it the queued sweep that measures for it.
+        """Store a gate that awaits the sweep that measures for it, or that is finished at once.
 
         Args:
             request: What was asked.
             key: Content key of the job and what runs it.
             content: Content key of the same with layout and software.
             baseline: What it is held to, as the caller read it; None: there is none.
-            sweep: What is measured; None: an earlier gate's runs are taken, and the gate is concluded at once.
+            by: The sweep to queue, whose end frees the gate; or what an earlier gate's runs say of this one.
             now: Of the request.
             caller: Who asks, to whose quota the sweep is held as by ``Store.create_sweep``.
         """
@@ -48,34 +47,7 @@ class MfuGateStore(Protocol):
         ...
 
     def find_reusable(self, content: str) -> MfuGate | None:
-        """The newest gate of that content that measured something itself and came to a decision."""
-        ...
-
-    def concludable(self) -> Sequence[tuple[MfuGate, Sweep | None]]:
-        """Unfinished ones whose sweep is finished, with it, or that have none; the oldest first."""
-        ...
-
-    def conclude(
-        self,
-        gate_id: str,
-        result: MfuGateResult,
-        *,
-        now: float,
-        baseline: Baseline | None = None,
-        announcement: Announcement | None = None,
-    ) -> MfuGate | None:
-        """Finish the gate, and tell of it; all at once. None, and nothing is changed, if it was finished.
-
-        Args:
-            gate_id: The gate's.
-            result: What it found.
-            now: Of its end.
-            baseline: Stored in the place of the one of that name and key; None: none is.
-            announcement: Who hears of it; None: nobody.
-
-        Raises:
-            NotYours: Another caller set the baseline of that name and key after the gate was asked for.
-        """
+        """The last gate of that content that measured something itself and came to a decision."""
         ...
 
     # ------------------------------------------------------------------ baselines

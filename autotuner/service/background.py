@@ -62,7 +62,8 @@ class Background:
         self.start_checks()
         self.start_studies()
         self.start_sender()
-        self.start_upkeep()
+        self.start_gates()
+        self.start_retunes()
         self.start_thinning()
         owner = new_owner()
         self.start_presence(owner)
@@ -111,15 +112,19 @@ class Background:
             shutdown=self._shutdown,
         )
 
-    def start_upkeep(self) -> None:
-        """Start runs of retunes, and conclude these and MFU gates, each on a thread."""
-        from autotuner.search.upkeep.gates.concluding import conclude_gates  # noqa: PLC0415  # as in ``work``
-        from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler  # noqa: PLC0415
+    def start_gates(self) -> None:
+        """Decide on a thread how MFU gates end whose sweeps have ended."""
+        from autotuner.runs.gate import gate_kind  # noqa: PLC0415  # as in ``work``
+
+        self._start_lane(gate_kind(self.open_store()), "gates")
+
+    def start_retunes(self) -> None:
+        """Start runs of retunes and conclude them, on a thread."""
+        from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler  # noqa: PLC0415  # as in ``work``
 
         store, starts = self.open_store(), self.settings.starts_retunes
         scheduler = RetuneScheduler(store, self.clock, software_of_this_machine, starts=starts)
         self._forever(scheduler.step, "retunes")
-        self._forever(lambda: conclude_gates(store, now=self.clock.now()), "gates")
 
     def start_thinning(self) -> None:
         """Remove what is too old on a thread."""

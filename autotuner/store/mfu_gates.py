@@ -1,29 +1,46 @@
-"""MFU gates and baselines on SQLite and PostgreSQL."""
+"""MFU gates and baselines on SQLite and PostgreSQL. A gate is a run that awaits the sweep that measures for it."""
 
 # ruff: noqa: D102  # the port documents every method
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from autotuner.core import codec
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.announcement import Announcement
-from autotuner.core.errors import NotFound, NotYours
-from autotuner.core.sweep import Sweep, SweepRequest
-from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
+from autotuner.core.announcement import Announcement, AnnouncementKind
+from autotuner.core.errors import InvalidInput, NotFound, NotYours
+from autotuner.core.run import Finish, NewRun
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.upkeep import Baseline, GateRunRequest, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.ports import Page
+from autotuner.search.upkeep.gates.measured import end_of, new_baseline
+from autotuner.search.upkeep.gates.told import gate_told
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, new_mfu_gate_id
+from autotuner.store.runs import Rows, RunStore, insert_run
 from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.tables import baselines, mfu_gates, sweeps
+from autotuner.store.tables import baselines, measured_gates, runs
+from autotuner.store.tables.columns import read_document
 
-_GATES: AnySelect = select(*(mfu_gates.c[field.name] for field in fields(MfuGate))).select_from(mfu_gates)
+_CHILDREN = runs.alias("children")
+
+_COLUMNS = ("id", "request", "result", "state", "detail", "created_at", "finished_at", "created_by")
+
+_GATES: AnySelect = (
+    select(
+        *(runs.c[name] for name in _COLUMNS),
+        select(_CHILDREN.c.id).where(_CHILDREN.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id"),
+    )
+    .select_from(runs)
+    .where(runs.c.kind == "gate")
+)
 
 _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASELINE)
 """Outcomes of gates that measured as much as they needed."""
@@ -32,8 +49,9 @@ _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASE
 class SqlMfuGates:
     """The MfuGateStore port."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
+        self._runs = run_store
 
     def create(
         self,
@@ -42,25 +60,25 @@ class SqlMfuGates:
         key: str,
         content: str,
         baseline: Baseline | None,
-        sweep: SweepRequest | None,
+        by: SweepRequest | MfuGateResult,
         now: float,
         caller: Caller = NOBODY_ASKED,
     ) -> MfuGate:
         check_name("gate.baseline", request.baseline)
+        new = NewRun(
+            id=new_mfu_gate_id(),
+            kind="gate",
+            request=GateRunRequest(gate=request, key=key, content=content, baseline=baseline),
+            subject=request.baseline,
+            created_by=caller.name,
+        )
         with writing(self._engine) as connection:
-            gate = MfuGate(
-                id=new_mfu_gate_id(),
-                request=request,
-                key=key,
-                content=content,
-                baseline=baseline,
-                created_at=now,
-                sweep_id=queueing.queue_sweep(connection, sweep, now, caller=caller).id if sweep else None,
-                created_by=caller.name,
-            )
-            values = {field.name: getattr(gate, field.name) for field in fields(MfuGate)}
-            connection.execute(insert(mfu_gates).values(baseline_name=request.baseline, is_reusable=False, **values))
-            return gate
+            if isinstance(by, MfuGateResult):
+                self._runs.add_ended(connection, new, end_of(by), now)
+            else:
+                sweep = queueing.queue_sweep(connection, by, now, caller=caller, parent_id=new.id)
+                insert_run(connection, replace(new, awaits=sweep.id), now)
+            return _get(connection, new.id)
 
     def get(self, gate_id: str) -> MfuGate:
         with reading(self._engine) as connection:
@@ -72,44 +90,10 @@ class SqlMfuGates:
         return [_read(row) for row in rows], total
 
     def find_reusable(self, content: str) -> MfuGate | None:
+        mine = measured_gates.c.content == content
         with reading(self._engine) as connection:
-            row = connection.execute(select_reusable(content).limit(1)).one_or_none()
-        return None if row is None else _read(row)
-
-    def concludable(self) -> Sequence[tuple[MfuGate, Sweep | None]]:
-        over = or_(mfu_gates.c.sweep_id.is_(None), sweeps.c.finished_at.is_not(None))
-        query = _GATES.outerjoin(sweeps, sweeps.c.id == mfu_gates.c.sweep_id)
-        unfinished = query.where(mfu_gates.c.finished_at.is_(None), over)
-        with reading(self._engine) as connection:
-            rows = connection.execute(unfinished.order_by(mfu_gates.c.created_at, mfu_gates.c.id)).all()
-            return [*records.with_sweeps(connection, [_read(row) for row in rows])]
-
-    def conclude(
-        self,
-        gate_id: str,
-        result: MfuGateResult,
-        *,
-        now: float,
-        baseline: Baseline | None = None,
-        announcement: Announcement | None = None,
-    ) -> MfuGate | None:
-        with writing(self._engine) as connection:
-            gate = _get(connection, gate_id)
-            ended = {
-                "result": result,
-                "outcome": result.outcome,
-                "finished_at": now,
-                "is_reusable": _is_reusable(gate, result),
-            }
-            mine = (mfu_gates.c.id == gate_id) & mfu_gates.c.finished_at.is_(None)
-            if not connection.execute(update(mfu_gates).where(mine).values(ended)).rowcount:
-                return None
-            if baseline is not None:
-                _require_replaceable(connection, baseline, gate)
-                _set_baseline(connection, baseline)
-            if announcement is not None:
-                announcements.tell(connection, announcement)
-            return _get(connection, gate_id)
+            gate_id = connection.scalar(select(measured_gates.c.gate_id).where(mine))
+            return None if gate_id is None else _get(connection, gate_id)
 
     # ------------------------------------------------------------------ baselines
     def get_baseline(self, name: str, key: str) -> Baseline | None:
@@ -132,30 +116,82 @@ class SqlMfuGates:
 # ---------------------------------------------------------------------- on a connection
 def newest_first(baseline: str | None) -> AnySelect:
     """Gates in the order of a list, those held to one baseline or all."""
-    chosen = _GATES if baseline is None else _GATES.where(mfu_gates.c.baseline_name == baseline)
-    return chosen.order_by(mfu_gates.c.created_at.desc(), mfu_gates.c.id.desc())
-
-
-def select_reusable(content: str) -> AnySelect:
-    """Gates of that content whose runs may be taken again, newest first."""
-    mine = (mfu_gates.c.content == content) & mfu_gates.c.is_reusable
-    return _GATES.where(mine).order_by(mfu_gates.c.created_at.desc(), mfu_gates.c.id.desc())
-
-
-def _is_reusable(gate: MfuGate, result: MfuGateResult) -> bool:
-    measured = result.findings is not None and result.findings.runs is not None
-    return gate.sweep_id is not None and measured and result.outcome in _DECIDED
+    chosen = _GATES if baseline is None else _GATES.where(runs.c.subject == baseline)
+    return chosen.order_by(runs.c.created_at.desc(), runs.c.id.desc())
 
 
 def _get(connection: Connection, gate_id: str) -> MfuGate:
-    row = connection.execute(_GATES.where(mfu_gates.c.id == gate_id)).one_or_none()
+    row = connection.execute(_GATES.where(runs.c.id == gate_id)).one_or_none()
     if row is None:
         raise NotFound("gate", gate_id)
     return _read(row)
 
 
 def _read(row: AnyRow) -> MfuGate:
-    return MfuGate(**row._mapping)
+    asked = read_document(GateRunRequest, row.request)
+    return MfuGate(
+        id=row.id,
+        request=asked.gate,
+        key=asked.key,
+        content=asked.content,
+        baseline=asked.baseline,
+        created_at=row.created_at,
+        sweep_id=row.sweep_id,
+        finished_at=row.finished_at,
+        result=_result(row) if row.state.is_finished else None,
+        created_by=row.created_by,
+    )
+
+
+def _result(row: AnyRow) -> MfuGateResult:
+    """Return what a finished gate found: nothing if an error ended its run."""
+    if row.result is not None:
+        return read_document(MfuGateResult, row.result)
+    return MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN, detail=row.detail)
+
+
+# ---------------------------------------------------------------------- in the transaction that ends a gate
+def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
+    """Store the baseline and what is to be taken again, and tell of the gate."""
+    try:
+        gate = _get(connection, gate_id)
+    except InvalidInput:
+        announcements.tell(connection, _unread_told(connection, gate_id, end, now))
+        return
+    assert gate.result is not None, "it has ended"
+    result = gate.result
+    if (baseline := new_baseline(gate, result, now=now)) is not None:
+        try:
+            _require_replaceable(connection, baseline, gate)
+            _set_baseline(connection, baseline)
+        except NotYours as error:
+            said = f"{result.detail}; no baseline was set, as another was set meanwhile: {error}"
+            result = replace(result, detail=said)
+            mine = update(runs).where(runs.c.id == gate_id)
+            connection.execute(mine.values(detail=said, result=codec.dumps(result)))
+    if _is_reusable(gate, result):
+        _upsert(connection, measured_gates, ["content"], {"content": gate.content, "gate_id": gate_id})
+    announcements.tell(connection, gate_told(gate, result, at=now))
+
+
+def _unread_told(connection: Connection, gate_id: str, end: Finish, now: float) -> Announcement:
+    """Return what is told of a gate that another release wrote and this one cannot read."""
+    baseline = connection.scalars(select(runs.c.subject).where(runs.c.id == gate_id)).one()
+    return Announcement(
+        id=f"an-{gate_id}",
+        at=now,
+        kind=AnnouncementKind.GATE_COULD_NOT_RUN,
+        title=f"MFU gate {baseline}: could not run",
+        text=end.detail,
+        path=f"/gates/{gate_id}",
+        subject_id=gate_id,
+        facts={"gate": gate_id, "baseline": baseline, "outcome": MfuGateOutcome.COULD_NOT_RUN.value},
+    )
+
+
+def _is_reusable(gate: MfuGate, result: MfuGateResult) -> bool:
+    measured = result.findings is not None and result.findings.runs is not None
+    return gate.sweep_id is not None and measured and result.outcome in _DECIDED
 
 
 def _require_replaceable(connection: Connection, baseline: Baseline, gate: MfuGate) -> None:
@@ -164,14 +200,29 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: MfuGa
     stored = connection.scalar(select(baselines.c.document).where(mine).with_for_update())
     if stored is None or (gate.baseline is not None and stored.gate_id == gate.baseline.gate_id):
         return
-    owner = connection.scalar(select(mfu_gates.c.created_by).where(mfu_gates.c.id == stored.gate_id))
+    owner = connection.scalar(select(runs.c.created_by).where(runs.c.id == stored.gate_id))
     if owner is not None and owner != gate.created_by:
         raise NotYours("baseline", baseline.name, owner)
 
 
 def _set_baseline(connection: Connection, baseline: Baseline) -> None:
     """In the place of the one of that name and key; of two that come at once the later stays."""
+    values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
+    _upsert(connection, baselines, ["name", "key"], values)
+
+
+def _upsert(connection: Connection, table: Table, keys: Sequence[str], values: dict[str, Any]) -> None:
+    """Insert a row, or put it in the place of the one with the same keys."""
     upsert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    values: dict[str, Any] = {"at": baseline.at, "document": baseline}
-    new = upsert(baselines).values(name=baseline.name, key=baseline.key, **values)
-    connection.execute(new.on_conflict_do_update(index_elements=["name", "key"], set_=values))
+    others = {name: value for name, value in values.items() if name not in keys}
+    new = upsert(table).values(values)
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=others))
+
+
+GATE_ROWS = Rows(
+    request=GateRunRequest,
+    result=MfuGateResult,
+    on_end=_end,
+    has_jobs=lambda *_: True,  # once its sweep has ended a gate is decided, whoever cancels it
+)
+"""What the store of runs must know of gates."""

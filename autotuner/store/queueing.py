@@ -54,9 +54,10 @@ def queue_sweep(
     *,
     caller: Caller = NOBODY_ASKED,
     idempotency_key: str | None = None,
+    parent_id: str | None = None,
     new_id: Callable[[], str] = new_sweep_id,
 ) -> Sweep:
-    """A new sweep of the caller, which waits for a worker.
+    """A new sweep of the caller, which waits for a worker; its end is told by its parent if it has one.
 
     Raises:
         InvalidInput: It asks for more accelerator-hours than the caller's quota ever has.
@@ -71,6 +72,7 @@ def queue_sweep(
         demand=Demand(budget=held.budget),
         created_by=caller.name,
         unique_key=_unique(idempotency_key),
+        parent_id=parent_id,
         due_at=0.0,
     )
     insert_run(connection, new, now)

@@ -1,7 +1,8 @@
 """RunStore: the queue of durable runs on SQLite and PostgreSQL.
 
 Every public method that takes no connection is one transaction. What a worker writes goes through ``holding``, which
-locks the run and refuses a worker whose lease was taken over.
+locks the run and refuses a worker whose lease was taken over. A run that is awaited is locked before the one that
+awaits it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Rows:
     cancelled: Callable[[Run, Finish], Finish] = lambda _, end: end
     """Returns how a run ends that is cancelled."""
     has_jobs: Callable[[Connection, Run], bool] = lambda _, run: run.state is RunState.RUNNING
-    """Returns True if an engine may run a job that a worker has to end, where the run is cancelled or paused."""
+    """Returns True if a worker has to end the run where it is cancelled or paused: an engine may run a job of it."""
     check_pause: Callable[[Run], None] = _no_pause
     """Raises ``Conflict`` if the run must not be paused."""
 
@@ -161,7 +162,8 @@ class RunStore:
     def cancel(self, kind: str, run_id: str, detail: str, *, now: float) -> Run:
         """End a run at once if no worker and no job is busy with it, else ask for its end, which a worker brings about.
 
-        A finished run stays as it is.
+        A finished run stays as it is. If the run awaits another, that one is cancelled, and its end decides how this
+        one ends.
 
         Args:
             kind: Of the run.
@@ -173,14 +175,27 @@ class RunStore:
             NotFound: No run of the kind has that id.
         """
         with writing(self._engine) as connection:
-            run = self.lock(connection, kind, run_id)
-            if run.state.is_finished:
-                return run
-            is_busy = self._is_busy(connection, run)
-            _update(connection, run_id, wanted=Stop.CANCEL, due_at=min(run.due_at, now))
-            if not is_busy:
-                self._end(connection, run, Finish(state=RunState.CANCELLED, detail=detail), now)
+            awaited = connection.execute(_select_awaited(run_id)).one_or_none()
+            if awaited is None or self._cancel_awaited(connection, awaited.kind, awaited.id, detail, now):
+                self._cancel(connection, self.lock(connection, kind, run_id), detail, now)
             return self._get(connection, kind, run_id)
+
+    def _cancel_awaited(self, connection: Connection, kind: str, run_id: str, detail: str, now: float) -> bool:
+        """Cancel a run that another one awaits, or return True if it has ended since."""
+        try:
+            run = self.lock(connection, kind, run_id)
+        except InvalidInput as problem:
+            return not self._fail_unreadable(connection, kind, run_id, problem, now)
+        self._cancel(connection, run, detail, now)
+        return run.state.is_finished
+
+    def _cancel(self, connection: Connection, run: Run, detail: str, now: float) -> None:
+        if run.state.is_finished:
+            return
+        is_busy = self._is_busy(connection, run)
+        _update(connection, run.id, wanted=Stop.CANCEL, due_at=min(run.due_at, now))
+        if not is_busy:
+            self._end(connection, run, Finish(state=RunState.CANCELLED, detail=detail), now)
 
     def pause(self, kind: str, run_id: str, *, now: float) -> Run:
         """Pause a run at once if no worker and no job is busy with it, else ask its worker to.
@@ -224,10 +239,18 @@ class RunStore:
 
     def fail_unreadable(self, kind: str, run_id: str, problem: InvalidInput, *, now: float) -> None:
         """End a run that this release cannot read. One that has ended stays as it is."""
-        state = select(runs.c.state).where(runs.c.id == run_id, runs.c.kind == kind).with_for_update()
         with writing(self._engine) as connection:
-            if not RunState(connection.scalars(state).one()).is_finished:
-                self._end_unread(connection, kind, run_id, problem, now)
+            self._fail_unreadable(connection, kind, run_id, problem, now)
+
+    def _fail_unreadable(
+        self, connection: Connection, kind: str, run_id: str, problem: InvalidInput, now: float
+    ) -> bool:
+        """End a run that this release cannot read and return True, or return False if it has ended already."""
+        state = select(runs.c.state).where(runs.c.id == run_id, runs.c.kind == kind).with_for_update()
+        if RunState(connection.scalars(state).one()).is_finished:
+            return False
+        self._end_unread(connection, kind, run_id, problem, now)
+        return True
 
     # ------------------------------------------------------------------ workers
     def leases(self, kinds: Collection[str]) -> Sequence[Lease]:
@@ -333,6 +356,11 @@ class RunStore:
         """
         return self._get(connection, kind, run_id, is_locking=True)
 
+    def add_ended(self, connection: Connection, new: NewRun, end: Finish, now: float) -> None:
+        """Store a run whose end is known from the start, as if it had been queued and had ended at once."""
+        insert_run(connection, new, now)
+        _write_end(connection, new.id, end, now, self._rows[new.kind])
+
     def change(self, connection: Connection, run: Run, demand: Any) -> None:
         """Ask something else of a locked run. Its worker hears of it, and ends nothing before it has."""
         _update(connection, run.id, demand=_text(demand), num_changes=run.num_changes + 1)
@@ -407,6 +435,7 @@ def insert_run(connection: Connection, new: NewRun, now: float) -> None:
         "subject": new.subject,
         "unique_key": new.unique_key,
         "parent_id": new.parent_id,
+        "awaits": new.awaits,
         "created_by": new.created_by,
         "created_at": now,
         "due_at": now if new.due_at is None else new.due_at,
@@ -434,9 +463,18 @@ def select_runs(kind: str, subject: str | None = None, states: Collection[RunSta
 def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = ()) -> AnySelect:
     """Return the query for the id of the run that is due longest and that nobody holds."""
     is_free = or_(runs.c.owner.is_(None), *map(_is_still, lapsed))
-    is_due = runs.c.kind.in_(kinds) & runs.c.state.in_(OPEN) & (runs.c.due_at <= now)
+    is_due = runs.c.kind.in_(kinds) & runs.c.state.in_(OPEN) & runs.c.awaits.is_(None) & (runs.c.due_at <= now)
     query: AnySelect = select(runs.c.id).where(is_due, is_free)
     return query.order_by(runs.c.due_at, runs.c.created_at, runs.c.id).limit(1)
+
+
+def _select_awaited(run_id: str) -> AnySelect:
+    awaited = runs.alias("awaited")
+    return (
+        select(awaited.c.id, awaited.c.kind)
+        .join_from(runs, awaited, awaited.c.id == runs.c.awaits)
+        .where(runs.c.id == run_id)
+    )
 
 
 def _update(connection: Connection, run_id: str, **values: Any) -> None:
@@ -447,7 +485,15 @@ def _write_end(connection: Connection, run_id: str, end: Finish, now: float, row
     said = {"detail": end.detail, "result": _text(end.result), "problem": end.problem, "finished_at": now}
     wanted = case((runs.c.wanted == Stop.PAUSE, None), else_=runs.c.wanted)
     _update(connection, run_id, state=end.state, owner=None, wanted=wanted, **said, **_taken_up(now))
+    _free_parent(connection, run_id)
     rows.on_end(connection, run_id, end, now)
+
+
+def _free_parent(connection: Connection, run_id: str) -> None:
+    """Let workers take the run that awaits this one, which has ended."""
+    ended = runs.alias("ended")
+    parent_id = select(ended.c.parent_id).where(ended.c.id == run_id).scalar_subquery()
+    connection.execute(update(runs).where(runs.c.id == parent_id, runs.c.awaits == run_id).values(awaits=None))
 
 
 def _taken_up(now: float) -> dict[str, Any]:
@@ -458,7 +504,7 @@ def _taken_up(now: float) -> dict[str, Any]:
 
 _PLAIN = (
     *("id", "kind", "state", "subject", "created_by", "created_at", "due_at", "started_at", "finished_at"),
-    *("detail", "problem", "wanted", "num_changes", "idle_since", "idle_s", "num_reopened"),
+    *("detail", "problem", "wanted", "num_changes", "idle_since", "idle_s", "num_reopened", "awaits"),
 )
 
 

@@ -51,7 +51,7 @@ from autotuner.store.engine import make_engine, reading, writing
 from autotuner.store.gauges import SqlGauges
 from autotuner.store.history import SqlHistory
 from autotuner.store.identity import new_sweep_id
-from autotuner.store.mfu_gates import SqlMfuGates
+from autotuner.store.mfu_gates import GATE_ROWS, SqlMfuGates
 from autotuner.store.optimizer_studies import SqlOptimizerStudies
 from autotuner.store.retention import SqlRetention
 from autotuner.store.retunes import SqlRetunes
@@ -99,9 +99,9 @@ class SqlStore:
         self._clusters = Shelf(engine, clusters.c.document, "cluster")
         self._profiles = Shelf(engine, profiles.c.document, "profile")
         self.accounts = SqlAccounts(engine)
-        self.runs = RunStore(engine, {**ROWS, "sweep": SWEEP_ROWS})
+        self.runs = RunStore(engine, {**ROWS, "sweep": SWEEP_ROWS, "gate": GATE_ROWS})
         self.retunes = SqlRetunes(engine)
-        self.mfu_gates = SqlMfuGates(engine)
+        self.mfu_gates = SqlMfuGates(engine, self.runs)
         self.optimizer_studies = SqlOptimizerStudies(engine)
         self.announcements = SqlAnnouncements(engine)
         self.history = SqlHistory(engine)

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlalchemy import Connection, Engine, func, select, type_coerce
 
@@ -14,7 +15,7 @@ from autotuner.core.run import RunState
 from autotuner.core.upkeep import MfuGateOutcome, RetuneState, Verdict
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnySelect
-from autotuner.store.tables import mfu_gates, retune_runs, runs, sweeps
+from autotuner.store.tables import retune_runs, runs, sweeps
 from autotuner.store.tables.columns import KnownFields
 
 _VERDICTS = {
@@ -23,10 +24,10 @@ _VERDICTS = {
 }
 
 _OUTCOMES = {
-    MfuGateOutcome.FAILED: TroubleKind.GATE_FAILED,
-    MfuGateOutcome.COULD_NOT_RUN: TroubleKind.GATE_COULD_NOT_RUN,
-    MfuGateOutcome.UNDECIDED: TroubleKind.GATE_UNDECIDED,
+    MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
+    MfuGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
 }
+"""Of gates that measured; others could not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,17 @@ class _Detail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """The field of a gate's request that names it."""
+class _Outcome:
+    """The field of a gate's result that says how it ended, read without the others."""
 
-    software: str = ""
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AskedRun:
+    """The field of a gate's run that names the gate, whatever else stands in it."""
+
+    gate: dict[str, Any] = field(default_factory=dict)
 
 
 class SqlTroubles:
@@ -84,20 +92,21 @@ def _of_retunes(connection: Connection, limit: int) -> Iterator[Trouble]:
 # ---------------------------------------------------------------------- gates
 def select_gates(since: float) -> AnySelect:
     """Gates that ended since then and let nothing pass."""
-    result = type_coerce(mfu_gates.c.result, KnownFields(_Detail)).label("result")
-    asked = type_coerce(mfu_gates.c.request, KnownFields(_Asked)).label("asked")
+    result = type_coerce(runs.c.result, KnownFields(_Outcome)).label("result")
+    asked = type_coerce(runs.c.request, KnownFields(_AskedRun)).label("asked")
     return (
-        select(mfu_gates.c.id, mfu_gates.c.baseline_name, mfu_gates.c.outcome, mfu_gates.c.finished_at, result, asked)
-        .where(mfu_gates.c.finished_at > since, mfu_gates.c.outcome.in_(_OUTCOMES))
-        .order_by(mfu_gates.c.finished_at.desc())
+        select(runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, result, asked)
+        .where(runs.c.kind == "gate", runs.c.state == RunState.FAILED, runs.c.finished_at > since)
+        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
     )
 
 
 def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
     for row in connection.execute(select_gates(since).limit(limit)):
-        name = row.asked.software or f"gate of {row.baseline_name}"
-        detail = row.result.detail
-        yield Trouble(kind=_OUTCOMES[row.outcome], subject=row.id, name=name, detail=detail, at=row.finished_at)
+        name = row.asked.gate.get("software") or f"gate of {row.subject}"
+        outcome = "" if row.result is None else row.result.outcome
+        kind = _OUTCOMES.get(outcome, TroubleKind.GATE_COULD_NOT_RUN)
+        yield Trouble(kind=kind, subject=row.id, name=name, detail=row.detail, at=row.finished_at)
 
 
 # ---------------------------------------------------------------------- sweeps
@@ -107,7 +116,7 @@ def select_sweeps(since: float) -> AnySelect:
     measured = (later.c.job_key == sweeps.c.job_key) & (later.c.created_at > sweeps.c.created_at)
     mended = select(later.c.id).where(measured, later.c.state == RunState.COMPLETE).exists()
     of_retune = select(retune_runs.c.id).where(retune_runs.c.sweep_id == sweeps.c.id).exists()
-    of_gate = select(mfu_gates.c.id).where(mfu_gates.c.sweep_id == sweeps.c.id).exists()
+    of_gate = runs.c.parent_id.is_not(None)
     columns = (sweeps.c.id, sweeps.c.name, sweeps.c.model_name, sweeps.c.cluster_name)
     return (
         select(*columns, runs.c.detail.label("stop_detail"), sweeps.c.finished_at)

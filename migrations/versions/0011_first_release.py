@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 
-def upgrade() -> None:  # noqa: PLR0915  # all tables at once
+def upgrade() -> None:  # all tables at once
     op.create_table(
         "announcements",
         sa.Column("id", sa.String(), nullable=False),
@@ -92,6 +92,7 @@ def upgrade() -> None:  # noqa: PLR0915  # all tables at once
         sa.Column("subject", sa.String(), nullable=False),
         sa.Column("unique_key", sa.String(), nullable=True),
         sa.Column("parent_id", sa.String(), nullable=True),
+        sa.Column("awaits", sa.String(), nullable=True),
         sa.Column("created_by", sa.String(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("due_at", sa.Double(), nullable=False),
@@ -207,30 +208,12 @@ def upgrade() -> None:  # noqa: PLR0915  # all tables at once
         sa.PrimaryKeyConstraint("sweep_id", "sequence", name="pk_events"),
     )
     op.create_table(
-        "mfu_gates",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("request", sa.Text(), nullable=False),
-        sa.Column("key", sa.String(), nullable=False),
+        "measured_gates",
         sa.Column("content", sa.String(), nullable=False),
-        sa.Column("baseline_name", sa.String(), nullable=False),
-        sa.Column("baseline", sa.Text(), nullable=True),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("sweep_id", sa.String(), nullable=True),
-        sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.Column("outcome", sa.String(32), nullable=True),
-        sa.Column("is_reusable", sa.Boolean(), nullable=False),
-        sa.Column("result", sa.Text(), nullable=True),
-        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
-        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_mfu_gates_sweep_id_sweeps"),
-        sa.PrimaryKeyConstraint("id", name="pk_mfu_gates"),
+        sa.Column("gate_id", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(["gate_id"], ["runs.id"], name="fk_measured_gates_gate_id_runs"),
+        sa.PrimaryKeyConstraint("content", name="pk_measured_gates"),
     )
-    op.create_index("ix_mfu_gates_baseline_name_created_at_id", "mfu_gates", ["baseline_name", "created_at", "id"])
-    op.create_index(
-        "ix_mfu_gates_content_is_reusable_created_at_id", "mfu_gates", ["content", "is_reusable", "created_at", "id"]
-    )
-    op.create_index("ix_mfu_gates_created_at_id", "mfu_gates", ["created_at", "id"])
-    op.create_index("ix_mfu_gates_finished_at_created_at", "mfu_gates", ["finished_at", "created_at"])
-    op.create_index("ix_mfu_gates_sweep_id", "mfu_gates", ["sweep_id"])
     op.create_table(
         "retune_runs",
         sa.Column("id", sa.String(), nullable=False),
@@ -360,7 +343,7 @@ def downgrade() -> None:
         "sessions",
         "retune_runs",
         "optimizer_trials",
-        "mfu_gates",
+        "measured_gates",
         "events",
         "workers",
         "webhooks",

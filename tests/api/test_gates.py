@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import httpx
 import pytest
 
 from autotuner.core.codec import to_plain
-from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
 from autotuner.ports import Store
-from autotuner.search.upkeep.gates.concluding import conclude_gates
+from autotuner.runs.gate import gate_kind
+from autotuner.runs.worker import Worker
 from tests.api.service import NOW
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, tiny_model
+from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep, finish_sweep, lease_of
 
 LAYOUT = cpu_layout(data_parallel_replicate_degree=2)
@@ -36,8 +38,8 @@ def ask(client: httpx.Client, **changes: Any) -> dict[str, Any]:
     return gate
 
 
-def run(store: Store, rates: tuple[float, ...], **measured: Any) -> None:
-    """What a worker does with the only sweep that is queued, and the loop after it."""
+def run(store: Store, rates: tuple[float, ...], *, cancels: str | None = None, **measured: Any) -> None:
+    """What a worker does with the only sweep that is queued, and then with its gate, which may be cancelled between."""
     sweep = claim_sweep(store, owner="a", now=NOW, lease_s=60.0)
     assert sweep is not None
     for number, rate in enumerate(rates):
@@ -54,7 +56,15 @@ def run(store: Store, rates: tuple[float, ...], **measured: Any) -> None:
         store.finish_trial(trial.id, reached(rate, **measured), lease=lease_of(store, trial.id, "a"), now=NOW + number)
     end = {"state": RunState.COMPLETE, "reason": StopReason.SPACE_EXHAUSTED, "detail": "compared"}
     finish_sweep(store, sweep.id, owner="a", now=NOW + 60, **end)  # type: ignore[arg-type]  # as named
-    conclude_gates(store, now=NOW + 61)
+    if cancels is not None:
+        store.runs.cancel("gate", cancels, "too late", now=NOW + 60)
+    assert conclude(store)
+
+
+def conclude(store: Store) -> bool:
+    """Decide the one gate whose sweep has ended, if there is one."""
+    clock, kind = ManualClock(NOW + 61), gate_kind(store)
+    return Worker(store.runs, {kind.name: kind}, clock, owner="b", lease_s=60.0, shutdown=Event()).run_once()
 
 
 def reached(rate: float, **changes: Any) -> Measurement:
@@ -165,17 +175,23 @@ def test_a_gate_that_is_not_stored_is_missing(client: httpx.Client) -> None:
 
 def test_a_gate_is_concluded_once(client: httpx.Client, store: Store) -> None:
     gate = with_baseline(client, store)
-    assert conclude_gates(store, now=NOW + 99) == []
+    assert not conclude(store)
     assert read(client, gate)["finished_at"] == NOW + 61
     told, _ = store.announcements.feed()
     assert [one.subject_id for one in told].count(gate["id"]) == 1
 
 
-def test_a_gate_whose_earlier_runs_are_gone_says_so(store: Store) -> None:
-    from tests.unit.search.upkeep.gates.builders import gate_request  # noqa: PLC0415
+def test_a_gate_whose_sweep_is_cancelled_is_cancelled_and_told_of_once(client: httpx.Client, store: Store) -> None:
+    gate = ask(client)
+    assert client.post(f"/gates/{gate['id']}/cancel").json()["outcome"] is None
+    assert conclude(store)
+    assert read(client, gate)["outcome"] == "cancelled"
+    assert client.post(f"/gates/{gate['id']}/cancel").json() == read(client, gate)
+    told, _ = store.announcements.feed()
+    assert [one.subject_id for one in told] == [gate["id"]]
 
-    store.mfu_gates.create(gate_request(), key="k", content="c", baseline=None, sweep=None, now=NOW)
-    (ended,) = conclude_gates(store, now=NOW)
-    assert ended.result is not None
-    assert ended.result.findings in (None, ChallengeFindings())
-    assert "ask again" in ended.result.detail
+
+def test_a_cancel_that_comes_after_the_last_run_changes_nothing(client: httpx.Client, store: Store) -> None:
+    gate = ask(client, sets_baseline=True)
+    run(store, (1000.0, 1001.0, 999.0), cancels=gate["id"])
+    assert read(client, gate)["outcome"] == "no_baseline"

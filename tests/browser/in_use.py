@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import update
+
 from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, EnvironmentChange, RunGroup
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import (
@@ -19,8 +21,11 @@ from autotuner.core.upkeep import (
     Trigger,
     Verdict,
 )
+from autotuner.store.engine import writing
+from autotuner.store.tables import runs as queue
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_layout, sweep_request
+from tests.runs import end_gate
 
 DAY_S = 86400.0
 INCUMBENT = cpu_layout(tensor_parallel_degree=2)
@@ -101,17 +106,15 @@ def queued_gate(
         name="main", key="k" * 64, layout=held_to or INCUMBENT, runs=(runs(1000.0),), gate_id="mg-0", at=NOW
     )
     return driver.store.mfu_gates.create(
-        replace(request, **changes), key="k" * 64, content=software, baseline=baseline, sweep=sweep_request(), now=NOW
+        replace(request, **changes), key="k" * 64, content=software, baseline=baseline, by=sweep_request(), now=NOW
     )
 
 
 def finished_gate(driver: StoreDriver, outcome: MfuGateOutcome, rate: float, detail: str, **changes: Any) -> MfuGate:
     """A gate that ended so, and what it measured is the baseline from now on if it passed."""
-    gate = queued_gate(driver, **changes)
     is_passed = outcome is MfuGateOutcome.PASSED
+    gate = queued_gate(driver, sets_baseline=is_passed, **changes)
     result = MfuGateResult(outcome=outcome, detail=detail, findings=found(rate), changes=() if is_passed else (CHANGE,))
-    assert gate.baseline is not None
-    kept = replace(gate.baseline, gate_id=gate.id, runs=(runs(1000.0), runs(rate)))
-    ended = driver.store.mfu_gates.conclude(gate.id, result, now=NOW + 60, baseline=kept if is_passed else None)
-    assert ended is not None
-    return ended
+    with writing(driver.store._engine) as connection:  # type: ignore[attr-defined]  # its sweep stays in the queue
+        connection.execute(update(queue).where(queue.c.id == gate.id).values(awaits=None))
+    return end_gate(driver.store, gate, result, now=NOW + 60)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from autotuner.core.access import Caller, Scope
 from autotuner.core.announcement import AnnouncementKind
 from autotuner.core.comparison import ChallengeFindings
-from autotuner.core.errors import InvalidInput, NotFound, NotYours
+from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.run import RunState
-from autotuner.core.upkeep import MfuGateOutcome
+from autotuner.core.upkeep import MfuGateOutcome, MfuGateResult
 from autotuner.ports import Page, Store
-from tests.contracts.crowd import in_threads
+from autotuner.store.engine import writing
+from autotuner.store.tables import runs
+from tests.contracts.acts import LEASE_S, OWNER, claim_sweep
 from tests.contracts.upkeep import (
-    announcement,
     asked_gate,
     baseline,
     challenge_request,
@@ -23,10 +25,9 @@ from tests.contracts.upkeep import (
     gate_result,
     mfu_gate_request,
 )
+from tests.runs import claimed, conclude_gate, end
 
-NUM_THREADS = 8
 CALLERS = {name: Caller(name=name, scope=Scope.RUN) for name in ("ada", "bob")}
-TOLD = announcement("mg-x", kind=AnnouncementKind.GATE_PASSED)
 
 
 def test_a_gate_waits_with_its_queued_sweep_and_the_baseline_as_it_stood(store: Store) -> None:
@@ -48,8 +49,6 @@ def test_a_gate_needs_the_name_of_a_baseline(store: Store) -> None:
 def test_a_gate_that_is_not_stored_is_missing(store: Store) -> None:
     with pytest.raises(NotFound, match="mg-none"):
         store.mfu_gates.get("mg-none")
-    with pytest.raises(NotFound, match="mg-none"):
-        store.mfu_gates.conclude("mg-none", gate_result(), now=1.0)
 
 
 def test_gates_are_listed_newest_first_those_of_one_baseline_or_all(store: Store) -> None:
@@ -64,108 +63,151 @@ def test_gates_are_listed_newest_first_those_of_one_baseline_or_all(store: Store
     assert store.mfu_gates.list(baseline="none") == ([], 0)
 
 
-# ---------------------------------------------------------------------- concluding
-def test_a_gate_can_be_concluded_once_its_sweep_is_finished(store: Store) -> None:
-    later, first = asked_gate(store, now=11.0), asked_gate(store, now=10.0)
-    assert store.mfu_gates.concludable() == []
-    sweeps = [end_sweep(store, gate.sweep_id) for gate in (first, later)]
-    assert store.mfu_gates.concludable() == [(first, sweeps[0]), (later, sweeps[1])]
-
-
-def test_a_gate_without_a_sweep_can_be_concluded_at_once(store: Store) -> None:
-    gate = asked_gate(store, sweep=None)
-    assert store.mfu_gates.concludable() == [(gate, None)]
-
-
-def test_a_concluded_gate_has_its_result_and_may_set_the_baseline(store: Store) -> None:
+# ---------------------------------------------------------------------- how they end
+def test_a_gate_is_taken_once_its_sweep_has_ended(store: Store) -> None:
     gate = asked_gate(store)
-    ended = store.mfu_gates.conclude(gate.id, gate_result(), now=30.0, baseline=baseline(), announcement=TOLD)
+    assert store.runs.claim(["gate"], owner="a", now=1e6, lease_s=10.0) is None
+    end_sweep(store, gate.sweep_id)
+    assert claimed(store, "gate").id == gate.id
+    assert store.mfu_gates.get(gate.id) == gate
+
+
+def test_a_gate_that_is_known_has_ended_at_once_without_a_sweep(store: Store) -> None:
+    result = gate_result(reused_from="mg-x")
+    gate = asked_gate(store, by=result)
+    assert (gate.result, gate.finished_at, gate.sweep_id) == (result, 10.0, None)
+    assert store.list_sweeps()[1] == 0
+    assert [told.subject_id for told in store.announcements.feed()[0]] == [gate.id]
+
+
+def test_a_gate_has_its_result_and_may_set_the_baseline(store: Store) -> None:
+    gate = asked_gate(store, request=mfu_gate_request(sets_baseline=True))
+    ended = conclude_gate(store, gate, gate_result(), now=30.0)
     assert ended == replace(gate, result=gate_result(), finished_at=30.0)
-    assert store.mfu_gates.get(gate.id) == ended
-    assert store.mfu_gates.get_baseline("main", "job") == baseline()
-    assert store.mfu_gates.concludable() == []
-    assert store.announcements.feed() == ([TOLD], 1)
+    assert store.mfu_gates.get_baseline("main", "job") == replace(baseline(), gate_id=gate.id)
+    (told,), total = store.announcements.feed()
+    assert (told.subject_id, told.kind, told.at, total) == (gate.id, AnnouncementKind.GATE_PASSED, 30.0, 1)
 
 
-def test_one_of_many_threads_concludes_a_gate(store: Store) -> None:
+def test_a_gate_is_cancelled_by_the_end_of_its_sweep(store: Store) -> None:
     gate = asked_gate(store)
-    ended = in_threads(
-        NUM_THREADS,
-        lambda index: store.mfu_gates.conclude(
-            gate.id, gate_result(), now=30.0 + index, baseline=baseline(at=index), announcement=announcement(f"{index}")
-        ),
-    )
-    (one,) = [gate for gate in ended if gate]
-    assert one == store.mfu_gates.get(gate.id)
-    assert store.announcements.feed()[1] == 1
-    stored = store.mfu_gates.get_baseline("main", "job")
-    assert stored is not None
-    assert one.finished_at == 30.0 + stored.at
+    store.runs.cancel("gate", gate.id, "cancelled by request", now=20.0)
+    assert gate.sweep_id is not None
+    assert store.get_sweep(gate.sweep_id).state is RunState.CANCELLED
+    assert store.announcements.feed()[1] == 0
+    store.runs.cancel("gate", gate.id, "again", now=21.0)  # it is decided now, and only a worker says how
+    assert store.mfu_gates.get(gate.id).result is None
+    assert claimed(store, "gate").id == gate.id
+
+
+def test_a_gate_that_an_error_ended_could_not_run(store: Store) -> None:
+    gate = asked_gate(store)
+    end_sweep(store, gate.sweep_id)
+    end(store, claimed(store, "gate"), RunState.FAILED, "KeyError: 7")
+    result = store.mfu_gates.get(gate.id).result
+    assert result == MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN, detail="KeyError: 7")
+    assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.GATE_COULD_NOT_RUN]
+
+
+def test_a_gate_that_another_release_wrote_could_not_run_and_holds_up_no_other(store: Store) -> None:
+    unreadable, other = asked_gate(store, now=10.0), asked_gate(store, now=11.0)
+    for gate in (unreadable, other):
+        end_sweep(store, gate.sweep_id)
+    overwrite(store, unreadable.id)
+    assert claimed(store, "gate").id == other.id
+    (told,), _ = store.announcements.feed()
+    assert (told.subject_id, told.kind) == (unreadable.id, AnnouncementKind.GATE_COULD_NOT_RUN)
+    assert "this release cannot read" in told.text
+
+
+@pytest.mark.parametrize("how", ["claimed", "cancelled"])
+def test_a_gate_whose_sweep_another_release_wrote_goes_on_to_its_end(store: Store, how: str) -> None:
+    gate = asked_gate(store)
+    overwrite(store, gate.sweep_id)
+    if how == "claimed":
+        assert claim_sweep(store, owner=OWNER, now=20.0, lease_s=LEASE_S) is None
+    else:
+        store.runs.cancel("gate", gate.id, "", now=20.0)
+    assert claimed(store, "gate").id == gate.id
+
+
+def overwrite(store: Store, run_id: str | None) -> None:
+    """Store of a run what a newer release asks."""
+    with writing(store._engine) as connection:  # type: ignore[attr-defined]  # no method writes what cannot be read
+        connection.execute(update(runs).where(runs.c.id == run_id).values(request='{"schema_version":1,"later":1}'))
 
 
 # ---------------------------------------------------------------------- runs that are taken again
-def test_the_newest_gate_of_the_content_that_decided_is_taken_again(store: Store) -> None:
-    concluded = [
-        store.mfu_gates.conclude(asked_gate(store, now=float(number)).id, gate_result(kind), now=20.0)
+def test_the_last_gate_of_the_content_that_decided_is_taken_again(store: Store) -> None:
+    ended = [
+        conclude_gate(store, asked_gate(store, now=float(number)), gate_result(kind), now=20.0 + number)
         for number, kind in enumerate((MfuGateOutcome.NO_BASELINE, MfuGateOutcome.FAILED))
     ]
     asked_gate(store, now=2.0)
     asked_gate(store, now=3.0, content="other")
-    assert store.mfu_gates.find_reusable("content") == concluded[1]
+    assert store.mfu_gates.find_reusable("content") == ended[1]
     assert store.mfu_gates.find_reusable("other") is None
 
 
 @pytest.mark.parametrize("kind", [MfuGateOutcome.UNDECIDED, MfuGateOutcome.COULD_NOT_RUN, MfuGateOutcome.CANCELLED])
 def test_what_did_not_come_to_a_decision_is_measured_again(store: Store, kind: MfuGateOutcome) -> None:
-    store.mfu_gates.conclude(asked_gate(store).id, gate_result(kind), now=20.0)
+    conclude_gate(store, asked_gate(store), gate_result(kind))
     assert store.mfu_gates.find_reusable("content") is None
 
 
 def test_a_gate_that_measured_nothing_itself_is_not_taken_again(store: Store) -> None:
-    store.mfu_gates.conclude(asked_gate(store, sweep=None).id, gate_result(reused_from="mg-x"), now=20.0)
-    store.mfu_gates.conclude(asked_gate(store).id, gate_result(findings=ChallengeFindings()), now=20.0)
-    store.mfu_gates.conclude(asked_gate(store).id, gate_result(findings=None), now=20.0)
+    asked_gate(store, by=gate_result(reused_from="mg-x"))
+    conclude_gate(store, asked_gate(store), gate_result(findings=ChallengeFindings()))
+    conclude_gate(store, asked_gate(store), gate_result(findings=None))
     assert store.mfu_gates.find_reusable("content") is None
 
 
 # ---------------------------------------------------------------------- baselines
+SETS = mfu_gate_request(sets_baseline=True)
+
+
 @pytest.mark.parametrize(("by", "held_to"), [("ada", None), ("bob", "first")])
 def test_a_gate_replaces_the_baseline_of_its_caller_or_the_one_it_was_held_to(
     store: Store, by: str, held_to: str | None
 ) -> None:
-    first = asked_gate(store, caller=CALLERS["ada"])
-    set_by = replace(baseline(), gate_id=first.id)
-    store.mfu_gates.conclude(first.id, gate_result(), now=30.0, baseline=set_by)
-    gate = asked_gate(store, caller=CALLERS[by], baseline=set_by if held_to else None)
-    theirs = replace(baseline(at=40.0), gate_id=gate.id)
-    store.mfu_gates.conclude(gate.id, gate_result(), now=40.0, baseline=theirs)
-    assert store.mfu_gates.get_baseline("main", "job") == theirs
+    conclude_gate(store, asked_gate(store, request=SETS, caller=CALLERS["ada"]), gate_result())
+    stored = store.mfu_gates.get_baseline("main", "job")
+    gate = asked_gate(store, request=SETS, caller=CALLERS[by], baseline=stored if held_to else None)
+    conclude_gate(store, gate, gate_result(), now=40.0)
+    theirs = store.mfu_gates.get_baseline("main", "job")
+    assert theirs is not None
+    assert (theirs.gate_id, theirs.at) == (gate.id, 40.0)
 
 
 def test_a_gate_does_not_replace_a_baseline_that_another_caller_set_meanwhile(store: Store) -> None:
-    first, late = (asked_gate(store, caller=CALLERS[name]) for name in ("ada", "bob"))
-    set_by = replace(baseline(), gate_id=first.id)
-    store.mfu_gates.conclude(first.id, gate_result(), now=30.0, baseline=set_by)
-    with pytest.raises(NotYours, match="'ada' made it"):
-        store.mfu_gates.conclude(late.id, gate_result(), now=40.0, baseline=replace(baseline(), gate_id=late.id))
-    assert store.mfu_gates.get(late.id).result is None
-    assert store.mfu_gates.get_baseline("main", "job") == set_by
+    first, late = (asked_gate(store, request=SETS, caller=CALLERS[name]) for name in ("ada", "bob"))
+    conclude_gate(store, first, gate_result())
+    ended = conclude_gate(store, late, gate_result(), now=40.0)
+    assert ended.result is not None
+    assert "no baseline was set, as another was set meanwhile" in ended.result.detail
+    assert "'ada' made it" in ended.result.detail
+    assert store.announcements.feed()[0][0].text == ended.result.detail
+    stored = store.mfu_gates.get_baseline("main", "job")
+    assert stored is not None
+    assert stored.gate_id == first.id
 
 
 def stored_baseline(store: Store, name: str, *, key: str = "job", at: float = 30.0) -> None:
-    store.mfu_gates.conclude(asked_gate(store).id, gate_result(), now=at, baseline=baseline(name, key=key, at=at))
+    conclude_gate(store, asked_gate(store, request=replace(SETS, baseline=name), key=key), gate_result(), now=at)
 
 
 def test_a_later_baseline_takes_the_place_of_the_one_of_its_name_and_job(store: Store) -> None:
     for at in (30.0, 40.0):
         stored_baseline(store, "main", at=at)
-    assert store.mfu_gates.get_baseline("main", "job") == baseline(at=40.0)
+    stored = store.mfu_gates.get_baseline("main", "job")
+    assert stored is not None
+    assert stored.at == 40.0
     assert store.mfu_gates.get_baseline("main", "other") is None
     assert len(store.mfu_gates.list_baselines()) == 1
 
 
 def test_baselines_are_listed_by_name_and_newest_first(store: Store) -> None:
-    for name, key, at in (("main", "old", 1.0), ("main", "new", 2.0), ("branch", "old", 3.0)):
+    for name, key, at in (("main", "old", 11.0), ("main", "new", 12.0), ("branch", "old", 13.0)):
         stored_baseline(store, name, key=key, at=at)
     assert [(found.name, found.key) for found in store.mfu_gates.list_baselines()] == [
         ("branch", "old"),

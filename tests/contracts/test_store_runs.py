@@ -218,3 +218,75 @@ def test_a_run_of_a_kind_that_has_no_pauses_is_not_paused(store: Store) -> None:
     with pytest.raises(Conflict, match="cannot be paused"):
         store.runs.pause("delivery", "dl-1", now=30.0)
     assert store.runs.get("delivery", "dl-1").state is RunState.QUEUED
+
+
+# ---------------------------------------------------------------------- runs that await others
+def awaiting(store: Store, parent_id: str = "dl-1", child_id: str = "dl-2") -> None:
+    """Queue a run, and one that awaits it."""
+    queued(store, child_id, parent_id=parent_id)
+    queued(store, parent_id, now=10.0, awaits=child_id)
+
+
+def test_a_run_that_awaits_another_is_taken_once_that_has_ended(store: Store) -> None:
+    awaiting(store)
+    child = claimed(store, "delivery")
+    assert (child.id, claim(store)) == ("dl-2", None)
+    end(store, child, RunState.FAILED)
+    assert claimed(store, "delivery").id == "dl-1"
+    assert store.runs.get("delivery", "dl-1").awaits is None
+
+
+def test_a_run_is_freed_by_the_end_of_the_one_that_it_awaits_and_of_no_other(store: Store) -> None:
+    awaiting(store)
+    queued(store, "dl-3", parent_id="dl-1", due_at=1.0)
+    end(store, claimed(store, "delivery"), RunState.COMPLETE)
+    assert store.runs.get("delivery", "dl-3").state is RunState.COMPLETE
+    assert store.runs.get("delivery", "dl-1").awaits == "dl-2"
+
+
+def test_many_workers_end_what_is_awaited_and_take_what_awaits_it_once(store: Store) -> None:
+    for number in range(6):
+        awaiting(store, f"dl-{number}", f"child-{number}")
+
+    def work(thread: int) -> list[str]:
+        mine = []
+        for _ in range(100):
+            if (run := claim(store, owner=f"w{thread}")) is not None:
+                mine.append(run.id)
+                end(store, run, RunState.COMPLETE)
+        return mine
+
+    every = [run_id for mine in in_threads(NUM_THREADS, work) for run_id in mine]
+    assert len(every) == len(set(every)) == 12
+
+
+def test_a_cancel_is_passed_down_to_what_the_run_awaits(store: Store) -> None:
+    awaiting(store)
+    waits = store.runs.cancel("delivery", "dl-1", "cancelled", now=30.0)
+    assert store.runs.get("delivery", "dl-2").state is RunState.CANCELLED
+    assert (waits.state, waits.awaits, waits.wanted) == (RunState.QUEUED, None, None)
+    assert store.runs.cancel("delivery", "dl-1", "cancelled", now=31.0).state is RunState.CANCELLED
+
+
+def test_a_cancel_is_heard_by_the_worker_of_what_the_run_awaits(store: Store) -> None:
+    awaiting(store)
+    child = claimed(store, "delivery")
+    assert store.runs.cancel("delivery", "dl-1", "cancelled", now=30.0).awaits == "dl-2"
+    assert store.runs.renew(lease_of(child), now=31.0).wanted is Stop.CANCEL
+    assert store.runs.get("delivery", "dl-1").wanted is None
+
+
+def test_ends_and_cancels_at_once_lock_each_other_out_of_nothing(store: Store) -> None:
+    for number in range(8):
+        awaiting(store, f"dl-{number}", f"child-{number}")
+    held = [claimed(store, "delivery") for _ in range(8)]
+
+    def end_or_cancel(thread: int) -> None:
+        number, is_cancel = divmod(thread, 2)
+        if is_cancel:
+            store.runs.cancel("delivery", f"dl-{number}", "cancelled", now=30.0)
+        else:
+            end(store, held[number], RunState.COMPLETE)
+
+    in_threads(16, end_or_cancel)
+    assert all(store.runs.get("delivery", f"dl-{number}").awaits is None for number in range(8))

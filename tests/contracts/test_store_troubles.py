@@ -25,7 +25,7 @@ from tests.contracts.upkeep import (
     started_run,
     webhook,
 )
-from tests.runs import claimed, end
+from tests.runs import claimed, conclude_gate, end
 
 
 def told(store: Store, *, since: float = 0.0, **limits: Any) -> Sequence[tuple[TroubleKind, str]]:
@@ -74,7 +74,7 @@ def test_gates_that_let_nothing_pass_are_told_of_for_a_time(
     store: Store, ended: MfuGateOutcome, kind: TroubleKind | None
 ) -> None:
     gate = asked_gate(store, request=mfu_gate_request(software="pull request 7"))
-    store.mfu_gates.conclude(gate.id, gate_result(ended, detail="6 % slower"), now=50.0)
+    conclude_gate(store, gate, gate_result(ended, detail="6 % slower"), now=50.0)
     assert told(store, since=40.0) == ([(kind, gate.id)] if kind else [])
     assert told(store, since=60.0) == []
     for trouble in store.troubles.read(since=0.0):

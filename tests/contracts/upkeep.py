@@ -111,7 +111,7 @@ def asked_gate(store: Store, *, now: float = 10.0, request: MfuGateRequest | Non
         "key": "job",
         "content": "content",
         "baseline": None,
-        "sweep": challenge_request(),
+        "by": challenge_request(),
     } | changes
     return store.mfu_gates.create(request or mfu_gate_request(), now=now, **asked)
 

@@ -15,6 +15,7 @@ class _Runs(TypedColumns):
     subject: Named[str] = Column(Plain)
     unique_key: Named[str | None] = Column(Plain, unique=True)
     parent_id: Named[str | None] = Column(Plain)
+    awaits: Named[str | None] = Column(Plain)  # a run whose parent this one is; none once that has ended
     created_by: Named[str] = Column(Plain)
     created_at: Named[float]
     due_at: Named[float]

@@ -9,9 +9,6 @@ from autotuner.core.comparison import RunGroup
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import (
     Baseline,
-    MfuGateOutcome,
-    MfuGateRequest,
-    MfuGateResult,
     RetuneOutcome,
     RetuneRequest,
     RetuneState,
@@ -19,6 +16,7 @@ from autotuner.core.upkeep import (
     Verdict,
 )
 from autotuner.store.tables.columns import Document, Documents, Plain, Words, metadata, word
+from autotuner.store.tables.runs import runs
 from autotuner.store.tables.sweeps import sweeps
 
 
@@ -61,33 +59,13 @@ retune_runs = Table(
 )
 
 
-# ---------------------------------------------------------------------- MFU gates
-class _MfuGates(TypedColumns):
-    id: Named[str] = Column(Plain, primary_key=True)
-    request: Named[MfuGateRequest] = Column(Document(MfuGateRequest))
-    key: Named[str] = Column(Plain)
-    content: Named[str] = Column(Plain)
-    baseline_name: Named[str] = Column(Plain)  # of the request
-    baseline: Named[Baseline | None] = Column(Document(Baseline))
-    created_at: Named[float]
-    sweep_id: Named[str | None] = Column(Plain, ForeignKey(sweeps.c.id))
-    finished_at: Named[float | None]
-    outcome: Named[MfuGateOutcome | None] = Column(word(MfuGateOutcome))  # of the result
-    is_reusable: Named[bool]
-    result: Named[MfuGateResult | None] = Column(Document(MfuGateResult))
-    created_by: Named[str] = Column(Plain, server_default=text("''"))
+# ---------------------------------------------------------------------- MFU gates, which are runs
+class _MeasuredGates(TypedColumns):
+    content: Named[str] = Column(Plain, primary_key=True)
+    gate_id: Named[str] = Column(Plain, ForeignKey(runs.c.id))  # the last that measured it and came to a decision
 
 
-mfu_gates = Table(
-    "mfu_gates",
-    metadata,
-    _MfuGates,
-    Index(None, "created_at", "id"),  # the list, newest first
-    Index(None, "baseline_name", "created_at", "id"),  # the list of one baseline
-    Index(None, "content", "is_reusable", "created_at", "id"),  # the newest of that content
-    Index(None, "finished_at", "created_at"),  # what may be concluded
-    Index(None, "sweep_id"),  # whose a sweep is
-)
+measured_gates = Table("measured_gates", metadata, _MeasuredGates)
 
 
 class _Baselines(TypedColumns):

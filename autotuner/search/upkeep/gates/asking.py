@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.errors import NotYours
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateRequest, MfuGateResult, gate_content, gate_key
 from autotuner.ports import Store
-from autotuner.search.upkeep.gates.measured import gate_sweep, new_baseline, reused_result
-from autotuner.search.upkeep.gates.told import gate_told
+from autotuner.search.upkeep.gates.measured import gate_sweep, reused_result
 
 
 def ask_gate(
@@ -36,14 +33,9 @@ def ask_gate(
     key, content = gate_key(request.sweep), gate_content(request, software)
     baseline = baseline_of(store, request, caller)
     asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
-    is_known = _may_reuse(request) and reused(store, asked) is not None
-    sweep = None if is_known else gate_sweep(request, baseline)
-    keys = {"key": key, "content": content}
-    gate = store.mfu_gates.create(request, **keys, baseline=baseline, sweep=sweep, now=now, caller=caller)
-    if is_known and (found := reused(store, gate)):
-        finish_gate(store, gate, found, now=now)
-        return store.mfu_gates.get(gate.id)
-    return gate
+    found = _reused(store, asked) if _may_reuse(request) else None
+    by = found or gate_sweep(request, baseline)
+    return store.mfu_gates.create(request, key=key, content=content, baseline=baseline, by=by, now=now, caller=caller)
 
 
 def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
@@ -58,20 +50,7 @@ def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseli
     return baseline
 
 
-def finish_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float) -> MfuGate | None:
-    """Store how the gate ended, its baseline and its announcement at once; None where somebody else did.
-
-    A baseline that another caller set while the gate ran stays, and the result says so.
-    """
-    baseline, told = new_baseline(gate, result, now=now), gate_told(gate, result, at=now)
-    try:
-        return store.mfu_gates.conclude(gate.id, result, now=now, baseline=baseline, announcement=told)
-    except NotYours as error:
-        kept = replace(result, detail=f"{result.detail}; no baseline was set, as another was set meanwhile: {error}")
-    return store.mfu_gates.conclude(gate.id, kept, now=now, announcement=gate_told(gate, kept, at=now))
-
-
-def reused(store: Store, gate: MfuGate) -> MfuGateResult | None:
+def _reused(store: Store, gate: MfuGate) -> MfuGateResult | None:
     """What the newest earlier gate of the same content says of this one; None where it does not decide it."""
     earlier = store.mfu_gates.find_reusable(gate.content)
     return None if earlier is None else reused_result(gate, earlier)

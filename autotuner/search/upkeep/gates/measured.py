@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, environment_changes
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.run import RunState
+from autotuner.core.run import Finish, RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
@@ -24,6 +24,16 @@ _OUTCOMES = {
     Decision.NOT_SLOWER: MfuGateOutcome.PASSED,
     Decision.UNDECIDED: MfuGateOutcome.UNDECIDED,
 }
+
+_STATES = {
+    MfuGateOutcome.PASSED: RunState.COMPLETE,
+    MfuGateOutcome.NO_BASELINE: RunState.COMPLETE,
+    MfuGateOutcome.CANCELLED: RunState.CANCELLED,
+    MfuGateOutcome.FAILED: RunState.FAILED,
+    MfuGateOutcome.UNDECIDED: RunState.FAILED,
+    MfuGateOutcome.COULD_NOT_RUN: RunState.FAILED,
+}
+"""States of the runs of gates: those that let nothing pass have failed, and people are told of these."""
 
 
 def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
@@ -69,6 +79,11 @@ def reused_result(gate: MfuGate, earlier: MfuGate) -> MfuGateResult | None:
         return None
     found = _measured(gate, replace(findings, against_baseline=beside_now), runs, beside_now)
     return replace(found, reused_from=earlier.id, detail=f"{found.detail}; by the runs of {earlier.id}")
+
+
+def end_of(result: MfuGateResult) -> Finish:
+    """Return how the run of a gate ends that found this."""
+    return Finish(state=_STATES[result.outcome], detail=result.detail, result=result)
 
 
 def is_passed(gate: MfuGate) -> bool:
