@@ -141,9 +141,10 @@ def _moments(chance: random.Random, num_services: int) -> list[float]:
 
 def _left(store: Store, due_at: float) -> str:
     """What a kill left undone."""
-    if store.retunes.concludable():
+    runs = [run for retune in store.retunes.list() if (run := store.retunes.unfinished_run(retune.name)) is not None]
+    if any(run.sweep_id is None or store.get_sweep(run.sweep_id).state.is_finished for run in runs):
         return "to be concluded"
-    is_running = any(store.retunes.unfinished_run(retune.name) for retune in store.retunes.list())
+    is_running = bool(runs)
     if store.retunes.due(due_at):
         return "due and others under way" if is_running else "due"
     return "under way" if is_running else "all ended"

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from autotuner.core.upkeep import RetuneRequest, RetuneRun
 from autotuner.core.workload import Workload
 from autotuner.launch.this_machine import detect_cluster
 from autotuner.ports import Store
+from autotuner.runs.retune import retune_kind
 from autotuner.runs.worker import Worker
 from autotuner.search.job_phases.course import cheapest_course
 from autotuner.search.job_phases.plan import PhasesQuestion, plan_phases
@@ -107,7 +109,9 @@ def layouts_by_retune(
     store.save_cluster(cluster)
     retuning = Retuning(store, clock)
     scheduler = RetuneScheduler(store, clock, dict)
-    worker = sweep_worker(store, NodesLauncher(nodes), clock, owner="bench", lease_s=600.0)
+    sweeps = sweep_worker(store, NodesLauncher(nodes), clock, owner="bench", lease_s=600.0)
+    kind = retune_kind(store)
+    runs = Worker(store.runs, {kind.name: kind}, clock, owner="bench-runs", lease_s=600.0, shutdown=Event())
     request = RetuneRequest(
         name="phases",
         cron="0 0 1 1 *",
@@ -123,7 +127,7 @@ def layouts_by_retune(
     )
     retuning.add(request)
     retuning.run_now("phases")
-    first = _concluded(store, scheduler, worker)
+    first = _concluded(store, sweeps, runs)
     nodes.shape(_SLOW_BITS_PER_S)
     measured = _bandwidth_bytes_per_s(nodes)
     _say(f"the link was changed by tc; a probe sees {8e-6 * measured:.1f} Mbit/s, and the stored cluster is told")
@@ -131,7 +135,7 @@ def layouts_by_retune(
     store.remove_cluster(_NAME)
     store.save_cluster(replace(cluster, link_health=(ailing,)))
     scheduler.step()  # hears of the links, and begins a run
-    second = _concluded(store, scheduler, worker)
+    second = _concluded(store, sweeps, runs)
     return first, second, [_stored(store, run) for run in reversed(store.retunes.runs("phases")[0])]
 
 
@@ -148,10 +152,10 @@ _AXES: dict[str, tuple[int, ...] | None] = {
 """Tensor ranks on cores take several times as long as any other; the others would only be more trials."""
 
 
-def _concluded(store: Store, scheduler: RetuneScheduler, worker: Worker) -> Layout:
-    while worker.run_once():
-        pass
-    scheduler.step()
+def _concluded(store: Store, *workers: Worker) -> Layout:
+    for worker in workers:
+        while worker.run_once():
+            pass
     run, *_ = store.retunes.runs("phases")[0]
     assert run.outcome is not None
     _say(f"retune, begun by {run.trigger}: {run.outcome.verdict}: {run.outcome.detail}")

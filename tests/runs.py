@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from autotuner.core.run import Finish, Lease, Run, RunState
-from autotuner.core.upkeep import MfuGate, MfuGateResult
+from autotuner.core.upkeep import MfuGate, MfuGateResult, RetuneOutcome, RetuneRun
 from autotuner.ports import Store
-from autotuner.search.upkeep.gates.measured import end_of
+from autotuner.search.upkeep.gates import measured
+from autotuner.search.upkeep.retunes import outcome as outcomes
 
 
 def claimed(store: Store, kind: str, *, now: float = 21.0, owner: str = "worker") -> Run:
@@ -44,8 +45,23 @@ def end_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float) 
     """End the only gate that awaits no sweep any more."""
     run = claimed(store, "gate", now=now)
     assert run.id == gate.id
-    store.runs.finish(lease_of(run), end_of(result), now=now)
+    store.runs.finish(lease_of(run), measured.end_of(result), now=now)
     return store.mfu_gates.get(gate.id)
+
+
+def conclude_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, *, now: float) -> RetuneRun:
+    """Cancel the queued sweep of a run of a retune, and end the run as if it had found that."""
+    if run.sweep_id is not None:
+        store.request_cancel(run.sweep_id, now=now)
+    return end_retune(store, run, outcome, now=now)
+
+
+def end_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, *, now: float) -> RetuneRun:
+    """End the only run of a retune that awaits no sweep any more."""
+    free = claimed(store, "retune", now=now)
+    assert free.id == run.id
+    store.runs.finish(lease_of(free), outcomes.end_of(outcome), now=now)
+    return store.retunes.get_run(run.id)
 
 
 def give_up_delivery(store: Store, delivery_id: str, detail: str, *, now: float) -> None:

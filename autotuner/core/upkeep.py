@@ -273,6 +273,25 @@ class RetuneOutcome:
 
 
 @value
+class RetuneRunRequest:
+    """What a run of a retune is asked.
+
+    Attributes:
+        due_at: When it was due, epoch seconds; of a run that somebody asked for, when they asked.
+        trigger: Why it began.
+        started_at: Epoch seconds.
+        num_missed: Due times before this one that nobody was there for.
+        is_skipped: It was due while another was unfinished, and is over.
+    """
+
+    due_at: float
+    trigger: Trigger
+    started_at: float
+    num_missed: int = 0
+    is_skipped: bool = False
+
+
+@value
 class RetuneRun:
     """One run of a retune: of its due times each has one row at most.
 

@@ -1,4 +1,4 @@
-"""RetuneStore: retunes and their runs, so that of many services one starts a run and one concludes it."""
+"""RetuneStore: retunes and their runs, so that of many services one starts a run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.announcement import Announcement
 from autotuner.core.comparison import RunGroup
 from autotuner.core.layout import Layout
-from autotuner.core.sweep import Sweep, SweepRequest
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Trigger
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, Trigger
 from autotuner.ports.page import Page
 
 
 class RetuneStore(Protocol):
     """Retunes and their runs; every method is one transaction, as in ``Store``.
 
-    There is no lease: ``start_run`` and ``conclude`` each do all of one step or nothing, and of many that try the same
-    step one does it. Who dies before or after loses nothing, and nothing is done twice.
+    ``start_run`` does all of its step or nothing, and of many that try the same step one does it. A run is durable: it
+    awaits its sweep, and the worker that takes it then stores how it ends.
     """
 
     # ------------------------------------------------------------------ retunes
@@ -78,7 +77,7 @@ class RetuneStore(Protocol):
             next_due_at: What the retune's becomes; as it was, of a run out of turn.
             trigger: Why it begins.
             now: Of its start.
-            sweep: What it measures; None of one that is skipped, or that cannot start and is concluded at once.
+            sweep: What it measures; None of one that is skipped, or that cannot start and ends at once.
             num_missed: Due times that it stands for, beside its own.
             skipped: It was due while another was unfinished, and is over.
             caller: Whose sweep it is, held to their quota as by ``Store.create_sweep``.
@@ -87,37 +86,6 @@ class RetuneStore(Protocol):
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
         """The one that is running; there is one at most."""
-        ...
-
-    def concludable(self) -> Sequence[tuple[RetuneRun, Sweep | None]]:
-        """Running ones whose sweep is finished, with it, or that have none; the oldest first."""
-        ...
-
-    def conclude(
-        self,
-        run_id: str,
-        outcome: RetuneOutcome,
-        *,
-        now: float,
-        incumbent: Layout | None = None,
-        baseline: Sequence[RunGroup] | None = None,
-        announcement: Announcement | None = None,
-        seen: Retune | None = None,
-    ) -> RetuneRun | None:
-        """Finish the run, and tell of it; all at once.
-
-        None, and nothing is changed, where the run was not running any more, or the retune is not held to what the
-        caller saw: somebody adopted another layout meanwhile, and the outcome has to be judged again.
-
-        Args:
-            run_id: The run's.
-            outcome: How it ended.
-            now: Of its end.
-            incumbent: What the retune's becomes; None: it stays.
-            baseline: What the retune's becomes; None: it stays.
-            announcement: Who hears of it; None: nobody.
-            seen: The retune as the caller judged by it; None: it was not judged by it.
-        """
         ...
 
     def get_run(self, run_id: str) -> RetuneRun:

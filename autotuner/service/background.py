@@ -119,12 +119,15 @@ class Background:
         self._start_lane(gate_kind(self.open_store()), "gates")
 
     def start_retunes(self) -> None:
-        """Start runs of retunes and conclude them, on a thread."""
+        """Start runs of retunes on a thread, and decide on another how those end whose sweeps have ended."""
+        from autotuner.runs.retune import retune_kind  # noqa: PLC0415  # as in ``work``
         from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler  # noqa: PLC0415  # as in ``work``
 
-        store, starts = self.open_store(), self.settings.starts_retunes
-        scheduler = RetuneScheduler(store, self.clock, software_of_this_machine, starts=starts)
-        self._forever(scheduler.step, "retunes")
+        store = self.open_store()
+        self._start_lane(retune_kind(store), "retune-runs")
+        if self.settings.starts_retunes:
+            scheduler = RetuneScheduler(store, self.clock, software_of_this_machine)
+            self._forever(scheduler.step, "retunes")
 
     def start_thinning(self) -> None:
         """Remove what is too old on a thread."""

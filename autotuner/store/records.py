@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, func, literal, select, update
 
@@ -21,25 +19,6 @@ from autotuner.store.steps import forget_steps
 from autotuner.store.tables import sweeps, trials
 
 _UNFINISHED = tuple(state for state in TrialState if not state.finished)
-
-
-class HasSweep(Protocol):
-    """Something that a sweep measures for."""
-
-    @property
-    def sweep_id(self) -> str | None:
-        """That sweep; None without one."""
-        ...
-
-
-Owner = TypeVar("Owner", bound=HasSweep)
-
-
-def with_sweeps(connection: Connection, owners: Sequence[Owner]) -> Iterator[tuple[Owner, Sweep | None]]:
-    """Each with its sweep, if it has one; without those whose sweep another release wrote and this one cannot read."""
-    for owner in owners:
-        with suppress(InvalidInput):
-            yield owner, None if owner.sweep_id is None else get_sweep(connection, owner.sweep_id)
 
 
 def get_sweep(connection: Connection, sweep_id: str) -> Sweep:

@@ -6,25 +6,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Text, delete, insert, or_, select, type_coerce, update
+from sqlalchemy import ColumnElement, Connection, Engine, Text, delete, insert, select, type_coerce, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.announcement import Announcement
 from autotuner.core.comparison import RunGroup
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.core.layout import Layout
-from autotuner.core.sweep import Sweep, SweepRequest
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
+from autotuner.core.run import OPEN, Finish, NewRun, RunState
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.upkeep import (
+    Retune,
+    RetuneOutcome,
+    RetuneRequest,
+    RetuneRun,
+    RetuneRunRequest,
+    RetuneState,
+    Trigger,
+    Verdict,
+)
 from autotuner.ports import Page
+from autotuner.search.upkeep.retunes.standing import Standing
+from autotuner.search.upkeep.retunes.told import told
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, new_run_id, no_such_name
+from autotuner.store.runs import Rows, RunStore, insert_run
 from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.tables import retune_runs, retunes, sweeps
+from autotuner.store.tables import retunes, runs
 from autotuner.store.tables.columns import read_document
 
 _REQUEST_TEXT = type_coerce(retunes.c.request, Text).label("request")
@@ -34,16 +46,26 @@ _RETUNES: AnySelect = select(
 ).select_from(retunes)
 """Retunes with what was asked as text, so that one that cannot be read does not keep the others from being read."""
 
-_RUNS: AnySelect = select(*(retune_runs.c[field.name] for field in fields(RetuneRun))).select_from(retune_runs)
+_CHILDREN = runs.alias("children")
 
-_UNFINISHED = retune_runs.c.state == RetuneState.RUNNING
+_COLUMNS = ("id", "subject", "request", "result", "state", "detail", "finished_at")
+
+_RUNS: AnySelect = (
+    select(
+        *(runs.c[name] for name in _COLUMNS),
+        select(_CHILDREN.c.id).where(_CHILDREN.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id"),
+    )
+    .select_from(runs)
+    .where(runs.c.kind == "retune")
+)
 
 
 class SqlRetunes:
     """The RetuneStore port: each write locks the retune's row first (SQLite: the database)."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
+        self._runs = run_store
 
     # ------------------------------------------------------------------ retunes
     def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:
@@ -84,7 +106,7 @@ class SqlRetunes:
                 raise _no_such_retune(connection, name)
             if (run := _unfinished_run(connection, name)) is not None:
                 raise Conflict(f"run {run.id} of the retune {name} is not finished; wait for it, or cancel its sweep")
-            connection.execute(delete(retune_runs).where(retune_runs.c.retune == name))
+            connection.execute(delete(runs).where(runs.c.kind == "retune", runs.c.subject == name))
             connection.execute(delete(retunes).where(retunes.c.name == name))
 
     # ------------------------------------------------------------------ runs
@@ -114,58 +136,28 @@ class SqlRetunes:
                 _lock(connection, name, _is_due_at(expected_due_at)) and _can_start(connection, name, due_at, skipped)
             ):
                 return None
-            run = RetuneRun(
-                id=new_run_id(),
-                retune=name,
-                due_at=due_at,
-                trigger=trigger,
-                state=RetuneState.SKIPPED if skipped else RetuneState.RUNNING,
-                started_at=now,
-                finished_at=now if skipped else None,
-                sweep_id=queueing.queue_sweep(connection, sweep, now, caller=caller).id if sweep else None,
-                num_missed=num_missed,
+            request = RetuneRunRequest(
+                due_at=due_at, trigger=trigger, started_at=now, num_missed=num_missed, is_skipped=skipped
             )
-            connection.execute(insert(retune_runs).values(_run_values(run)))
+            new = NewRun(
+                id=new_run_id(),
+                kind="retune",
+                request=request,
+                subject=name,
+                unique_key=_unique(name, due_at),
+                due_at=0.0,
+            )
+            if skipped:
+                self._runs.add_ended(connection, new, _SKIPPED, due_at, ended_at=now)
+            else:
+                child = sweep and queueing.queue_sweep(connection, sweep, now, caller=caller, parent_id=new.id)
+                insert_run(connection, replace(new, awaits=child.id if child else None), due_at)
             connection.execute(update(retunes).where(retunes.c.name == name).values(next_due_at=next_due_at))
-            return run
+            return _get_run(connection, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
         with reading(self._engine) as connection:
             return _unfinished_run(connection, name)
-
-    def concludable(self) -> Sequence[tuple[RetuneRun, Sweep | None]]:
-        over = or_(retune_runs.c.sweep_id.is_(None), sweeps.c.finished_at.is_not(None))
-        query = _RUNS.outerjoin(sweeps, sweeps.c.id == retune_runs.c.sweep_id).where(_UNFINISHED, over)
-        with reading(self._engine) as connection:
-            rows = connection.execute(query.order_by(retune_runs.c.started_at, retune_runs.c.id)).all()
-            return [*records.with_sweeps(connection, [_read_run(row) for row in rows])]
-
-    def conclude(
-        self,
-        run_id: str,
-        outcome: RetuneOutcome,
-        *,
-        now: float,
-        incumbent: Layout | None = None,
-        baseline: Sequence[RunGroup] | None = None,
-        announcement: Announcement | None = None,
-        seen: Retune | None = None,
-    ) -> RetuneRun | None:
-        with writing(self._engine) as connection:
-            name = _get_run(connection, run_id).retune
-            _lock(connection, name)
-            if seen is not None and not _is_held_to(_get(connection, name), seen):
-                return None
-            ended = {"state": RetuneState.FINISHED, "finished_at": now, "verdict": outcome.verdict, "outcome": outcome}
-            mine = (retune_runs.c.id == run_id) & _UNFINISHED
-            if not connection.execute(update(retune_runs).where(mine).values(ended)).rowcount:
-                return None
-            changed = {"incumbent": incumbent, "baseline": None if baseline is None else tuple(baseline)}
-            if changed := {field: value for field, value in changed.items() if value is not None}:
-                connection.execute(update(retunes).where(retunes.c.name == name).values(changed))
-            if announcement is not None:
-                announcements.tell(connection, announcement)
-            return _get_run(connection, run_id)
 
     def get_run(self, run_id: str) -> RetuneRun:
         with reading(self._engine) as connection:
@@ -194,7 +186,7 @@ def _readable(rows: Sequence[AnyRow]) -> Iterator[Retune]:
 
 def runs_newest_first(name: str) -> AnySelect:
     """The history of a retune, in the order of an index."""
-    return _RUNS.where(retune_runs.c.retune == name).order_by(retune_runs.c.due_at.desc())
+    return _RUNS.where(runs.c.subject == name).order_by(runs.c.created_at.desc(), runs.c.id.desc())
 
 
 def _get(connection: Connection, name: str) -> Retune:
@@ -218,36 +210,104 @@ def _lock(connection: Connection, name: str, *conditions: ColumnElement[bool]) -
     return connection.scalar(mine.with_for_update()) is not None
 
 
-def _is_held_to(retune: Retune, seen: Retune) -> bool:
-    return (retune.incumbent, retune.baseline) == (seen.incumbent, seen.baseline)
-
-
 def _is_due_at(due_at: float | None) -> ColumnElement[bool]:
     return retunes.c.next_due_at.is_(None) if due_at is None else retunes.c.next_due_at == due_at
 
 
 def _can_start(connection: Connection, name: str, due_at: float, skipped: bool) -> bool:
     """The due time has no run, and it is skipped if and only if another run is unfinished."""
-    runs = select(retune_runs.c.id).where(retune_runs.c.retune == name)
-    is_taken = connection.scalar(runs.where(retune_runs.c.due_at == due_at)) is not None
+    taken = select(runs.c.id).where(runs.c.unique_key == _unique(name, due_at))
+    is_taken = connection.scalar(taken) is not None
     return not is_taken and skipped == (_unfinished_run(connection, name) is not None)
 
 
 def _unfinished_run(connection: Connection, name: str) -> RetuneRun | None:
-    row = connection.execute(_RUNS.where(retune_runs.c.retune == name, _UNFINISHED)).one_or_none()
+    row = connection.execute(_RUNS.where(runs.c.subject == name, runs.c.state.in_(OPEN))).one_or_none()
     return None if row is None else _read_run(row)
 
 
 def _get_run(connection: Connection, run_id: str) -> RetuneRun:
-    row = connection.execute(_RUNS.where(retune_runs.c.id == run_id)).one_or_none()
+    row = connection.execute(_RUNS.where(runs.c.id == run_id)).one_or_none()
     if row is None:
         raise NotFound("retune run", run_id)
     return _read_run(row)
 
 
 def _read_run(row: AnyRow) -> RetuneRun:
-    return RetuneRun(**row._mapping)
+    asked = read_document(RetuneRunRequest, row.request)
+    return RetuneRun(
+        id=row.id,
+        retune=row.subject,
+        due_at=asked.due_at,
+        trigger=asked.trigger,
+        state=_state(asked, row.state),
+        started_at=asked.started_at,
+        finished_at=row.finished_at,
+        sweep_id=row.sweep_id,
+        num_missed=asked.num_missed,
+        outcome=_outcome(row) if row.state.is_finished and not asked.is_skipped else None,
+    )
 
 
-def _run_values(run: RetuneRun) -> dict[str, Any]:
-    return {field.name: getattr(run, field.name) for field in fields(RetuneRun)}
+def _state(asked: RetuneRunRequest, state: RunState) -> RetuneState:
+    if asked.is_skipped:
+        return RetuneState.SKIPPED
+    return RetuneState.FINISHED if state.is_finished else RetuneState.RUNNING
+
+
+def _outcome(row: AnyRow) -> RetuneOutcome:
+    """Return what a finished run found: nothing if an error ended it."""
+    if row.result is not None:
+        return read_document(RetuneOutcome, row.result)
+    return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=row.detail)
+
+
+def _unique(name: str, due_at: float) -> str:
+    return f"retune {due_at!r} {name}"
+
+
+_SKIPPED = Finish(state=RunState.CANCELLED, detail="another run was unfinished")
+
+
+# ---------------------------------------------------------------------- in the transaction that ends a run
+def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
+    """Store what the retune is held to from now on, and tell of the run."""
+    try:
+        run = _get_run(connection, run_id)
+    except InvalidInput:  # of another release
+        run, outcome = _unread(connection, run_id), RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=end.detail)
+    else:
+        if run.outcome is None:  # skipped
+            return
+        outcome = run.outcome
+    _lock(connection, run.retune)
+    with suppress(InvalidInput):  # a retune of another release stays as it is
+        retune = _get(connection, run.retune)
+        after = Standing.after(retune, outcome)
+        if (after.incumbent, after.baseline) != (retune.incumbent, retune.baseline):
+            changed = {"incumbent": after.incumbent, "baseline": after.baseline}
+            connection.execute(update(retunes).where(retunes.c.name == run.retune).values(changed))
+    announcements.tell(connection, told(run, outcome, at=now))
+
+
+def _unread(connection: Connection, run_id: str) -> RetuneRun:
+    """Return what the columns say of a run."""
+    row = connection.execute(select(runs.c.subject, runs.c.created_at).where(runs.c.id == run_id)).one()
+    return RetuneRun(
+        id=run_id,
+        retune=row.subject,
+        due_at=row.created_at,
+        trigger=Trigger.CRON,
+        state=RetuneState.FINISHED,
+        started_at=row.created_at,
+    )
+
+
+RETUNE_ROWS = Rows(
+    request=RetuneRunRequest,
+    result=RetuneOutcome,
+    noun="retune run",
+    on_end=_end,
+    has_jobs=lambda *_: True,  # once its sweep has ended a run is decided
+)
+"""What the store of runs must know of runs of retunes."""

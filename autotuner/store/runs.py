@@ -356,10 +356,12 @@ class RunStore:
         """
         return self._get(connection, kind, run_id, is_locking=True)
 
-    def add_ended(self, connection: Connection, new: NewRun, end: Finish, now: float) -> None:
-        """Store a run whose end is known from the start, as if it had been queued and had ended at once."""
+    def add_ended(
+        self, connection: Connection, new: NewRun, end: Finish, now: float, *, ended_at: float | None = None
+    ) -> None:
+        """Store a run whose end is known from the start, as if it had been queued and had ended at once or then."""
         insert_run(connection, new, now)
-        _write_end(connection, new.id, end, now, self._rows[new.kind])
+        _write_end(connection, new.id, end, now if ended_at is None else ended_at, self._rows[new.kind])
 
     def change(self, connection: Connection, run: Run, demand: Any) -> None:
         """Ask something else of a locked run. Its worker hears of it, and ends nothing before it has."""

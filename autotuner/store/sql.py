@@ -54,7 +54,7 @@ from autotuner.store.identity import new_sweep_id
 from autotuner.store.mfu_gates import GATE_ROWS, SqlMfuGates
 from autotuner.store.optimizer_studies import SqlOptimizerStudies
 from autotuner.store.retention import SqlRetention
-from autotuner.store.retunes import SqlRetunes
+from autotuner.store.retunes import RETUNE_ROWS, SqlRetunes
 from autotuner.store.runs import ROWS, RunStore, hold
 from autotuner.store.schema import current_revision, memory_engine, why_unfit, write_again
 from autotuner.store.shelf import Shelf
@@ -99,8 +99,8 @@ class SqlStore:
         self._clusters = Shelf(engine, clusters.c.document, "cluster")
         self._profiles = Shelf(engine, profiles.c.document, "profile")
         self.accounts = SqlAccounts(engine)
-        self.runs = RunStore(engine, {**ROWS, "sweep": SWEEP_ROWS, "gate": GATE_ROWS})
-        self.retunes = SqlRetunes(engine)
+        self.runs = RunStore(engine, {**ROWS, "sweep": SWEEP_ROWS, "gate": GATE_ROWS, "retune": RETUNE_ROWS})
+        self.retunes = SqlRetunes(engine, self.runs)
         self.mfu_gates = SqlMfuGates(engine, self.runs)
         self.optimizer_studies = SqlOptimizerStudies(engine)
         self.announcements = SqlAnnouncements(engine)

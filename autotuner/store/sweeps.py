@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, select, union_all, update
+from sqlalchemy import Connection, select, update
 
 from autotuner.core.announcement import announce_end
 from autotuner.core.errors import Conflict
@@ -13,7 +13,7 @@ from autotuner.core.sweep import Demand, SweepRequest, SweepResult
 from autotuner.core.trial import Stopped, TrialState
 from autotuner.store import announcements, overviews, records, transitions
 from autotuner.store.runs import Rows
-from autotuner.store.tables import retune_runs, runs, sweeps
+from autotuner.store.tables import runs, sweeps
 
 _BUDGETS = (StopReason.TRIAL_BUDGET, StopReason.TIME_BUDGET, StopReason.ACCELERATOR_HOURS_BUDGET)
 
@@ -49,9 +49,7 @@ def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
     records.end_trials(connection, run_id, stopped, now)
     facts = transitions.sweep_facts(end.state, reason, end.detail)
     records.write_event(connection, run_id, "sweep.finished", facts, now)
-    of_retunes = select(retune_runs.c.id).where(retune_runs.c.sweep_id == run_id)
-    of_gates = select(runs.c.parent_id).where(runs.c.id == run_id, runs.c.parent_id.is_not(None))
-    if connection.scalar(union_all(of_retunes, of_gates).limit(1)) is None:
+    if connection.scalar(select(runs.c.parent_id).where(runs.c.id == run_id)) is None:
         announcements.tell(connection, announce_end(overviews.get_overview(connection, run_id, now)))
 
 

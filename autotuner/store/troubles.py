@@ -4,37 +4,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, select, type_coerce
+from sqlalchemy import Connection, Engine, select, type_coerce
 
 from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import RunState
-from autotuner.core.upkeep import MfuGateOutcome, RetuneState, Verdict
+from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.engine import reading
 from autotuner.store.statements import AnySelect
-from autotuner.store.tables import retune_runs, runs, sweeps
+from autotuner.store.tables import runs, sweeps
 from autotuner.store.tables.columns import KnownFields
-
-_VERDICTS = {
-    Verdict.REGRESSION: TroubleKind.REGRESSION,
-    Verdict.COULD_NOT_RUN: TroubleKind.RETUNE_COULD_NOT_RUN,
-}
 
 _OUTCOMES = {
     MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
     MfuGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
 }
 """Of gates that measured; others could not run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Detail:
-    """The field of an outcome that is told, read without the others."""
-
-    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +59,37 @@ class SqlTroubles:
         return sorted(found, key=lambda trouble: (kinds.index(trouble.kind), -trouble.at))
 
 
-# ---------------------------------------------------------------------- retunes
-def select_runs() -> AnySelect:
-    """The last finished run of each retune, where it went wrong."""
-    others = retune_runs.alias("others")
-    finished = (others.c.retune == retune_runs.c.retune) & (others.c.state == RetuneState.FINISHED)
-    last = select(func.max(others.c.due_at)).where(finished).scalar_subquery()
-    outcome = type_coerce(retune_runs.c.outcome, KnownFields(_Detail)).label("outcome")
+# ---------------------------------------------------------------------- retunes and clusters
+def select_last(kind: str) -> AnySelect:
+    """The last run of that kind of each subject that came to an end, where that was a failure."""
+    others = runs.alias("others")
+    ended = others.c.state.in_((RunState.COMPLETE, RunState.FAILED))
+    mine = (others.c.kind == kind) & (others.c.subject == runs.c.subject) & ended
+    last = (
+        select(others.c.id)
+        .where(mine)
+        .order_by(others.c.created_at.desc(), others.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
     return (
-        select(retune_runs.c.retune, retune_runs.c.verdict, retune_runs.c.finished_at, outcome)
-        .where(retune_runs.c.verdict.in_(_VERDICTS), retune_runs.c.due_at == last)
-        .order_by(retune_runs.c.finished_at.desc())
+        select(runs.c.subject, runs.c.finished_at, runs.c.detail, runs.c.result)
+        .where(runs.c.kind == kind, runs.c.state == RunState.FAILED, runs.c.id == last)
+        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
     )
 
 
 def _of_retunes(connection: Connection, limit: int) -> Iterator[Trouble]:
-    for name, verdict, at, outcome in connection.execute(select_runs().limit(limit)):
-        yield Trouble(kind=_VERDICTS[verdict], subject=name, name=name, detail=outcome.detail, at=at)
+    for row in connection.execute(select_last("retune").limit(limit)):
+        verdict = "" if row.result is None else json.loads(row.result).get("verdict")
+        is_slower = verdict == Verdict.REGRESSION.value
+        kind = TroubleKind.REGRESSION if is_slower else TroubleKind.RETUNE_COULD_NOT_RUN
+        yield Trouble(kind=kind, subject=row.subject, name=row.subject, detail=row.detail, at=row.finished_at)
+
+
+def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
+    for name, at, detail, _ in connection.execute(select_last("check").limit(limit)):
+        yield Trouble(kind=TroubleKind.CHECK_FAILED, subject=name, name=name, detail=detail, at=at)
 
 
 # ---------------------------------------------------------------------- gates
@@ -115,13 +118,11 @@ def select_sweeps(since: float) -> AnySelect:
     later = sweeps.alias("later")
     measured = (later.c.job_key == sweeps.c.job_key) & (later.c.created_at > sweeps.c.created_at)
     mended = select(later.c.id).where(measured, later.c.state == RunState.COMPLETE).exists()
-    of_retune = select(retune_runs.c.id).where(retune_runs.c.sweep_id == sweeps.c.id).exists()
-    of_gate = runs.c.parent_id.is_not(None)
     columns = (sweeps.c.id, sweeps.c.name, sweeps.c.model_name, sweeps.c.cluster_name)
     return (
         select(*columns, runs.c.detail.label("stop_detail"), sweeps.c.finished_at)
         .join_from(sweeps, runs, runs.c.id == sweeps.c.id)
-        .where(sweeps.c.state == RunState.FAILED, sweeps.c.finished_at > since, ~mended, ~of_retune, ~of_gate)
+        .where(sweeps.c.state == RunState.FAILED, sweeps.c.finished_at > since, ~mended, runs.c.parent_id.is_(None))
         .order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
     )
 
@@ -131,31 +132,6 @@ def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Tro
         name = row.name or f"{row.model_name} on {row.cluster_name}"
         kind, detail = TroubleKind.SWEEP_FAILED, row.stop_detail
         yield Trouble(kind=kind, subject=row.id, name=name, detail=detail, at=row.finished_at)
-
-
-# ---------------------------------------------------------------------- clusters
-def select_checks() -> AnySelect:
-    """The last check of each cluster that came to an end, where that was a failure."""
-    others = runs.alias("others")
-    ended = others.c.state.in_((RunState.COMPLETE, RunState.FAILED))
-    mine = (others.c.kind == "check") & (others.c.subject == runs.c.subject) & ended
-    last = (
-        select(others.c.id)
-        .where(mine)
-        .order_by(others.c.created_at.desc(), others.c.id.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    return (
-        select(runs.c.subject, runs.c.finished_at, runs.c.detail)
-        .where(runs.c.kind == "check", runs.c.state == RunState.FAILED, runs.c.id == last)
-        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
-    )
-
-
-def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
-    for name, at, detail in connection.execute(select_checks().limit(limit)):
-        yield Trouble(kind=TroubleKind.CHECK_FAILED, subject=name, name=name, detail=detail, at=at)
 
 
 # ---------------------------------------------------------------------- webhooks

@@ -215,26 +215,6 @@ def upgrade() -> None:  # all tables at once
         sa.PrimaryKeyConstraint("content", name="pk_measured_gates"),
     )
     op.create_table(
-        "retune_runs",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("retune", sa.String(), nullable=False),
-        sa.Column("due_at", sa.Double(), nullable=False),
-        sa.Column("trigger", sa.String(32), nullable=False),
-        sa.Column("state", sa.String(32), nullable=False),
-        sa.Column("started_at", sa.Double(), nullable=False),
-        sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.Column("sweep_id", sa.String(), nullable=True),
-        sa.Column("num_missed", sa.Integer(), nullable=False),
-        sa.Column("verdict", sa.String(32), nullable=True),
-        sa.Column("outcome", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["retune"], ["retunes.name"], name="fk_retune_runs_retune_retunes"),
-        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_retune_runs_sweep_id_sweeps"),
-        sa.PrimaryKeyConstraint("id", name="pk_retune_runs"),
-        sa.UniqueConstraint("retune", "due_at", name="uq_retune_runs_retune_due_at"),
-    )
-    op.create_index("ix_retune_runs_state_started_at", "retune_runs", ["state", "started_at"])
-    op.create_index("ix_retune_runs_sweep_id", "retune_runs", ["sweep_id"])
-    op.create_table(
         "sessions",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("token_id", sa.String(), nullable=False),
@@ -341,7 +321,6 @@ def downgrade() -> None:
         "failures",
         "trials",
         "sessions",
-        "retune_runs",
         "optimizer_trials",
         "measured_gates",
         "events",

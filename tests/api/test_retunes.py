@@ -11,6 +11,7 @@ from autotuner.core.codec import to_plain
 from autotuner.core.upkeep import RetuneOutcome, Verdict
 from autotuner.ports import Store
 from tests.api.service import NOW
+from tests.runs import conclude_retune
 from tests.unit.search.upkeep.builders import BETTER, CHALLENGER, INCUMBENT, SLOWER, runs
 
 SWEEP = {
@@ -32,8 +33,8 @@ def nightly(client: httpx.Client) -> dict[str, Any]:
 
 
 def conclude(store: Store, run: dict[str, Any], outcome: RetuneOutcome) -> None:
-    concluded = store.retunes.conclude(run["id"], outcome, now=NOW + 60, incumbent=INCUMBENT, baseline=(runs(),))
-    assert concluded is not None
+    conclude_retune(store, store.retunes.get_run(run["id"]), outcome, now=NOW + 60)
+    store.retunes.set_incumbent("nightly", INCUMBENT, (runs(),))
 
 
 def test_a_retune_is_stored_with_what_it_leaves_out_and_due_at_the_next_due_time(nightly: dict[str, Any]) -> None:

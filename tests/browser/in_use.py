@@ -25,7 +25,7 @@ from autotuner.store.engine import writing
 from autotuner.store.tables import runs as queue
 from tests.api.service import NOW, StoreDriver
 from tests.builders import cpu_layout, sweep_request
-from tests.runs import end_gate
+from tests.runs import end_gate, end_retune
 
 DAY_S = 86400.0
 INCUMBENT = cpu_layout(tensor_parallel_degree=2)
@@ -90,10 +90,17 @@ def finished_run(
         changes=(CHANGE,) if is_slower else (),
         explanation=("tensor 2 → 1",) if verdict is Verdict.BETTER_FOUND else (),
     )
-    baseline = None if is_slower else (runs(1000.0),)
-    ended = driver.store.retunes.conclude(run.id, outcome, now=run.due_at + 60, baseline=baseline)
-    assert ended is not None
+    _free(driver, run.id)
+    ended = end_retune(driver.store, run, outcome, now=run.due_at + 60)
+    if not is_slower:
+        driver.store.retunes.set_incumbent(name, INCUMBENT, (runs(1000.0),))
     return ended
+
+
+def _free(driver: StoreDriver, run_id: str) -> None:
+    """Have a run await nothing, though its sweep stays in the queue."""
+    with writing(driver.store._engine) as connection:  # type: ignore[attr-defined]  # no method does that
+        connection.execute(update(queue).where(queue.c.id == run_id).values(awaits=None))
 
 
 # ---------------------------------------------------------------- MFU gates
@@ -115,6 +122,5 @@ def finished_gate(driver: StoreDriver, outcome: MfuGateOutcome, rate: float, det
     is_passed = outcome is MfuGateOutcome.PASSED
     gate = queued_gate(driver, sets_baseline=is_passed, **changes)
     result = MfuGateResult(outcome=outcome, detail=detail, findings=found(rate), changes=() if is_passed else (CHANGE,))
-    with writing(driver.store._engine) as connection:  # type: ignore[attr-defined]  # its sweep stays in the queue
-        connection.execute(update(queue).where(queue.c.id == gate.id).values(awaits=None))
+    _free(driver, gate.id)
     return end_gate(driver.store, gate, result, now=NOW + 60)

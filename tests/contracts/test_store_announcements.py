@@ -18,7 +18,7 @@ from tests.contracts.upkeep import (
     started_run,
     webhook,
 )
-from tests.runs import claimed, end, give_up_delivery
+from tests.runs import claimed, conclude_retune, end, give_up_delivery
 
 
 def pending(store: Store, *, now: float = 20.0) -> Delivery:
@@ -162,14 +162,12 @@ def test_deliveries_are_listed_newest_first_by_webhook_and_state(store: Store) -
     assert len(store.announcements.deliveries(page=Page(limit=1))[0]) == 1
 
 
-def test_a_conclusion_that_is_told_is_delivered_and_one_that_lost_is_not(store: Store) -> None:
+def test_the_end_of_a_run_of_a_retune_is_delivered_and_that_of_its_sweep_is_not(store: Store) -> None:
     store.announcements.save_webhook(webhook())
     saved_retune(store)
-    run = started_run(store)
-    for number in range(2):
-        store.retunes.conclude(run.id, outcome(), now=130.0, announcement=announcement(f"try {number}"))
+    run = conclude_retune(store, started_run(store), outcome(), now=130.0)
     deliveries, _ = store.announcements.deliveries()
-    assert [delivery.announcement.subject_id for delivery in deliveries] == ["try 0"]
+    assert [delivery.announcement.subject_id for delivery in deliveries] == [run.id]
 
 
 def test_the_end_of_a_sweep_is_delivered(store: Store) -> None:

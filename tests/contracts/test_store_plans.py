@@ -185,11 +185,10 @@ def test_sqlite_reads_the_reports_of_told_steps_by_the_primary_key(sqlite: Engin
 
 
 TROUBLES = {
-    "ix_runs_kind_subject_created_at_id": troubles.select_checks(),
+    "ix_runs_kind_subject_created_at_id": troubles.select_last("retune"),
     "ix_sweeps_state_created_at_id": troubles.select_sweeps(1.0),
     "ix_runs_kind_state_created_at_id": troubles.select_gates(1.0),
     "ix_runs_kind_state_due_at_created_at_id": runs.select_due(["plan"], 1.0),
-    "sqlite_autoindex_retune_runs": troubles.select_runs(),
 }
 """Queries by an index that each is found by; of open runs there are few, and these are sorted."""
 
@@ -202,10 +201,9 @@ def test_sqlite_finds_what_went_wrong_by_indexes(sqlite: Engine, index: str) -> 
 UPKEEP = {
     "ix_sweeps_accelerator_created_at_id": history.select_history([sweeps.c.accelerator == "cpu"], 1.0),
     "ix_sweeps_job_key_created_at_id": history.select_history([sweeps.c.job_key == "x"], 1.0),
-    "uq_retune_runs_retune_due_at": retunes.runs_newest_first("nightly"),
     "ix_announcements_at_id": announcements.select_feed(),
     "ix_runs_kind_created_at_id": mfu_gates.newest_first(None),
-    "ix_runs_kind_subject_created_at_id": mfu_gates.newest_first("main"),
+    "ix_runs_kind_subject_created_at_id": retunes.runs_newest_first("nightly"),
     "ix_runs_kind_state_created_at_id": runs.select_runs("delivery", states=[RunState.FAILED]),
     "ix_audit_at_id": accounts.select_audit(None),
     "ix_audit_caller_at_id": accounts.select_audit("ada"),
@@ -216,7 +214,7 @@ UPKEEP = {
 @pytest.mark.parametrize("index", UPKEEP)
 def test_sqlite_reads_what_is_done_with_layouts_in_use_by_indexes_without_a_sort(sqlite: Engine, index: str) -> None:
     steps = plan(sqlite, UPKEEP[index])
-    assert ("sqlite_autoindex_retune_runs" if index.startswith("uq_") else index) in steps
+    assert index in steps
     assert "USE TEMP B-TREE FOR ORDER BY" not in steps  # only trials of one sweep are sorted
 
 

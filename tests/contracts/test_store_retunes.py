@@ -1,4 +1,4 @@
-"""Store contract: retunes and their runs, each step of which one process does, whole."""
+"""Store contract: retunes and their runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, text
 
+from autotuner.core.announcement import AnnouncementKind
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.core.run import RunState
 from autotuner.core.upkeep import Retune, RetuneState, Trigger, Verdict
@@ -28,6 +29,7 @@ from tests.contracts.upkeep import (
     start_run,
     started_run,
 )
+from tests.runs import claimed, conclude_retune, end, end_retune
 
 NUM_THREADS = 8
 FASTER = cpu_layout(micro_batch_size=2)
@@ -117,8 +119,7 @@ def test_a_due_time_that_somebody_else_started_is_not_started_again(store: Store
 def test_a_due_time_has_one_run_even_if_the_retune_is_due_then_again(store: Store) -> None:
     saved_retune(store)
     run = started_run(store, next_due_at=DUE_AT)
-    end_sweep(store, run.sweep_id)
-    store.retunes.conclude(run.id, outcome(), now=130.0)
+    conclude_retune(store, run, outcome(), now=130.0)
     assert start_run(store) is None
     assert store.retunes.runs("nightly")[1] == 1
 
@@ -199,88 +200,64 @@ def test_one_of_many_processes_starts_each_due_run(database_url: str) -> None:
     store.close()
 
 
-# ---------------------------------------------------------------------- concluding
-def test_a_run_can_be_concluded_once_its_sweep_is_finished(store: Store) -> None:
+# ---------------------------------------------------------------------- how they end
+def test_a_run_is_taken_once_its_sweep_has_ended(store: Store) -> None:
     saved_retune(store)
     run = started_run(store)
-    assert store.retunes.concludable() == []
-    sweep = end_sweep(store, run.sweep_id)
-    assert store.retunes.concludable() == [(run, sweep)]
+    assert store.runs.claim(["retune"], owner="a", now=1e6, lease_s=10.0) is None
+    end_sweep(store, run.sweep_id)
+    assert claimed(store, "retune", now=130.0).id == run.id
+    assert store.announcements.feed()[1] == 0
 
 
-def test_a_run_without_a_sweep_can_be_concluded_at_once(store: Store) -> None:
+def test_a_run_without_a_sweep_is_taken_at_once(store: Store) -> None:
     saved_retune(store)
     run = started_run(store, sweep=None)
-    assert store.retunes.concludable() == [(run, None)]
+    assert claimed(store, "retune", now=0.0).id == run.id
 
 
-def test_a_concluded_run_has_its_outcome_and_its_retune_a_new_baseline(store: Store) -> None:
+def test_a_run_has_its_outcome_and_its_retune_a_longer_baseline(store: Store) -> None:
+    saved_retune(store)
+    run, found = started_run(store), outcome(Verdict.UNCHANGED)
+    ended = conclude_retune(store, run, found, now=130.0)
+    assert (ended.state, ended.finished_at, ended.outcome) == (RetuneState.FINISHED, 130.0, found)
+    retune = store.retunes.get("nightly")
+    assert (retune.incumbent, retune.baseline) == (cpu_layout(), (run_group(),))
+    assert store.retunes.unfinished_run("nightly") is None
+    assert [told.subject_id for told in store.announcements.feed()[0]] == [run.id]
+
+
+def test_a_regression_changes_nothing(store: Store) -> None:
+    before = saved_retune(store, incumbent=cpu_layout())
+    conclude_retune(store, started_run(store, next_due_at=DUE_AT), outcome(), now=130.0)
+    assert store.retunes.get("nightly") == before
+
+
+def test_a_layout_that_is_adopted_while_its_run_goes_on_is_not_overwritten(store: Store) -> None:
     saved_retune(store, incumbent=cpu_layout())
+    run = started_run(store)
+    adopted = store.retunes.set_incumbent("nightly", FASTER, ())
+    conclude_retune(store, run, outcome(Verdict.UNCHANGED), now=130.0)
+    assert store.retunes.get("nightly") == adopted
+
+
+def test_a_run_that_an_error_ended_could_not_run(store: Store) -> None:
+    saved_retune(store)
     run = started_run(store)
     end_sweep(store, run.sweep_id)
-    found, groups = outcome(Verdict.UNCHANGED), [run_group(), run_group(1005.0, at=120.0)]
-    ended = store.retunes.conclude(run.id, found, now=130.0, baseline=groups, announcement=announcement())
-    assert ended is not None
-    assert (ended.state, ended.finished_at, ended.outcome) == (RetuneState.FINISHED, 130.0, found)
-    assert store.retunes.get_run(run.id) == ended
-    retune = store.retunes.get("nightly")
-    assert (retune.incumbent, retune.baseline) == (cpu_layout(), tuple(groups))
-    assert store.retunes.unfinished_run("nightly") is None
-    assert store.retunes.concludable() == []
-    assert store.announcements.feed() == ([announcement()], 1)
+    end(store, claimed(store, "retune", now=130.0), RunState.FAILED, "KeyError: 7")
+    ended = store.retunes.get_run(run.id)
+    assert ended.outcome is not None
+    assert (ended.outcome.verdict, ended.outcome.detail) == (Verdict.COULD_NOT_RUN, "KeyError: 7")
+    assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.RETUNE_COULD_NOT_RUN]
 
 
-def test_a_better_layout_becomes_the_incumbent_where_the_conclusion_says_so(store: Store) -> None:
-    saved_retune(store, incumbent=cpu_layout())
-    run = started_run(store)
-    store.retunes.conclude(run.id, outcome(), now=130.0, incumbent=FASTER, baseline=[run_group(1100.0)])
-    retune = store.retunes.get("nightly")
-    assert (retune.incumbent, retune.baseline) == (FASTER, (run_group(1100.0),))
-
-
-def test_a_run_is_concluded_once_and_told_of_once(store: Store) -> None:
+def test_an_end_that_cannot_be_told_changes_nothing(store: Store) -> None:
     saved_retune(store)
     run = started_run(store)
-    ended = store.retunes.conclude(run.id, outcome(), now=130.0, announcement=announcement())
-    again = store.retunes.conclude(
-        run.id, outcome(Verdict.UNCHANGED), now=131.0, baseline=[run_group()], announcement=announcement("again")
-    )
-    assert again is None
-    assert store.retunes.get_run(run.id) == ended
-    assert store.retunes.get("nightly").baseline == ()
-    assert store.announcements.feed()[1] == 1
-
-
-def test_a_layout_that_is_adopted_while_its_run_is_judged_is_not_overwritten(store: Store) -> None:
-    seen = saved_retune(store, incumbent=cpu_layout())
-    run = started_run(store)
-    store.retunes.set_paused("nightly", True, next_due_at=None)  # which judges nothing
-    adopted = store.retunes.set_incumbent("nightly", FASTER, ())
-    assert store.retunes.conclude(run.id, outcome(), now=130.0, incumbent=cpu_layout(), seen=seen) is None
-    assert store.retunes.get("nightly") == adopted
-    assert store.retunes.unfinished_run("nightly") == run
-    assert store.retunes.conclude(run.id, outcome(), now=131.0, incumbent=FASTER, seen=adopted) is not None
-
-
-def test_one_of_many_threads_concludes_a_run(store: Store) -> None:
-    saved_retune(store)
-    run = started_run(store)
-    ended = in_threads(
-        NUM_THREADS,
-        lambda index: store.retunes.conclude(
-            run.id, outcome(), now=130.0 + index, announcement=announcement(f"thread {index}")
-        ),
-    )
-    assert [one for one in ended if one] == [store.retunes.get_run(run.id)]
-    assert store.announcements.feed()[1] == 1
-
-
-def test_a_conclusion_that_cannot_be_told_changes_nothing(store: Store) -> None:
-    saved_retune(store)
-    run = started_run(store)
-    store.announcements.announce(announcement())
-    with pytest.raises(Conflict, match="an-rt-x"):
-        store.retunes.conclude(run.id, outcome(), now=130.0, baseline=[run_group()], announcement=announcement())
+    store.announcements.announce(announcement(run.id))
+    with pytest.raises(Conflict, match=run.id):
+        conclude_retune(store, run, outcome(Verdict.UNCHANGED), now=130.0)
     assert store.retunes.get_run(run.id) == run
     assert store.retunes.get("nightly").baseline == ()
 
@@ -288,8 +265,6 @@ def test_a_conclusion_that_cannot_be_told_changes_nothing(store: Store) -> None:
 def test_a_run_that_is_not_stored_is_missing(store: Store) -> None:
     with pytest.raises(NotFound, match="rt-none"):
         store.retunes.get_run("rt-none")
-    with pytest.raises(NotFound, match="rt-none"):
-        store.retunes.conclude("rt-none", outcome(), now=1.0)
 
 
 # ---------------------------------------------------------------------- history and removal
@@ -297,7 +272,7 @@ def test_the_history_is_read_newest_first_in_pages(store: Store) -> None:
     saved_retune(store)
     for due_at in (100.0, 200.0, 300.0):
         run = started_run(store, expected_due_at=due_at, due_at=due_at, next_due_at=due_at + 100)
-        store.retunes.conclude(run.id, outcome(), now=due_at + 1)
+        conclude_retune(store, run, outcome(), now=due_at + 1)
     found, total = store.retunes.runs("nightly", page=Page(limit=2))
     assert ([run.due_at for run in found], total) == ([300.0, 200.0], 3)
     assert [run.due_at for run in store.retunes.runs("nightly", page=Page(offset=2))[0]] == [100.0]
@@ -309,7 +284,7 @@ def test_a_removed_retune_takes_its_runs_along_and_leaves_their_sweeps(store: St
     with pytest.raises(Conflict, match=run.id):
         store.retunes.remove("nightly")
     sweep = end_sweep(store, run.sweep_id)
-    store.retunes.conclude(run.id, outcome(), now=130.0)
+    end_retune(store, run, outcome(), now=130.0)
     store.retunes.remove("nightly")
     assert store.retunes.list() == []
     assert store.get_sweep(sweep.id) == sweep
@@ -343,11 +318,14 @@ def test_a_retune_that_cannot_be_read_keeps_no_other_from_being_listed_or_due(en
     assert store.retunes.list() == store.retunes.due(DUE_AT) == [other]
 
 
-def test_a_run_whose_sweep_cannot_be_read_keeps_no_other_from_its_conclusion(engine: Engine) -> None:
+def test_a_run_that_cannot_be_read_could_not_run_and_keeps_no_other_from_its_end(engine: Engine) -> None:
     store = SqlStore(engine)
-    saved_retune(store, "newer")
-    saved_retune(store, "other")
-    unreadable, other = started_run(store, "newer"), started_run(store, "other", now=102.0)
-    overwrite(engine, "runs", "request", "id", unreadable.sweep_id)
-    sweep = end_sweep(store, other.sweep_id)
-    assert store.retunes.concludable() == [(other, sweep)]
+    for name in ("newer", "other"):
+        saved_retune(store, name)
+    unreadable, other = started_run(store, "newer"), started_run(store, "other", due_at=DUE_AT + 1, now=102.0)
+    for run in (unreadable, other):
+        end_sweep(store, run.sweep_id)
+    overwrite(engine, "runs", "request", "id", unreadable.id)
+    assert claimed(store, "retune", now=130.0).id == other.id
+    (told,), _ = store.announcements.feed()
+    assert (told.subject_id, told.kind) == (unreadable.id, AnnouncementKind.RETUNE_COULD_NOT_RUN)

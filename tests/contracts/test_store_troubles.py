@@ -25,7 +25,7 @@ from tests.contracts.upkeep import (
     started_run,
     webhook,
 )
-from tests.runs import claimed, conclude_gate, end
+from tests.runs import claimed, conclude_gate, conclude_retune, end
 
 
 def told(store: Store, *, since: float = 0.0, **limits: Any) -> Sequence[tuple[TroubleKind, str]]:
@@ -41,20 +41,20 @@ def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
 # ---------------------------------------------------------------------- retunes
 def test_a_retune_is_told_of_by_its_last_finished_run(store: Store) -> None:
     saved_retune(store)
-    store.retunes.conclude(started_run(store).id, outcome(), now=120.0)
+    conclude_retune(store, started_run(store), outcome(), now=120.0)
     (trouble,) = store.troubles.read(since=1e9)
     assert trouble == Trouble(
         kind=TroubleKind.REGRESSION, subject="nightly", name="nightly", detail="lost 10 %", at=120.0
     )
     next_night = started_run(store, expected_due_at=200.0, due_at=200.0, next_due_at=300.0, now=200.0)
     assert told(store) == [(TroubleKind.REGRESSION, "nightly")]
-    store.retunes.conclude(next_night.id, outcome(Verdict.UNCHANGED), now=220.0)
+    conclude_retune(store, next_night, outcome(Verdict.UNCHANGED), now=220.0)
     assert told(store) == []
 
 
 def test_a_retune_that_could_not_run_is_told_of(store: Store) -> None:
     saved_retune(store)
-    store.retunes.conclude(started_run(store).id, outcome(Verdict.COULD_NOT_RUN), now=120.0)
+    conclude_retune(store, started_run(store), outcome(Verdict.COULD_NOT_RUN), now=120.0)
     assert told(store) == [(TroubleKind.RETUNE_COULD_NOT_RUN, "nightly")]
 
 

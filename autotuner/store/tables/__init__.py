@@ -14,7 +14,6 @@ from autotuner.store.tables.upkeep import (
     announcements,
     baselines,
     measured_gates,
-    retune_runs,
     retunes,
     webhooks,
 )
@@ -33,7 +32,6 @@ __all__ = [
     "models",
     "optimizer_trials",
     "profiles",
-    "retune_runs",
     "retunes",
     "runs",
     "sessions",

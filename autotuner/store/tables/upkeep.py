@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, UniqueConstraint, text
+from sqlalchemy import JSON, Column, ForeignKey, Index, Named, Table, TypedColumns, text
 
 from autotuner.core.announcement import AnnouncementKind, PayloadFormat
 from autotuner.core.comparison import RunGroup
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import (
     Baseline,
-    RetuneOutcome,
     RetuneRequest,
-    RetuneState,
-    Trigger,
-    Verdict,
 )
 from autotuner.store.tables.columns import Document, Documents, Plain, Words, metadata, word
 from autotuner.store.tables.runs import runs
-from autotuner.store.tables.sweeps import sweeps
 
 
-# ---------------------------------------------------------------------- retunes
+# ---------------------------------------------------------------------- retunes, whose runs are runs
 class _Retunes(TypedColumns):
     name: Named[str] = Column(Plain, primary_key=True)
     request: Named[RetuneRequest] = Column(Document(RetuneRequest))
@@ -33,30 +28,6 @@ class _Retunes(TypedColumns):
 
 
 retunes = Table("retunes", metadata, _Retunes, Index(None, "next_due_at"))
-
-
-class _RetuneRuns(TypedColumns):
-    id: Named[str] = Column(Plain, primary_key=True)
-    retune: Named[str] = Column(Plain, ForeignKey(retunes.c.name))
-    due_at: Named[float]
-    trigger: Named[Trigger] = Column(word(Trigger))
-    state: Named[RetuneState] = Column(word(RetuneState))
-    started_at: Named[float]
-    finished_at: Named[float | None]
-    sweep_id: Named[str | None] = Column(Plain, ForeignKey(sweeps.c.id))
-    num_missed: Named[int]
-    verdict: Named[Verdict | None] = Column(word(Verdict))  # of the outcome
-    outcome: Named[RetuneOutcome | None] = Column(Document(RetuneOutcome))
-
-
-retune_runs = Table(
-    "retune_runs",
-    metadata,
-    _RetuneRuns,
-    UniqueConstraint("retune", "due_at"),  # a due time has one run, and the history of a retune is in its order
-    Index(None, "state", "started_at"),  # what may be concluded
-    Index(None, "sweep_id"),  # whose a sweep is
-)
 
 
 # ---------------------------------------------------------------------- MFU gates, which are runs

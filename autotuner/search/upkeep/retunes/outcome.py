@@ -18,7 +18,7 @@ from autotuner.core.comparison import (
 )
 from autotuner.core.layout import Layout
 from autotuner.core.measuring import LINKS
-from autotuner.core.run import RunState
+from autotuner.core.run import Finish, RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.upkeep import RetuneOutcome, RetuneRequest, Verdict
@@ -61,6 +61,13 @@ def outcome_of(
     if against is not None and is_open(against) and against.change < 0:
         return replace(outcome, detail=_open(seen, against))
     return replace(outcome, verdict=Verdict.UNCHANGED, detail=_unchanged(seen))
+
+
+def end_of(outcome: RetuneOutcome) -> Finish:
+    """Return how a run ends that found this: it has failed if people are to be told of it as a trouble."""
+    is_trouble = outcome.verdict in (Verdict.REGRESSION, Verdict.COULD_NOT_RUN)
+    state = RunState.FAILED if is_trouble else RunState.COMPLETE
+    return Finish(state=state, detail=outcome.detail, result=outcome)
 
 
 def _is_simulated(trials: Sequence[Trial]) -> bool:

@@ -1,4 +1,4 @@
-"""Scheduler: starts the runs of retunes when they are due, and concludes those whose sweep is finished."""
+"""Scheduler: starts the runs of retunes when they are due."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ import structlog
 
 from autotuner.core.comparison import EnvironmentChange, environment_changes
 from autotuner.core.errors import NotFound, QuotaExceeded, StoreUnavailable
-from autotuner.core.sweep import Sweep
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, Trigger, Verdict
+from autotuner.core.upkeep import Retune, RetuneRun, Trigger
 from autotuner.ports import Clock, Store
-from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.history import all_trials
 from autotuner.search.upkeep.retunes.changed_links import links_changed
 from autotuner.search.upkeep.retunes.due import due_run
-from autotuner.search.upkeep.retunes.outcome import outcome_of
 from autotuner.search.upkeep.retunes.retuning import Retuning, last_measured, runs_here
-from autotuner.search.upkeep.retunes.standing import Standing
-from autotuner.search.upkeep.retunes.told import told
 
 _SOFTWARE_EVERY_S = 60.0
 """How often this machine's software is looked at."""
-
-_NOTHING_LEFT = "no sweep was started, as its maker's quota had nothing left"
 
 _log = structlog.get_logger(__name__)
 
@@ -38,34 +30,35 @@ class RetuneScheduler:
         store: Where retunes are.
         clock: Says when they are due.
         software: This machine's, as far as it is known without a trial.
-        starts: Whether it starts runs; it concludes them anyway.
     """
 
-    def __init__(self, store: Store, clock: Clock, software: Software, *, starts: bool = True) -> None:
+    def __init__(self, store: Store, clock: Clock, software: Software) -> None:
         self._store = store
         self._clock = clock
         self._software = software
-        self._starts = starts
         self._retuning = Retuning(store, clock)
         self._looked_at: float | None = None
         self._answered: dict[str, Mapping[str, str]] = {}
 
     def step(self) -> None:
-        """Do all that there is to do now: conclude first, so that what is due beside it need not be skipped."""
-        self._conclude()
-        if self._starts:
-            self._start_due()
-            self._start_for_new_software()
-            self._start_for_new_links()
+        """Start all that is to be started now."""
+        self._start_due()
+        self._start_for_new_software()
+        self._start_for_new_links()
 
     # ------------------------------------------------------------------ starting
     def _start_due(self) -> None:
         now = self._clock.now()
         for retune in self._store.retunes.due(now):
             with _kept_apart(retune.name):
-                is_running = self._store.retunes.unfinished_run(retune.name) is not None
-                if due := due_run(retune, now=now, is_running=is_running):
+                running = self._store.retunes.unfinished_run(retune.name)
+                if running is not None and self._is_over(running):
+                    continue  # a worker ends it now, so that what is due beside it need not be skipped
+                if due := due_run(retune, now=now, is_running=running is not None):
                     _say(self._retuning.begin_due(retune, due))
+
+    def _is_over(self, run: RetuneRun) -> bool:
+        return run.sweep_id is None or self._store.get_sweep(run.sweep_id).state.is_finished
 
     def _start_for_new_software(self) -> None:
         """Once for each change: trials that are forked from a process with the old software would not see it anyway."""
@@ -112,37 +105,6 @@ class RetuneScheduler:
             return False
         now = self._retuning.links_today(retune.request.template.job.cluster)
         return now is not None and links_changed(then, now)
-
-    # ------------------------------------------------------------------ concluding
-    def _conclude(self) -> None:
-        for run, sweep in self._store.retunes.concludable():
-            with _kept_apart(run.retune), suppress(NotFound):  # removed at this moment
-                self._conclude_run(self._store.retunes.get(run.retune), run, sweep)
-
-    def _conclude_run(self, retune: Retune, run: RetuneRun, sweep: Sweep | None) -> None:
-        outcome, now = self._outcome(retune, sweep), self._clock.now()
-        standing = Standing.after(retune, outcome)
-        ended = self._store.retunes.conclude(
-            run.id,
-            outcome,
-            now=now,
-            incumbent=standing.incumbent,
-            baseline=standing.baseline,
-            announcement=told(retune, run, outcome, at=now),
-            seen=retune,
-        )
-        if ended is not None:
-            _log.info("retune.concluded", retune=run.retune, run_id=run.id, verdict=outcome.verdict.value)
-
-    def _outcome(self, retune: Retune, sweep: Sweep | None) -> RetuneOutcome:
-        if sweep is None:
-            return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=_NOTHING_LEFT)
-        trials = list(all_trials(self._store, sweep.id))
-        try:
-            return outcome_of(retune.request, sweep, findings(sweep.request, trials), trials)
-        except Exception as error:  # a bug must end this run, or none of the retune begins any more
-            _log.exception("retune.error", retune=retune.name)
-            return RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=f"{type(error).__name__}: {error}")
 
 
 @contextmanager

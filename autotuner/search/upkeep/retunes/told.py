@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotuner.core.announcement import Announcement, AnnouncementKind
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, Verdict
+from autotuner.core.upkeep import RetuneOutcome, RetuneRun, Verdict
 from autotuner.search.upkeep.facts import measured_facts
 
 _KINDS = {
@@ -23,22 +23,22 @@ _TITLES = {
 }
 
 
-def told(retune: Retune, run: RetuneRun, outcome: RetuneOutcome, *, at: float) -> Announcement:
+def told(run: RetuneRun, outcome: RetuneOutcome, *, at: float) -> Announcement:
     """What the feed and the webhooks say of the run; a run has one announcement, which has its id."""
     return Announcement(
         id=f"an-{run.id}",
         at=at,
         kind=_KINDS[outcome.verdict],
-        title=f"{retune.name}: {'the baseline is set' if outcome.sets_baseline else _TITLES[outcome.verdict]}",
+        title=f"{run.retune}: {'the baseline is set' if outcome.sets_baseline else _TITLES[outcome.verdict]}",
         text=". ".join([outcome.detail, *outcome.explanation]),
-        path=f"/retunes/{retune.name}",
+        path=f"/retunes/{run.retune}",
         subject_id=run.id,
-        facts=dict(_facts(retune, run, outcome)),
+        facts=dict(_facts(run, outcome)),
     )
 
 
-def _facts(retune: Retune, run: RetuneRun, outcome: RetuneOutcome) -> Iterator[tuple[str, object]]:
-    yield "retune", retune.name
+def _facts(run: RetuneRun, outcome: RetuneOutcome) -> Iterator[tuple[str, object]]:
+    yield "retune", run.retune
     yield "run", run.id
     yield "sweep", run.sweep_id
     yield "trigger", run.trigger.value

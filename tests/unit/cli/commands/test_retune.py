@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotuner.core.upkeep import RetuneOutcome, Verdict
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
+from tests.runs import conclude_retune
 from tests.unit.cli.command_line import CommandLine
 from tests.unit.search.upkeep.builders import BETTER, INCUMBENT, SLOWER, runs
 
@@ -16,10 +17,8 @@ def concluded(outcome: RetuneOutcome) -> None:
     """A run that ended so."""
     app = build(Settings(num_workers=0))
     run = app.retuning.run_now("nightly")
-    ended = app.store.retunes.conclude(
-        run.id, outcome, now=run.started_at + 60, incumbent=INCUMBENT, baseline=(runs(),)
-    )
-    assert ended is not None
+    conclude_retune(app.store, run, outcome, now=run.started_at + 60)
+    app.store.retunes.set_incumbent("nightly", INCUMBENT, (runs(),))
     app.close()
 
 

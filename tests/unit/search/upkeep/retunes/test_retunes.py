@@ -298,7 +298,7 @@ def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None
     run = RetuneRun(
         id="rr-1", retune="nightly", due_at=NIGHT, trigger=Trigger.CRON, state=RetuneState.FINISHED, started_at=NIGHT
     )
-    assert told(retune(), run, first, at=NIGHT).title == "nightly: the baseline is set"
+    assert told(run, first, at=NIGHT).title == "nightly: the baseline is set"
     assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in first.detail
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from threading import Event
 
 import pytest
 
@@ -20,6 +21,8 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RetuneState, Trigger, Verdict
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Store
+from autotuner.runs.retune import retune_kind
+from autotuner.runs.worker import Worker
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler, software_changes
 from autotuner.store.sql import memory_store
@@ -55,8 +58,11 @@ class Night:
     def retuning(self) -> Retuning:
         return Retuning(self.store, self)
 
-    def scheduler(self) -> RetuneScheduler:
-        return RetuneScheduler(self.store, self, lambda: self.software)
+    def scheduler(self, *, starts: bool = True) -> Service:
+        kind = retune_kind(self.store)
+        worker = Worker(self.store.runs, {kind.name: kind}, self, owner="two", lease_s=1e6, shutdown=Event())
+        scheduler = RetuneScheduler(self.store, self, lambda: self.software)
+        return Service(worker=worker, scheduler=scheduler if starts else None)
 
     def add(self, **asked: object) -> Retune:
         template = sweep_request(budget=Budget(num_trials=2, min_gain=0))
@@ -94,6 +100,20 @@ class Night:
 
     def runs(self) -> list[RetuneRun]:
         return list(self.store.retunes.runs("nightly")[0])
+
+
+@dataclass
+class Service:
+    """What ends the runs of retunes, and what starts them unless it may not."""
+
+    worker: Worker
+    scheduler: RetuneScheduler | None
+
+    def step(self) -> None:
+        while self.worker.run_once():
+            pass
+        if self.scheduler is not None:
+            self.scheduler.step()
 
 
 def verdict(run: RetuneRun) -> Verdict | None:
@@ -174,7 +194,7 @@ def test_a_loop_that_may_not_start_runs_concludes_them() -> None:
     night = Night()
     night.add()
     night.at = NIGHT
-    quiet = RetuneScheduler(night.store, night, dict, starts=False)
+    quiet = night.scheduler(starts=False)
     quiet.step()
     assert night.runs() == []
     night.retuning.run_now("nightly")
