@@ -56,8 +56,8 @@ class OneAction:
         action: The action.
     """
 
-    def __init__(self, action: Do) -> None:
-        self._next: Step = action
+    def __init__(self, action: Step) -> None:
+        self._next = action
 
     def next(self, now: float) -> Step:  # noqa: ARG002
         """Return the action, then its outcome."""
@@ -82,6 +82,11 @@ class Work:
     """Actions that may run at once."""
     hear: Callable[[Run], None] = lambda _: None
     """Learns what people want of the run now. Called before ``Machine.next``, with the same run again and again."""
+
+
+def already_ended(end: Finish) -> Work:
+    """Return the work of a run whose end is known as soon as it is claimed."""
+    return Work(machine=OneAction(end), perform=lambda _: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

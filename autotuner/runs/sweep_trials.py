@@ -28,7 +28,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.ports import Launcher, Store
 from autotuner.runs.hold import Hold
-from autotuner.runs.kind import Do, Kind, OneAction, Work
+from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.sweep import SweepMachine
 from autotuner.search.expressible import trial_rules
 from autotuner.search.learning.recollection import informed_with_trials
@@ -62,7 +62,7 @@ def sweep_kind(store: Store, launcher: Launcher) -> Kind:
         asked = replace(run.request, budget=run.demand.budget)
         if refusal := launcher.refuses(asked.runs_on, asked.trainer):
             result = SweepResult(reason=StopReason.CANNOT_RUN)
-            return _ended(Finish(state=RunState.FAILED, detail=refusal, result=result))
+            return already_ended(Finish(state=RunState.FAILED, detail=refusal, result=result))
         known, past = informed_with_trials(replace(store.get_sweep(run.id), request=asked), store.history)
         machine = SweepMachine(
             known.request,
@@ -77,12 +77,6 @@ def sweep_kind(store: Store, launcher: Launcher) -> Kind:
         return Work(machine=machine, perform=performer.perform, num_parallel=num_parallel, hear=machine.hear)
 
     return Kind(name="sweep", begin=begin, span="sweep.run")
-
-
-def _ended(end: Finish) -> Work:
-    machine = OneAction(Do(action=None))
-    machine.tell(end)
-    return Work(machine=machine, perform=lambda _: None)
 
 
 def _trials(store: Store, sweep_id: str) -> Sequence[Trial]:
