@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from autotuner.catalog.hardware import load_cluster
-from autotuner.catalog.models import load_model
-from autotuner.core.choices import Precision
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -16,7 +13,6 @@ from autotuner.core.rules.legality import RULES, reasons, refused_layout
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.advice.advice import Advice, advice
@@ -124,15 +120,3 @@ def _current(question: Question, best: PredictedLayout | None, unchanged: Predic
 def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[str, ...]:
     today = [] if current is None or current.predicted is None else [current.layout]
     return caveats(job, LayoutColumns.from_layouts([*shown, *today]))
-
-
-def warm() -> None:
-    """Have every table read that answers need, so that processes forked after this share them."""
-    from autotuner.search.explain.timeline import predicted_timeline  # noqa: PLC0415  # no answer here needs it
-    from autotuner.search.explain.what_if import what_if  # noqa: PLC0415
-
-    workload = Workload(seq_len=2048, global_batch_size=8)
-    job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
-    best = best_of_space(Question(job=job, axes={"precision": (Precision.BF16,)}, limit=1))
-    answer = what_if(replace(best.table.rows[0].layout, pipeline_parallel_degree=2), job)
-    predicted_timeline(answer.layout, job)

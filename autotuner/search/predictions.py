@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from autotuner.core.choices import Precision
+from autotuner.core.documents import extended
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint
@@ -61,8 +62,9 @@ class Predicted(Prediction):
     @classmethod
     def of(cls, prediction: Prediction) -> Self:
         """The prediction with its totals."""
-        own = {each.name: getattr(prediction, each.name) for each in fields(prediction)}
-        return cls(**own, step_time_s=prediction.step_time.total_s, peak_bytes=prediction.memory.total_bytes)
+        return extended(
+            cls, prediction, step_time_s=prediction.step_time.total_s, peak_bytes=prediction.memory.total_bytes
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,7 @@ class AsidePool:
                 assert isinstance(value, Exception)
                 raise value
             case "out_of_memory":
-                raise self._too_costly(f"more than {format_bytes(self._limits.memory_bytes)} of memory")
+                raise self._too_costly(f"this takes more than {format_bytes(self._limits.memory_bytes)} of memory")
             case "broken":
                 raise RuntimeError(f"in an aside:\n{value}")
 
@@ -121,12 +121,9 @@ class AsidePool:
         except EOFError:
             process.join()
             if process.exitcode != -signal.SIGALRM:
-                with self._mutex:
-                    self._ended += 1
-                raise TooCostly(
-                    "the process that computed this was ended, as where no memory is left; ask for less"
-                ) from None
-        raise self._too_costly(f"longer than {self._limits.seconds:g} s")
+                said = "the process that computed this was ended, as where no memory is left"
+                raise self._too_costly(said) from None
+        raise self._too_costly(f"this takes longer than {self._limits.seconds:g} s")
 
     def _end(self, process: BaseProcess) -> None:
         with self._mutex:
@@ -135,10 +132,10 @@ class AsidePool:
             process.kill()
             process.join()
 
-    def _too_costly(self, what: str) -> TooCostly:
+    def _too_costly(self, said: str) -> TooCostly:
         with self._mutex:
             self._ended += 1
-        return TooCostly(f"this takes {what}; ask for less")
+        return TooCostly(f"{said}; ask for less")
 
 
 # ---------------------------------------------------------------------- in the new process

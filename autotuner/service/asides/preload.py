@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import gc
 import os
+from dataclasses import replace
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")  # a process with threads cannot be forked safely
 
-from autotuner.search.answers import warm
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.core.choices import Precision
+from autotuner.core.job import Job
+from autotuner.core.workload import Workload
+from autotuner.search.answers import Question, best_of_space
+from autotuner.search.explain.timeline import predicted_timeline
+from autotuner.search.explain.what_if import what_if
 
-warm()
+
+def _read_tables() -> None:
+    """Give answers of each sort, so that every table that these need is read."""
+    workload = Workload(seq_len=2048, global_batch_size=8)
+    job = Job(model=load_model("llama-3-8b"), cluster=load_cluster("h100:8"), workload=workload)
+    best = best_of_space(Question(job=job, axes={"precision": (Precision.BF16,)}, limit=1))
+    answer = what_if(replace(best.table.rows[0].layout, pipeline_parallel_degree=2), job)
+    predicted_timeline(answer.layout, job)
+
+
+_read_tables()
 gc.freeze()
