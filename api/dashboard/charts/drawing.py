@@ -72,7 +72,7 @@ def path(points: Iterable[tuple[float, float]], class_: str) -> Markup:
 
 
 def cross(x: float, y: float, radius: float = 3.2) -> Markup:
-    """Where something came to nothing."""
+    """Draw the mark of something that came to nothing."""
     a, b, c, d = (written(value) for value in (x - radius, y - radius, x + radius, y + radius))
     return element("path", d=f"M{a} {b}L{c} {d}M{a} {d}L{c} {b}", class_="cross")
 
@@ -162,7 +162,7 @@ def whole_marks(first: int, last: int, most: int) -> tuple[int, ...]:
 
 
 def byte_unit(most: float) -> tuple[float, str]:
-    """What to divide bytes by, and what they are then: ``(1e9, "GB")``."""
+    """Return the number to divide bytes by, and their unit then: ``(1e9, "GB")``."""
     units = ((TERA, "TB"), (GIGA, "GB"), (MEGA, "MB"), (KILO, "kB"))
     return next(((float(scale), unit) for scale, unit in units if most >= scale), (1.0, "B"))
 
@@ -180,13 +180,13 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Where a value lies, outside of the ends too."""
+        """Return the place of a value, outside of the ends too."""
         if self.high == self.low:
             return (self.start + self.end) / 2
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def clamped(self, value: float) -> float:
-        """Where a value lies, or the end nearest to it."""
+        """Return the place of a value, or the end nearest to it."""
         return self(min(max(value, self.low), self.high))
 
     def marks(self, most: int) -> tuple[float, ...]:
@@ -245,7 +245,7 @@ class Frame:
             yield text(x(at), self.floor + 17, label(at), anchor="middle")
 
     def titles(self, upward: str, across: str) -> Iterator[Markup]:
-        """What both axes count, with their units."""
+        """Write the names and units of both axes."""
         yield text(0, 12, upward)
         yield text((self.left + self.end) / 2, self.height - 4, across, anchor="middle")
 

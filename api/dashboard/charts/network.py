@@ -269,7 +269,7 @@ def node_wiring_picture(cluster: Cluster, limits: Limits | None = None, *, width
 
 
 def _joined_by_one(cluster: Cluster) -> Wiring:
-    """What is taken where nothing is described: the cluster's link joins all."""
+    """Return the wiring that is taken if none is described: the cluster's link joins all."""
     return Wiring(name="as described", nvlink_groups=(tuple(range(cluster.accelerators_per_node)),))
 
 

@@ -52,7 +52,7 @@ def fault_strip(trace: FaultTrace, width: int) -> Markup:
 
 
 def state_of_link(health: LinkHealth) -> str:
-    """What ails a link, in a word: ``60 ms``, ``25 MB/s``, ``dead``."""
+    """Return the fault of a link, in a word: ``60 ms``, ``25 MB/s``, ``dead``."""
     if health.is_dead:
         return "dead"
     if health.bandwidth_bytes_per_s is not None:
@@ -61,7 +61,7 @@ def state_of_link(health: LinkHealth) -> str:
 
 
 def _pieces(trace: FaultTrace, link: LinkEnds) -> Iterator[tuple[LinkHealth, int, int]]:
-    """What befalls one link, from which step to before which."""
+    """Yield each fault of one link, with its first step and the step before which it ends."""
     own = [fault for fault in trace.faults if fault.health.ends == link]
     steps = [*(fault.step for fault in own[1:]), trace.num_steps]
     for fault, until in zip(own, steps, strict=True):

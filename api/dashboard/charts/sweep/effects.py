@@ -1,4 +1,4 @@
-"""What choices did: what pairs that differ in one gained, and how much of all differences each explains."""
+"""Charts of choices: gains of pairs that differ in one, and the share of all differences that each explains."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _MOST_NAME = 0.62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A choice.
+    """A choice, with the share of all differences between layouts that it explains.
 
     Attributes:
         least: Share of the differences that nothing else explains.

@@ -280,7 +280,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _unit(metric: Metric, most: float) -> tuple[float, str]:
-    """What to divide values by, and what the title then says behind the metric's name."""
+    """Return the number to divide values by, and the words of the title behind the metric's name."""
     if metric in (Metric.MFU, Metric.ROBUSTNESS):
         return 0.01, ", %"
     if metric is Metric.SIMPLICITY:

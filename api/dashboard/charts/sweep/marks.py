@@ -203,7 +203,7 @@ def _place_of_front(label: Label, frame: Frame) -> tuple[float, str | None] | No
 
 
 def _place(label: Label, frame: Frame) -> tuple[float, str | None] | None:
-    """To the left where it does not leave the plot, else to the right, else nowhere."""
+    """Place the label to the left if it stays in the plot, else to the right, else nowhere."""
     if label.x - 8 - label.width >= frame.left:
         return label.x - 8, "end"
     if label.x + 8 + label.width <= frame.end:
