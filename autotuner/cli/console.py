@@ -8,43 +8,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 _UNBOUNDED_COLUMNS = 10_000
-
-_WORDS = (
-    *("layout", "why", "state", "name", "source", "part", "limited by", "time goes to"),
-    *("accelerator", "runs on", "last check", "link between", "described as", "kind", "queues", "answer"),
-    *("token", "may", "at most", "made", "last used", "counts"),
-    *("phase", "way", "cluster", "sweep", "for", "change", "up to layer"),
-    "a million tokens take",
-    *("posts to", "wants", "format", "delivery", "webhook", "announced", "what", "last answer"),
-)
-"""Columns of words; all others hold numbers and are set flush right."""
-
-_WRAPPED = (
-    "layout",
-    "why",
-    "source",
-    "limited by",
-    "time goes to",
-    "answer",
-    "wants",
-    "what",
-    "last answer",
-    "at most",
-    "way",
-    "a million tokens take",
-)
-"""Columns that give way where the terminal is narrow; a number is never cut."""
-
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that tell a terminal what to do, or turn the order of letters around."""
@@ -88,12 +59,3 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
     """A moving line on standard error, where that is a terminal; what it says is exchanged by the function given."""
     with PlainConsole(stderr=True, highlight=False).status(escape(text)) as line:
         yield lambda other: line.update(escape(other))
-
-
-def plain_table(*columns: str) -> Table:
-    """An empty table: columns of words flush left, columns of numbers flush right."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        justify: Literal["left", "right"] = "left" if column in _WORDS else "right"
-        table.add_column(column, justify=justify, no_wrap=column not in _WRAPPED, overflow="fold")
-    return table

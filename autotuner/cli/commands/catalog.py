@@ -26,7 +26,7 @@ def catalog(server: Server = None, as_json: Json = False) -> None:
 
 
 def _table(rows: list[dict[str, str]]) -> Any:
-    from autotuner.cli.console import plain_table
+    from autotuner.report.terminal import plain_table
 
     table = plain_table(*rows[0])
     for row in rows:

@@ -40,13 +40,14 @@ def dry_run(
     from autotuner.cli.inputs import cluster_name, read_cluster, read_model
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.views.dry_run import dry_run_view
-    from autotuner.cli.views.jobs import job_in_words, size_of
     from autotuner.core import documents
     from autotuner.core.codec import to_plain
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
     from autotuner.core.workload import Workload
     from autotuner.launch.this_machine import dry_run as run
+    from autotuner.report.words import job_in_words
+    from autotuner.search.predictions import ModelSize
 
     workload = Workload(seq_len=seq_len, global_batch_size=global_batch)
     job = Job(model=read_model(model), cluster=read_cluster(cluster), workload=workload)
@@ -55,7 +56,9 @@ def dry_run(
         answer = run(request, progress)
     if as_json:
         return print_json({**to_plain(answer), "fullest_rank": answer.fullest.rank})
-    title = job_in_words(size_of(job.model), cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len)
+    title = job_in_words(
+        ModelSize.of(job.model), cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len
+    )
     console().print(dry_run_view(answer, title=f"{title}: {request.spec.layout}"))
     return None
 

@@ -11,7 +11,8 @@ def engines(server: Server = None, as_json: Json = False) -> None:
     Example: autotuner engines
     """
     from autotuner.cli.client import connect
-    from autotuner.cli.console import console, plain_table, print_json
+    from autotuner.cli.console import console, print_json
+    from autotuner.report.terminal import plain_table
 
     with connect(server, keep=False) as client:
         found = client.get("/engines")

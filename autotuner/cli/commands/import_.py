@@ -77,6 +77,8 @@ def import_(
     from autotuner.cli.inputs import may_be_stored
     from autotuner.cli.said_layout import ranks_of
     from autotuner.cli.views.imported import compared_view, imported_view, next_view
+    from autotuner.core.documents import restore
+    from autotuner.search.predictions import PredictionTable
 
     text = _text(config)
     with connect(server, keep=may_be_stored(cluster or "")) as client:
@@ -97,9 +99,10 @@ def import_(
         answer = None if cluster is None else client.post("/predictions", job.body(read))
     if as_json:
         return print_json(read | {"compared": answer})
-    if answer is not None:
-        console().print(compared_view(read, job, answer))
-    console().print(next_view(read, job, answer))
+    compared = None if answer is None else restore(PredictionTable, answer)
+    if compared is not None:
+        console().print(compared_view(read, job, compared))
+    console().print(next_view(read, job, compared))
     return None
 
 

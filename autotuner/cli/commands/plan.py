@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotuner.cli.options import Json, Model, SeqLen, Server, Space, StackName
 from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
+
+if TYPE_CHECKING:
+    from autotuner.search.planning.plan_view import PlanView
 
 _CLUSTERS, _MONEY = "Clusters to compare", "Prices"
 
@@ -105,7 +108,9 @@ def plan(
     from autotuner.cli.console import console, print_json
     from autotuner.cli.inputs import for_service, may_be_stored, read_space
     from autotuner.cli.money import price_body
-    from autotuner.cli.views.plan import plan_view
+    from autotuner.core.codec import to_plain
+    from autotuner.report.plan import plan_report
+    from autotuner.report.terminal import render
     from autotuner.search.planning.amounts import (
         read_amount,
         read_counts,
@@ -133,36 +138,35 @@ def plan(
         "prices": dict(read_prices("--price", price or [])),
         "space": read_space(space),
     } | price_body(None, tariff)
-    found = _asked(body, knows_stored=any(map(may_be_stored, cluster or []))) if server is None else _sent(server, body)
+    view = _asked(body, knows_stored=any(map(may_be_stored, cluster or []))) if server is None else _sent(server, body)
     if as_json:
-        return print_json(found)
-    console().print(plan_view(found, limit=limit))
-    return None
+        print_json(to_plain(view))
+    elif view.answer is not None:
+        console().print(render(plan_report(view, view.answer, limit)))
 
 
-def _asked(body: dict[str, Any], *, knows_stored: bool) -> dict[str, Any]:
+def _asked(body: dict[str, Any], *, knows_stored: bool) -> PlanView:
     """The plan of this process; how far it is, on a line of its own."""
     from autotuner.cli.console import status
     from autotuner.cli.own_door import own_door
-    from autotuner.core.codec import to_plain
     from autotuner.core.documents import read
     from autotuner.requests import PlanCreate
     from autotuner.search.planning.plan_view import PlanView
 
     with own_door(knows_stored=knows_stored) as door, status(_LOOKING) as say:
-        run = door.plan(read(PlanCreate, body), lambda done, known: say(_COMPARING.format(done, known)))
-    found: dict[str, Any] = to_plain(PlanView.of(run))
-    return found
+        return PlanView.of(door.plan(read(PlanCreate, body), lambda done, known: say(_COMPARING.format(done, known))))
 
 
-def _sent(server: str, body: dict[str, Any]) -> dict[str, Any]:
+def _sent(server: str, body: dict[str, Any]) -> PlanView:
     """The plan of a service that runs already, once it is computed; how far it is, on a line of its own."""
     from autotuner.cli.client import connect
     from autotuner.cli.console import status
+    from autotuner.core.documents import restore
+    from autotuner.search.planning.plan_view import PlanView
 
     with connect(server) as client, status(_LOOKING) as say:
         found: dict[str, Any] = client.post("/plans", body)
         while found["answer"] is None:
             say(_COMPARING.format(found["num_done"], found["num_known"]))
             found = client.get(f"/plans/{found['id']}", wait_s=_WAIT_S)
-    return found
+    return restore(PlanView, found)

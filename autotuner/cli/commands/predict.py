@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from autotuner.cli.options import (
     StackName,
     TariffText,
 )
+
+if TYPE_CHECKING:
+    from autotuner.search.predictions import PredictionTable
 
 NOTHING_FITS = 7
 """Exit code where no layout fits in memory."""
@@ -70,11 +73,17 @@ def predict(
     Example: autotuner predict --model llama-3-8b --cluster h100:8 \
         --global-batch 64 --seq-len 8k
     """
-    from autotuner.cli.console import print_json
+    from autotuner.cli.console import console, print_json
     from autotuner.cli.inputs import cluster_name, job_body, may_be_stored, read_space
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
     from autotuner.cli.money import objective_body, price_body
+    from autotuner.core.codec import to_plain
+    from autotuner.core.documents import restore
+    from autotuner.core.objective import Objective
+    from autotuner.report.prediction import how_many_fit, prediction_report
+    from autotuner.report.terminal import render
+    from autotuner.report.words import job_in_words
 
     body = job_body(model, cluster, global_batch, seq_len, link_health, lengths)
     body |= read_measured(measured, body["workload"])
@@ -83,50 +92,32 @@ def predict(
     body |= {"space": read_space(space), "limit": limit, "stack": stack, "format": wanted, "objective": compared}
     given = {"layout": layout, "current": current}
     body |= {name: read_layout(text) for name, text in given.items() if text is not None}
-    answer = _asked(body, knows_stored=may_be_stored(cluster)) if server is None else _sent(server, body)
+    found = _asked(body, knows_stored=may_be_stored(cluster)) if server is None else _sent(server, body)
     if as_json:
-        print_json(answer)
+        print_json(to_plain(found))
     else:
-        title = _title(answer, cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len)
-        _print(answer, title, compared)
-    if not any(item["predicted"]["fits"] for item in answer["items"]):
+        job = job_in_words(found.model_size, cluster=cluster_name(cluster), global_batch=global_batch, seq_len=seq_len)
+        report = prediction_report(found, f"{job}{how_many_fit(found)}", restore(Objective, compared))
+        console().print(render(report))
+    if not any(one.predicted.fits for one in found.items):
         raise typer.Exit(NOTHING_FITS)
 
 
-def _asked(body: dict[str, Any], *, knows_stored: bool) -> dict[str, Any]:
+def _asked(body: dict[str, Any], *, knows_stored: bool) -> PredictionTable:
     """The answer of this process."""
     from autotuner.cli.own_door import own_door
-    from autotuner.core.codec import to_plain
     from autotuner.core.documents import read
     from autotuner.requests import PredictionRequest
 
     with own_door(knows_stored=knows_stored) as door:
-        answer: dict[str, Any] = to_plain(door.predict(read(PredictionRequest, body)))
-    return answer
+        return door.predict(read(PredictionRequest, body))
 
 
-def _sent(server: str, body: dict[str, Any]) -> dict[str, Any]:
+def _sent(server: str, body: dict[str, Any]) -> PredictionTable:
     """The answer of a service that runs already."""
     from autotuner.cli.client import connect
+    from autotuner.core.documents import restore
+    from autotuner.search.predictions import PredictionTable
 
     with connect(server) as client:
-        answer: dict[str, Any] = client.post("/predictions", body)
-    return answer
-
-
-def _print(answer: dict[str, Any], title: str, compared: dict[str, Any]) -> None:
-    from autotuner.cli.console import console
-    from autotuner.cli.views.rankings import prediction_table
-    from autotuner.core import documents
-    from autotuner.core.objective import Objective
-
-    console().print(prediction_table(answer, title=title, objective=documents.restore(Objective, compared)))
-
-
-def _title(answer: dict[str, Any], *, cluster: str, global_batch: int, seq_len: int) -> str:
-    from autotuner.cli.views.jobs import job_in_words
-
-    title = job_in_words(answer["model_size"], cluster=cluster, global_batch=global_batch, seq_len=seq_len)
-    if answer["num_legal"] is not None:
-        title += f": {answer['num_fitting']:,} of {answer['num_legal']:,} legal layouts fit"
-    return title
+        return restore(PredictionTable, client.post("/predictions", body))

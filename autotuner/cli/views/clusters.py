@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
 from autotuner.cli.views.links import pairs_view
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.link import LinkHealth, LinkPoint, health_said
 from autotuner.core.units import format_rate, format_seconds
+from autotuner.report.terminal import plain_table
 from autotuner.search.text.topologies import described_said
 
 

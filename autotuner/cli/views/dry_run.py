@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
 from autotuner.core.dry_run import DryRun, RankDryRun
 from autotuner.core.units import format_bytes, format_rate
+from autotuner.report.terminal import plain_table
 from autotuner.search.text.sentences import in_sentences
 
 _PARTS = ("parameters", "gathered", "gradients", "optimizer", "activations")

@@ -10,13 +10,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
-from autotuner.cli.views.jobs import model_in_words
 from autotuner.cli.views.rankings import predicted_mfu
 from autotuner.core import documents
+from autotuner.core.documents import restore
 from autotuner.core.measurement import Measurement
 from autotuner.core.units import format_bytes, format_rate, format_seconds
+from autotuner.report.terminal import plain_table
+from autotuner.report.words import model_in_words
 from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.predictions import ModelSize
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent
 
@@ -27,7 +29,7 @@ def explanation_view(explained: Mapping[str, Any]) -> RenderableType:
     step = expected_seconds(predicted["step_time_s"], predicted["relative_error"])
     mfu = predicted_mfu(predicted)
     return Group(
-        Text(model_in_words(explained["model_size"])),
+        Text(model_in_words(restore(ModelSize, explained["model_size"]))),
         Text(explained["label"], style="bold"),
         Text(f"predicted, not measured: step {step}, MFU {mfu}"),
         *([Text(in_sentences(explained["caveats"]), style="dim")] if explained["caveats"] else []),

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.core.objective import Metric
+from autotuner.report.terminal import LayoutRow, LayoutTable
 from autotuner.search.text.sentences import percent, signed
 
 _NUM_BEHIND = 5

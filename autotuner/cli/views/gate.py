@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
 from autotuner.core.units import format_rate
+from autotuner.report.terminal import plain_table
 from autotuner.search.text.sentences import in_sentences
 from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
 

@@ -12,8 +12,11 @@ from rich.text import Text
 
 from autotuner.cli.current import CurrentJob
 from autotuner.cli.inputs import cluster_name
-from autotuner.cli.views.jobs import job_in_words, model_in_words
-from autotuner.cli.views.rankings import prediction_table
+from autotuner.core.documents import restore
+from autotuner.report.prediction import prediction_report
+from autotuner.report.terminal import render
+from autotuner.report.words import job_in_words, model_in_words
+from autotuner.search.predictions import ModelSize, PredictionTable
 
 _KINDS = ("changed", "unknown", "assumed", "ignored")
 """Of notes, in the order in which they matter."""
@@ -33,19 +36,19 @@ def imported_view(read: Mapping[str, Any]) -> RenderableType:
     return table
 
 
-def compared_view(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str, Any]) -> RenderableType:
+def compared_view(read: Mapping[str, Any], job: CurrentJob, answer: PredictionTable) -> RenderableType:
     """What runs today beneath the best that the trainer can be told."""
     title = job_in_words(
-        answer["model_size"],
+        answer.model_size,
         cluster=cluster_name(job.cluster or ""),
         global_batch=job.global_batch or 0,
         seq_len=job.seq_len or 0,
     )
-    told = f"{title}: the best that {read['format']} can run, of {answer['num_legal']:,} legal layouts"
-    return Group("", prediction_table(answer, title=told))
+    told = f"{title}: the best that {read['format']} can run, of {answer.num_legal:,} legal layouts"
+    return Group("", render(prediction_report(answer, told)))
 
 
-def next_view(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str, Any] | None) -> RenderableType:
+def next_view(read: Mapping[str, Any], job: CurrentJob, answer: PredictionTable | None) -> RenderableType:
     """The commands that go on from here.
 
     Args:
@@ -60,7 +63,8 @@ def _model(read: Mapping[str, Any]) -> str:
     model = read["model"]
     if model is None:
         return str(read["model_name"]) or "not said"
-    return f"{model_in_words(read['model_size'])}: {model['num_layers']} layers, {model['hidden_size']} wide"
+    size = restore(ModelSize, read["model_size"])
+    return f"{model_in_words(size)}: {model['num_layers']} layers, {model['hidden_size']} wide"
 
 
 def _job(read: Mapping[str, Any]) -> str:
@@ -83,13 +87,13 @@ def _notes(notes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             yield "" if index else kind, f"{', '.join(named)}: {detail}"
 
 
-def _next(read: Mapping[str, Any], job: CurrentJob, answer: Mapping[str, Any] | None) -> Iterator[str]:
+def _next(read: Mapping[str, Any], job: CurrentJob, answer: PredictionTable | None) -> Iterator[str]:
     options, today, wanted = job.options(), shlex.quote(read["label"]), read["format"]
     if read["model"] is not None and job.model is None:
         yield "  repeat this command with --save-model model.json, and write model.json in the place of MODEL"
     if answer is None:
         yield f"  autotuner predict {options} --current {today} --format {wanted}"
     yield f"  autotuner explain {options} --layout {today}"
-    if answer is not None and answer["items"]:
-        best = shlex.quote(answer["items"][0]["label"])
+    if answer is not None and answer.items:
+        best = shlex.quote(answer.items[0].label)
         yield f"  autotuner export {best} {options} --format {wanted}"

@@ -9,9 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
-from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.core.units import format_duration, format_long_duration
+from autotuner.report.terminal import LayoutRow, LayoutTable, plain_table
 from autotuner.search.text.sentences import expected_seconds, in_sentences, percent
 
 

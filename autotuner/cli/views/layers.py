@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.core.units import format_seconds
+from autotuner.report.terminal import LayoutRow, LayoutTable
 from autotuner.search.text.sentences import in_sentences, percent, signed
 
 

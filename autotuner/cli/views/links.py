@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
 from autotuner.core.cluster import Cluster
 from autotuner.core.link import LinkHealth, LinkPoint, links_compared, links_judged
 from autotuner.core.profile import DeviceProfile
 from autotuner.core.units import format_rate, format_seconds
+from autotuner.report.terminal import plain_table
 
 
 def links_view(profiles: Sequence[tuple[DeviceProfile, Cluster]]) -> RenderableType:

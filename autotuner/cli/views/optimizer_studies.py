@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
 from autotuner.core.units import format_seconds
+from autotuner.report.terminal import plain_table
 
 Document = Mapping[str, Any]
 

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
 from autotuner.core.accelerator import SplitTimes
 from autotuner.core.profile import DeviceProfile
 from autotuner.core.units import format_bytes, format_rate, format_seconds
+from autotuner.report.terminal import plain_table
 from autotuner.search.text.sentences import percent
 
 

@@ -9,14 +9,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.views.advice import beside_today, beyond_the_table, shortfall_in_words
-from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.core import documents
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective
-from autotuner.core.units import format_bytes, format_rate, format_seconds
+from autotuner.core.units import format_bytes, format_seconds
+from autotuner.report.terminal import LayoutRow, LayoutTable
 from autotuner.search.text.footprints import (
     co2_kg_per_million_tokens,
     kwh_per_million_tokens,
@@ -28,73 +27,12 @@ from autotuner.search.text.sentences import (
     expected_rate,
     expected_seconds,
     gate_in_words,
-    in_sentences,
     is_wide,
     likely,
     percent,
     ranges,
     value_in_words,
 )
-
-_PARTS = {
-    "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
-    "recompute": ("recompute_s",),
-    "tp": ("tensor_communication_s",),
-    "cp": ("context_communication_s",),
-    "ep": ("expert_communication_s",),
-    "pp": ("pipeline_communication_s",),
-    "dp": ("data_communication_s",),
-    "bubble": ("bubble_s",),
-    "optimizer": ("optimizer_s",),
-}
-"""Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
-
-
-def prediction_table(answer: Mapping[str, Any], *, title: str, objective: Objective | None = None) -> RenderableType:
-    """Best predicted layouts: MFU and step time with their intervals, where the time goes, memory.
-
-    Where more than speed counts, its value stands first and what a layout takes beside time in the place of where time
-    goes.
-
-    Below them the best that keeps the mathematics, where none of them does, and what runs today, where it is known.
-    """
-    items = answer["items"]
-    if not items:
-        missing = shortfall_in_words(answer["shortfall"])
-        return Group(Text(title, style="bold"), *map(Text, (*missing, *beside_today(answer))))
-    rows = [*items, *filter(None, [answer["unchanged"]]), *_today(answer)]
-    by_ends = _by_ends(rows)
-    if objective is None or objective.is_speed:
-        heads: tuple[str, ...] = ("MFU", "step", "memory", "fits", "time goes to")
-        cells = [_prediction_row(item, _rank(item, answer), by_ends=by_ends) for item in rows]
-    else:
-        heads = (objective.noun, "MFU", "step", "fits", "a million tokens take")
-        cells = [_valued_row(item, _rank(item, answer), objective, by_ends=by_ends) for item in rows]
-    table = LayoutTable(keys=("#",), heads=heads, rows=cells)
-    peak = f"{format_rate(answer['reference_flop_per_s'], 'FLOP/s')} per rank, the {answer['reference_precision']} peak"
-    by = "MFU" if objective is None or objective.is_speed else objective.noun
-    ranked = "" if answer["num_legal"] is None else f" Rows are ranked by {by} times the chance to fit."
-    notes = (
-        f"All figures are predicted. ± is the 80 % interval: of MFU in points, of the step in percent.{ranked} MFU is "
-        f"a share of {peak}. Fits: the chance that the layout does not run out of memory.",
-        *beyond_the_table(answer),
-        in_sentences(answer["caveats"]),
-    )
-    today = [Text(line) for line in beside_today(answer)]
-    return Group(Text(title, style="bold"), table, *today, *(Text(note, style="dim") for note in notes if note))
-
-
-def _prediction_row(item: Mapping[str, Any], rank: str, *, by_ends: bool) -> LayoutRow:
-    predicted = item["predicted"]
-    figures = (predicted_mfu(predicted, by_ends=by_ends), _step(predicted), format_bytes(predicted["peak_bytes"]))
-    return LayoutRow(keys=(rank,), layout=item["label"], cells=(*figures, _fit(predicted), _shares(predicted)))
-
-
-def _valued_row(item: Mapping[str, Any], rank: str, objective: Objective, *, by_ends: bool) -> LayoutRow:
-    predicted, footprint = item["predicted"], _footprint(item)
-    value = objective.figure(objective.value_of(_Rates.of(predicted), footprint))
-    cells = (value, predicted_mfu(predicted, by_ends=by_ends), _step(predicted), _fit(predicted))
-    return LayoutRow(keys=(rank,), layout=item["label"], cells=(*cells, _taken(footprint, predicted["tokens_per_s"])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,19 +66,6 @@ def _taken(footprint: Footprint | None, tokens_per_s: float) -> str:
         "" if kg is None else f"{kg:.3g} kg CO2",
     ]
     return "; ".join(part for part in (", ".join(filter(None, known)), f"complexity {footprint.complexity:g}") if part)
-
-
-def _today(answer: Mapping[str, Any]) -> list[Any]:
-    """What runs today, with its prediction, where there is one."""
-    current = answer["current"]
-    return [] if current is None or current["candidate"] is None else [current["candidate"]]
-
-
-def _rank(item: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-    """The rank, or ``now`` for what runs today, marked where it changes the mathematics; a dash outside the ranking."""
-    if item is answer["unchanged"]:
-        return "–"
-    return f"{'now' if item['rank'] is None else item['rank']}{'*' if item['changes_mathematics'] else ''}"
 
 
 def ranking_table(items: Sequence[dict[str, Any]], objective: Objective) -> RenderableType:
@@ -321,13 +246,6 @@ def trial_number(trial_id: str) -> str:
     return trial_id.rsplit("-", 1)[-1]
 
 
-def _shares(predicted: dict[str, Any]) -> str:
-    """``compute 76 %, tp 23 %``: what takes 1 % of the step or more, in the order of the parts."""
-    step_time, total_s = predicted["step_time"], predicted["step_time_s"]
-    shares = {word: sum(step_time[key] for key in keys) / total_s for word, keys in _PARTS.items()}
-    return ", ".join(f"{word} {percent(share)}" for word, share in shares.items() if share >= 0.01)
-
-
 def _by_ends(items: Sequence[dict[str, Any]]) -> bool:
     """Whether one interval is too wide for ±: then the whole column is written by its ends."""
     return any(is_wide(item["predicted"]["relative_error"]) for item in items)
@@ -341,13 +259,6 @@ def predicted_mfu(predicted: dict[str, Any], *, by_ends: bool | None = None) -> 
 
 def _step(predicted: dict[str, Any]) -> str:
     return expected_seconds(predicted["step_time_s"], predicted["relative_error"])
-
-
-def _fit(predicted: dict[str, Any]) -> str:
-    """How likely the layout is to fit; yes or no where that is not known."""
-    if predicted["fit_probability"] is None:
-        return "yes" if predicted["fits"] else "no"
-    return likely(predicted["fit_probability"])
 
 
 def _interval(measured: dict[str, Any]) -> str:

@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
 from autotuner.core import documents
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.layout import Layout
 from autotuner.core.units import format_rate
 from autotuner.core.upkeep import RetuneOutcome, Trigger
+from autotuner.report.terminal import plain_table
 
 Retune = Mapping[str, Any]
 

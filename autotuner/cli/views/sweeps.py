@@ -11,14 +11,16 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from autotuner.cli.views.jobs import model_in_words
-from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.cli.views.rankings import ranking_table, reached_beside_predicted, trial_number
 from autotuner.core import documents
 from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.documents import restore
 from autotuner.core.objective import Objective
 from autotuner.core.run import StopReason
 from autotuner.core.trial import EngineJob, Waiting
+from autotuner.report.terminal import LayoutRow, LayoutTable
+from autotuner.report.words import model_in_words
+from autotuner.search.predictions import ModelSize
 from autotuner.search.text.jobs import engine_in_words, job_in_words, latest, waiting_in_words
 from autotuner.search.text.sentences import in_sentences
 
@@ -76,7 +78,7 @@ def _headline(sweep: dict[str, Any]) -> Text:
     trials = f"trials: {states}" if counts else "no trials yet"
     trainer = f", trained by {sweep['trainer']}" if sweep["trainer"] else ""
     by = f", by {sweep['created_by']}" if sweep["created_by"] else ""
-    job = f" {model_in_words(sweep['model_size'])} {_where(sweep)}{trainer}{by}: "
+    job = f" {model_in_words(restore(ModelSize, sweep['model_size']))} {_where(sweep)}{trainer}{by}: "
     text = Text.assemble((sweep["id"], "bold"), job, ("waiting" if sweep["waiting"] else sweep["state"], "bold"))
     text.append(f"; {trials}")
     if sweep["stop_reason"] == StopReason.COMPARED:  # what was compared has lines of its own

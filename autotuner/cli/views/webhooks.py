@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotuner.cli.console import plain_table
+from autotuner.report.terminal import plain_table
 
 
 def webhook_table(webhooks: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.cli.console import console, plain_table, status
+from autotuner.cli.console import console, status
 from autotuner.cli.layout_text import read_layout
 from autotuner.cli.measured_runs import read_measured
 from autotuner.cli.money import objective_body, price_body
 from autotuner.core.errors import InvalidInput, NotFound
+from autotuner.report.terminal import plain_table
 
 
 # ---------------------------------------------------------------- console

@@ -1,0 +1,248 @@
+"""The report of predictions: the best layouts of a job, or why none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import Footprint
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import StepTime
+from autotuner.core.rules.rule import Reason
+from autotuner.core.units import format_bytes, format_rate
+from autotuner.report.report import Cell, Column, LayoutWords, Lines, Quantity, Report, Section, Table
+from autotuner.search.advice.current import Gain
+from autotuner.search.predictions import Predicted, PredictedLayout, PredictionTable, Remedy, Shortfall
+from autotuner.search.text.footprints import (
+    co2_kg_per_million_tokens,
+    kwh_per_million_tokens,
+    price_per_million_tokens,
+)
+from autotuner.search.text.sentences import (
+    expected_rate,
+    fit_in_words,
+    in_sentences,
+    likely,
+    percent,
+)
+
+_PARTS = {
+    "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),
+    "recompute": ("recompute_s",),
+    "tp": ("tensor_communication_s",),
+    "cp": ("context_communication_s",),
+    "ep": ("expert_communication_s",),
+    "pp": ("pipeline_communication_s",),
+    "dp": ("data_communication_s",),
+    "bubble": ("bubble_s",),
+    "optimizer": ("optimizer_s",),
+}
+"""Short words for the parts of a step: computation, exposed communication by axis, idle time, optimizer."""
+
+_LEAST_SHARE = 0.01
+"""Of a step: a smaller part is not named."""
+
+_MOST_NAMED = 5
+"""Options that one line names; ``explain`` has them all."""
+
+_NOT_EQUIVALENT: Mapping[str, str] = {
+    "precision": "multiplies in fewer bits",
+    "gradient_sync": "exchanges less than the whole gradients",
+    "gradient_clip": "clips gradients before they are whole",
+}
+"""What each option does that may change the mathematics."""
+
+_STEP, _MEMORY, _FITS = Column("step"), Column("memory"), Column("fits")
+_PARTS_OF_STEP = Column("time goes to", is_number=False, may_wrap=True)
+_TAKEN = Column("a million tokens take", is_number=False, may_wrap=True)
+
+
+def how_many_fit(found: PredictionTable) -> str:
+    """What stands behind the job in the headline; empty where one layout was asked for."""
+    return "" if found.num_legal is None else f": {found.num_fitting:,} of {found.num_legal:,} legal layouts fit"
+
+
+def prediction_report(found: PredictionTable, headline: str, objective: Objective | None = None) -> Report:
+    """The best predicted layouts: MFU and step time with their intervals, where the time goes, memory.
+
+    Where more than speed counts, its value stands first and what a layout takes beside time in the place of where time
+    goes. Below them the best that keeps the mathematics, where none of them does, and what runs today.
+
+    Args:
+        found: What was predicted.
+        headline: The job, and what was found of it.
+        objective: What the layouts are ranked by; None is speed.
+    """
+    if found.shortfall is not None:
+        missing = Lines(items=(*_missing(found.shortfall), *_today(found)))
+        return Report(headline=headline, sections=(Section(blocks=(missing,)),))
+    blocks = (_layouts(found, objective), Lines(items=tuple(_today(found))), _notes(found, objective))
+    return Report(headline=headline, sections=(Section(blocks=blocks),))
+
+
+# ------------------------------------------------------------------ the table
+def _layouts(found: PredictionTable, objective: Objective | None) -> Table:
+    current = found.current.candidate if found.current else None
+    rows = [*found.items, *filter(None, (found.unchanged, current))]
+    key, layout, mfu = Column("#"), Column("layout", is_number=False, may_wrap=True), Column("MFU")
+    if objective is None or objective.is_speed:
+        columns = (key, layout, mfu, _STEP, _MEMORY, _FITS, _PARTS_OF_STEP)
+        cells = [(_rank(one, found), *_speed_cells(one)) for one in rows]
+    else:
+        columns = (key, layout, Column(objective.noun), mfu, _STEP, _FITS, _TAKEN)
+        cells = [(_rank(one, found), *_value_cells(one, objective)) for one in rows]
+    return Table(columns=columns, rows=cells)
+
+
+def _rank(one: PredictedLayout, found: PredictionTable) -> str:
+    """The rank, or ``now`` for what runs today, marked where it changes the mathematics; a dash outside the ranking."""
+    if one is found.unchanged:
+        return "–"
+    return f"{'now' if one.rank is None else one.rank}{'*' if one.changes_mathematics else ''}"
+
+
+def _speed_cells(one: PredictedLayout) -> tuple[Cell, ...]:
+    memory = Quantity(one.predicted.peak_bytes, "bytes")
+    return (LayoutWords(one.label), _mfu(one.predicted), _step(one.predicted), memory, _fit(one), _shares(one))
+
+
+def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]:
+    value = objective.figure(objective.value_of(one.predicted, one.footprint))
+    taken = _taken(one.footprint, one.predicted.tokens_per_s)
+    return (LayoutWords(one.label), value, _mfu(one.predicted), _step(one.predicted), _fit(one), taken)
+
+
+def _mfu(predicted: Predicted) -> Quantity:
+    """MFU with its interval, which its own precision's peak bounds."""
+    own = predicted.precision_utilization
+    return Quantity(predicted.mfu, "share", predicted.relative_error, predicted.mfu / own if own else None)
+
+
+def _step(predicted: Predicted) -> Quantity:
+    return Quantity(predicted.step_time_s, "s", predicted.relative_error)
+
+
+def _fit(one: PredictedLayout) -> Cell:
+    """How likely the layout is to fit; yes or no where that is not known."""
+    chance = one.predicted.fit_probability
+    if chance is None:
+        return "yes" if one.predicted.fits else "no"
+    return Quantity(chance, "chance")
+
+
+def _shares(one: PredictedLayout) -> str:
+    """``compute 76 %, tp 23 %``: what takes 1 % of the step or more, in the order of the parts."""
+    parts: StepTime = one.predicted.step_time
+    shares = {
+        word: sum(getattr(parts, name) for name in names) / one.predicted.step_time_s for word, names in _PARTS.items()
+    }
+    return ", ".join(f"{word} {percent(share)}" for word, share in shares.items() if share >= _LEAST_SHARE)
+
+
+def _taken(footprint: Footprint | None, tokens_per_s: float) -> str:
+    """``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``: what is known of a million tokens."""
+    if footprint is None:
+        return "–"
+    kwh = kwh_per_million_tokens(footprint, tokens_per_s)
+    price = price_per_million_tokens(footprint, tokens_per_s)
+    kg = co2_kg_per_million_tokens(footprint, tokens_per_s)
+    known = [
+        "" if kwh is None else f"{kwh:.3g} kWh",
+        "" if price is None else f"${price:.3g}",
+        "" if kg is None else f"{kg:.3g} kg CO2",
+    ]
+    return "; ".join(part for part in (", ".join(filter(None, known)), f"complexity {footprint.complexity:g}") if part)
+
+
+# ------------------------------------------------------------------ below it
+def _notes(found: PredictionTable, objective: Objective | None) -> Lines:
+    peak = f"{format_rate(found.reference_flop_per_s, 'FLOP/s')} per rank, the {found.reference_precision} peak"
+    by = "MFU" if objective is None or objective.is_speed else objective.noun
+    ranked = "" if found.num_legal is None else f" Rows are ranked by {by} times the chance to fit."
+    notes = (
+        f"All figures are predicted. ± is the 80 % interval: of MFU in points, of the step in percent.{ranked} MFU is "
+        f"a share of {peak}. Fits: the chance that the layout does not run out of memory.",
+        *_beyond(found),
+        in_sentences(found.caveats),
+    )
+    return Lines(items=tuple(filter(None, notes)), is_quiet=True)
+
+
+def _beyond(found: PredictionTable) -> Iterator[str]:
+    """What no row shows: which options change the mathematics, and options that were not searched."""
+    marks = []
+    if changing := [one.layout for one in found.items if one.changes_mathematics]:
+        how = [said for name, said in _NOT_EQUIVALENT.items() if any(_changes(name, layout) for layout in changing)]
+        marks.append(
+            f"A layout marked * {' or '.join(how)}, so its losses may differ. Compare losses before you use it."
+        )
+    if found.unchanged is not None:
+        marks.append("The row marked – is the best layout without that.")
+    if marks:
+        yield " ".join(marks)
+    named = [f"{one.change} (−{100 * one.saved_share:.1f} %)" for one in found.not_searched[:_MOST_NAMED]]
+    if named:
+        yield f"Options outside the search that would shorten the first row's step: {'; '.join(named)}."
+    elif found.num_legal is not None:
+        yield "Options outside the search were predicted too: none shortens the first row's step by 0.5 % or more."
+
+
+def _changes(name: str, layout: Layout) -> bool:
+    return getattr(layout, name) in OPTIONS[name].not_equivalent
+
+
+def _today(found: PredictionTable) -> Iterator[str]:
+    """What the best would give in the place of what runs today, or why that cannot run here."""
+    current = found.current
+    if current is None:
+        return
+    if current.candidate is None:
+        yield f"What runs today cannot run here: {current.label}"
+        yield from (f"  {_reason(reason)}" for reason in current.reasons)
+    elif found.items:
+        gains = ((current.best, "1"), (current.unchanged, "–"))
+        yield from (f"now → {name}: {_gain(gain)}" for gain, name in gains if gain is not None)
+    else:
+        predicted = current.candidate.predicted
+        fit = fit_in_words(predicted.fits, predicted.fit_probability)
+        label, peak = current.candidate.label, format_bytes(predicted.peak_bytes)
+        yield f"what runs today: {label} is predicted to need {peak}: {fit}"
+
+
+def _gain(gain: Gain) -> str:
+    if not gain.change:
+        return "the same layout"
+    share = 100 * gain.gain
+    rate = f"{abs(share):.1f} % {'more' if share >= 0 else 'fewer'} tokens per second"
+    return f"{rate} (predicted); it changes {gain.change}"
+
+
+def _reason(reason: Reason) -> str:
+    nearest = "" if reason.nearest is None else f"; nearest legal value: {reason.nearest}"
+    return f"{reason.field}: {reason.message}{nearest}"
+
+
+# ------------------------------------------------------------------ in its place
+def _missing(shortfall: Shortfall) -> Iterator[str]:
+    """How much is missing, which change would help, and which cluster would do; a line each."""
+    nearest = shortfall.nearest.label
+    yield f"nothing fits: the nearest layout lacks {format_bytes(shortfall.missing_bytes)} ({nearest})"
+    yield from map(_remedy, shortfall.remedies)
+    larger = shortfall.larger
+    if larger is None:
+        yield "no larger cluster of these accelerators was found on which a layout fits"
+        return
+    nodes = f"{larger.num_nodes} node{'s' if larger.num_nodes > 1 else ''}"
+    yield f"the smallest cluster that does: {larger.num_accelerators} of them on {nodes}, {_met(larger.best)}"
+
+
+def _remedy(remedy: Remedy) -> str:
+    if not remedy.missing_bytes:
+        return f"with {remedy.change} it fits: {_met(remedy.candidate)}"
+    return f"even with {remedy.change}, {format_bytes(remedy.missing_bytes)} are missing"
+
+
+def _met(one: PredictedLayout) -> str:
+    """A layout with what it is predicted to reach: ``fsdp8 mb1 offload (104 ktoken/s ± 11 %, fits 97 %)``."""
+    rate = expected_rate(one.predicted.tokens_per_s, one.predicted.relative_error)
+    return f"{one.label} ({rate}, fits {likely(one.predicted.fit_probability or 0.0)})"
