@@ -14,10 +14,9 @@ from functools import cached_property
 from itertools import product
 
 from autotuner.backtest.slow_links import BYTES_PER_WIDTH
-from autotuner.schedules.actions import Schedule
-from autotuner.schedules.adaptive import adaptive, warm_up
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import delegated
+from autotuner.schedules.planner import adaptive, warm_up
+from autotuner.schedules.schedule import Schedule
+from autotuner.schedules.simulate import PassTimes, delegated, simulate
 
 _RATES = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 1e6)
 _COPY_RATES = (5, 7.5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 1e6)

@@ -17,7 +17,7 @@ from time import process_time
 
 import numpy as np
 
-from autotuner.schedules.plan import plan
+from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
 
 SIZES = ((3, 6), (4, 12), (6, 18), (8, 32))

@@ -22,11 +22,9 @@ from autotuner.costmodel.layer.passes import Passes
 from autotuner.costmodel.step.bubble import rank_bubble_s
 from autotuner.costmodel.step.planned import Planned
 from autotuner.costmodel.step.sends import Hops, StagePasses
-from autotuner.schedules.actions import Schedule
-from autotuner.schedules.named import named_schedule
-from autotuner.schedules.plan import plan
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BESIDE_COMPUTE, BLOCKING
+from autotuner.schedules.planner import named_schedule, plan
+from autotuner.schedules.schedule import Schedule
+from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, simulate
 
 NUM_CASES = 250
 

@@ -21,8 +21,8 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth
 from autotuner.core.measurement import LinkEvent
-from autotuner.schedules.actions import Schedule
-from autotuner.schedules.plan import plan
+from autotuner.schedules.planner import plan
+from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.channel import Meeting, Neighbourhood, pair_channels
 from trials.pipelines.controller import ControlGroup, Controller

@@ -32,11 +32,10 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
-from autotuner.schedules.actions import Schedule, one_f_one_b, zb_h2
-from autotuner.schedules.plan import plan
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BLOCKING, Transport, delegated
-from autotuner.schedules.zero_bubble import zb_interleaved
+from autotuner.schedules.named import one_f_one_b, zb_h2, zb_interleaved
+from autotuner.schedules.planner import plan
+from autotuner.schedules.schedule import Schedule
+from autotuner.schedules.simulate import BLOCKING, PassTimes, Transport, delegated, simulate
 from bench.forked_ranks import on_ranks
 from trials.job.attempt import attempt
 from trials.pipelines.channel import Meeting, Neighbourhood, pair_channels

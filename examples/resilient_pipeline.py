@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autotuner.schedules.plan import plan
+from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
 from trials.pipelines.pipeline import PlannedStage

@@ -8,10 +8,9 @@ from dataclasses import replace
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.link import LinkHealth
 from autotuner.core.timeline import Block, BlockKind, RankSeconds, RankTimeline, StepTimeline
-from autotuner.schedules.actions import Action, Schedule
-from autotuner.schedules.named import named_schedule
-from autotuner.schedules.simulate import PassTimes, Timeline, simulate
-from autotuner.schedules.transport import BESIDE_COMPUTE, BLOCKING
+from autotuner.schedules.planner import named_schedule
+from autotuner.schedules.schedule import Action, Schedule
+from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Timeline, simulate
 from autotuner.search.explain.link_timelines import LinkTimelines, SlowHop, cost_in_words, messages_over
 from autotuner.search.explain.timeline import PredictedTimeline
 

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from autotuner.backtest.cells import Row, UnusableRow, count, maybe_count, maybe_positive, positive, text
 from autotuner.backtest.table import columns_and_rows
-from autotuner.schedules.actions import Schedule, one_f_one_b
-from autotuner.schedules.adaptive import adaptive, warm_up
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BLOCKING, BLOCKING_IN_TURN, Transport, delegated
+from autotuner.schedules.named import one_f_one_b
+from autotuner.schedules.planner import adaptive, warm_up
+from autotuner.schedules.schedule import Schedule
+from autotuner.schedules.simulate import BLOCKING, BLOCKING_IN_TURN, PassTimes, Transport, delegated, simulate
 
 REQUIRED_COLUMNS = ("model", "pp", "microbatches", "method", "slow_links", "delay_ms", "last5_mean_ms")
 

@@ -1,57 +1,223 @@
-"""The schedule of a layout's name, as lists of actions."""
+"""The schedules that know of no delay, as lists of actions: GPipe, 1F1B, and those with zero bubble."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator
 
-from autotuner.core.choices import PipelineSchedule
-from autotuner.schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zbv
-from autotuner.schedules.plan import plan
-from autotuner.schedules.simulate import PassTimes
-from autotuner.schedules.zero_bubble import dualpipev, zb_interleaved
-
-_BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
-    PipelineSchedule.GPIPE: lambda p, v, m: gpipe(p, m),
-    PipelineSchedule.ONE_F_ONE_B: lambda p, v, m: one_f_one_b(p, m),
-    PipelineSchedule.INTERLEAVED_1F1B: interleaved_1f1b,
-    PipelineSchedule.ZERO_BUBBLE: lambda p, v, m: _in_rounds(zb_interleaved, p, v, m),
-    PipelineSchedule.ZBV: lambda p, v, m: zbv(p, m),
-    PipelineSchedule.DUALPIPEV: lambda p, v, m: dualpipev(p, m),
-}
+from autotuner.core.errors import InvalidInput
+from autotuner.schedules.schedule import Action, Kind, Schedule
 
 
-def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: int) -> Schedule:
-    """The order of whole rounds of the ranks, with the micro-batches beyond the last left out."""
-    whole = build(p, v, m if v == 1 else -(-m // p) * p)
-    ranks = (tuple(action for action in actions if action.micro_batch < m) for actions in whole.ranks)
-    return whole if v == 1 or m % p == 0 else Schedule(ranks=tuple(ranks))
+def gpipe(num_ranks: int, num_micro_batches: int) -> Schedule:
+    """All forwards, then all backwards (arXiv 1811.06965)."""
+    check_sizes(num_ranks, num_micro_batches)
+    kinds = (Kind.FORWARD, Kind.BACKWARD)
+    micro_batches = range(num_micro_batches)
+    return Schedule(
+        ranks=tuple(tuple(Action(rank, kind, i) for kind in kinds for i in micro_batches) for rank in range(num_ranks))
+    )
 
 
-def named_schedule(
-    name: PipelineSchedule,
-    num_ranks: int,
-    stages_per_rank: int,
-    num_micro_batches: int,
-    *,
-    times: PassTimes | None = None,
-    extra_slack: int = 0,
-    most_in_flight: Sequence[int] | None = None,
-) -> Schedule:
-    """What the ranks of a layout with that schedule run.
+def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
+    """``num_ranks - rank`` forwards, then a backward and a forward in turn (arXiv 2104.04473, section 2.2)."""
+    return interleaved_1f1b(num_ranks, 1, num_micro_batches)
 
-    Args:
-        name: Which.
-        num_ranks: Of the pipeline.
-        stages_per_rank: 1 for the adaptive schedule.
-        num_micro_batches: Of a step.
-        times: What the adaptive schedule is planned for; without them equal passes and links without delay.
-        extra_slack: As ``plan`` takes it.
-        most_in_flight: As ``plan`` takes it.
+
+def interleaved_1f1b(num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
+    """1F1B in which a rank holds every ``num_ranks``-th stage, as Megatron-LM runs it (arXiv 2104.04473, section 2.3).
+
+    Micro-batches go in rounds of ``num_ranks`` through one stage of a rank, then through its next. Rank r runs
+    ``2 (p - r - 1) + (v - 1) p`` forwards ahead; with one stage per rank it is plain 1F1B, which runs ``p - r - 1``.
 
     Raises:
-        InvalidInput: The schedule does not run with so many micro-batches.
+        InvalidInput: With several stages per rank, micro-batches that are not whole rounds.
     """
-    if name == PipelineSchedule.ADAPTIVE:
-        equal = PassTimes.equal(num_ranks, 1.0, 1.0, 1.0)
-        return plan(times or equal, num_micro_batches, extra_slack=extra_slack, most_in_flight=most_in_flight).schedule
-    return _BUILDERS[name](num_ranks, stages_per_rank, num_micro_batches)
+    check_sizes(num_ranks, num_micro_batches, stages_per_rank)
+    p, v, m = num_ranks, stages_per_rank, num_micro_batches
+    if v > 1 and m % p:
+        raise InvalidInput("num_micro_batches", m, f"must be a multiple of the {p} pipeline ranks", max(p, m // p * p))
+    ranks = []
+    for rank in range(p):
+        forwards, backwards = rounds(rank, p, v, m, Kind.FORWARD), rounds(rank, p, v, m, Kind.BACKWARD)
+        ahead = p - rank - 1 if v == 1 else 2 * (p - rank - 1) + (v - 1) * p
+        ranks.append(tuple(_alternate(forwards, backwards, min(ahead, m * v))))
+    return Schedule(ranks=tuple(ranks))
+
+
+def rounds(rank: int, p: int, v: int, m: int, kind: Kind) -> list[Action]:
+    """Passes of one kind in rounds of p micro-batches: a round visits the rank's stages, backwards from the last."""
+    size = p if v > 1 else m
+    chunks = range(v) if kind is Kind.FORWARD else range(v - 1, -1, -1)
+    starts = range(0, m, size)
+    return [Action(rank + chunk * p, kind, i) for s in starts for chunk in chunks for i in range(s, s + size)]
+
+
+def _alternate(forwards: list[Action], backwards: list[Action], ahead: int) -> Iterator[Action]:
+    yield from forwards[:ahead]
+    for forward, backward in zip(forwards[ahead:], backwards, strict=False):
+        yield forward
+        yield backward
+    yield from backwards[len(forwards) - ahead :]
+
+
+def zb_h1(num_ranks: int, num_micro_batches: int) -> Schedule:
+    """1F1B whose rank r defers weight gradients by r micro-batches, so that all ranks keep as many as the first.
+
+    Source: arXiv 2401.10241, section 2.3 and figure 2.
+    """
+    return _deferring(num_ranks, num_micro_batches, 1)
+
+
+def zb_h2(num_ranks: int, num_micro_batches: int) -> Schedule:
+    """``2 (p - r) - 1`` forwards ahead and weight gradients deferred by 2 r micro-batches: ``2 p - 1`` kept per rank.
+
+    Source: arXiv 2401.10241, section 2.3 and figure 3.
+    """
+    return _deferring(num_ranks, num_micro_batches, 2)
+
+
+def _deferring(num_ranks: int, num_micro_batches: int, step: int) -> Schedule:
+    """Rank r runs ``step (p - 1 - r) + 1`` forwards, then I, F and the W of ``step r`` micro-batches before."""
+    check_sizes(num_ranks, num_micro_batches)
+    m = num_micro_batches
+    ranks: list[tuple[Action, ...]] = []
+    for rank in range(num_ranks):
+        ahead, lag = step * (num_ranks - 1 - rank) + 1, step * rank
+        actions = [Action(rank, Kind.FORWARD, i) for i in range(min(ahead, m))]
+        for i in range(m + lag):
+            turn = ((Kind.INPUT, i), (Kind.WEIGHT, i - lag), (Kind.FORWARD, i + ahead))
+            actions += [Action(rank, kind, index) for kind, index in turn if 0 <= index < m]
+        ranks.append(tuple(actions))
+    return Schedule(ranks=tuple(ranks))
+
+
+def zbv(num_ranks: int, num_micro_batches: int) -> Schedule:
+    """ZB-V: rank r holds stages r and ``2 p - 1 - r``, so that a micro-batch turns round on the last rank.
+
+    Every rank keeps at most 2 p half-size passes. With fewer than ``2 p - 1`` micro-batches, the order of that many
+    with the missing ones left out.
+
+    Source: arXiv 2401.10241, section 6, figure 8; the order of ``ScheduleZBVZeroBubble`` in PyTorch.
+    """
+    check_sizes(num_ranks, num_micro_batches)
+    planned = max(num_micro_batches, 2 * num_ranks - 1)
+    return Schedule(
+        ranks=tuple(
+            tuple(action for action in _fold(rank, num_ranks, planned) if action.micro_batch < num_micro_batches)
+            for rank in range(num_ranks)
+        )
+    )
+
+
+def _fold(rank: int, p: int, m: int) -> Iterator[Action]:
+    """The order of one rank of a V, for at least ``2 p - 1`` micro-batches; ``a`` is its stage on the way down."""
+    a, b = rank, 2 * p - 1 - rank
+    counts: Counter[tuple[int, Kind]] = Counter()
+    down, up = ("aF", "aI", "aW"), ("bF", "bI", "bW")
+    program = [
+        *["aF"] * (2 * (p - rank) - 1),
+        *["bF", "aF"] * rank,
+        *up * (p - rank),
+        *(down + up) * (m - (2 * p - 1 - rank)),  # until every forward down has run
+        *(down[1:] + up) * (p - 1 - rank),  # until every forward up has
+        *["aI", "bI"] * rank,
+        *down[1:] * (p - rank),
+        *["bW"] * rank,
+        *["aW"] * rank,
+    ]
+    for word in program:
+        stage, kind = a if word[0] == "a" else b, Kind(word[1])
+        yield Action(stage, kind, counts[stage, kind])
+        counts[stage, kind] += 1
+
+
+def check_sizes(num_ranks: int, num_micro_batches: int, stages_per_rank: int = 1) -> None:
+    """Every size of a schedule is 1 or more."""
+    sizes = {"num_ranks": num_ranks, "num_micro_batches": num_micro_batches, "stages_per_rank": stages_per_rank}
+    for name, value in sizes.items():
+        if value < 1:
+            raise InvalidInput(name, value, "must be 1 or more", 1)
+
+
+def zb_interleaved(num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
+    """ZB-H1 in which a rank holds every ``num_ranks``-th stage; every rank keeps ``p v`` passes of a stage.
+
+    Rank r runs ``p - r - 1 + (v - 1) p`` forwards ahead, then a forward, an input gradient and the weight gradient of r
+    turns before.
+
+    Raises:
+        InvalidInput: Micro-batches that are not whole rounds of the ranks.
+
+    Source: ``ScheduleInterleavedZeroBubble`` in PyTorch, after arXiv 2401.10241.
+    """
+    check_sizes(num_ranks, num_micro_batches, stages_per_rank)
+    p, v, m = num_ranks, stages_per_rank, num_micro_batches
+    if v > 1 and m % p:
+        raise InvalidInput("num_micro_batches", m, f"must be a multiple of the {p} pipeline ranks", max(p, m // p * p))
+    return Schedule(ranks=tuple(tuple(_deferring_in_rounds(rank, p, v, m)) for rank in range(p)))
+
+
+def _deferring_in_rounds(rank: int, p: int, v: int, m: int) -> Iterator[Action]:
+    forwards, gradients = rounds(rank, p, v, m, Kind.FORWARD), rounds(rank, p, v, m, Kind.INPUT)
+    ahead = min((v - 1) * p + p - rank - 1, m * v)
+    yield from forwards[:ahead]
+    for turn, gradient in enumerate(gradients):
+        yield from forwards[ahead + turn : ahead + turn + 1]
+        yield gradient
+        if turn >= rank:
+            yield gradients[turn - rank]._replace(kind=Kind.WEIGHT)
+    for gradient in gradients[max(0, len(gradients) - rank) :]:
+        yield gradient._replace(kind=Kind.WEIGHT)
+
+
+def dualpipev(num_ranks: int, num_micro_batches: int) -> Schedule:
+    """DualPipeV: stages in a V, forwards of one direction beside backwards of the other; ``2 p + 1`` passes kept.
+
+    A forward and the backward beside it are two actions here, one after the other.
+
+    Raises:
+        InvalidInput: Fewer micro-batches than stages.
+
+    Source: ``ScheduleDualPipeV`` in PyTorch, after arXiv 2412.19437 and deepseek-ai/DualPipe.
+    """
+    check_sizes(num_ranks, num_micro_batches)
+    if num_micro_batches < 2 * num_ranks:
+        rule = f"must not be fewer than the {2 * num_ranks} stages"
+        raise InvalidInput("num_micro_batches", num_micro_batches, rule, 2 * num_ranks)
+    return Schedule(ranks=tuple(tuple(_both_ways(rank, num_ranks, num_micro_batches)) for rank in range(num_ranks)))
+
+
+def _both_ways(rank: int, p: int, m: int) -> Iterator[Action]:
+    """One rank's order; ``a`` is its stage on the way down, ``b`` on the way up."""
+    counts: Counter[tuple[str, bool]] = Counter()
+    stages, deferred = {"a": rank, "b": 2 * p - 1 - rank}, deque[Action]()
+    for word in _program(rank, p, m):
+        if word == "W":
+            if deferred:
+                yield deferred.popleft()
+            continue
+        place, kind = word[0], Kind(word[1])
+        action = Action(stages[place], kind, counts[place, kind is Kind.FORWARD])
+        counts[place, kind is Kind.FORWARD] += 1
+        if kind is Kind.INPUT:
+            deferred.append(action._replace(kind=Kind.WEIGHT))
+        yield action
+
+
+def _program(rank: int, p: int, m: int) -> list[str]:
+    """Passes by stage and kind; ``W`` is the weight gradient that was deferred first, if one is."""
+    behind, half = p - rank - 1, (rank + 1) // 2
+    whole = ["bB", "aB"] * half + ["bB"] * (rank % 2 == 0)  # of rank + 1 pairs of backwards, the first half
+    split = (["aI"] * (rank % 2 == 0)) + ["bI", "aI"] * (rank + 1 - half - (rank % 2 == 0))
+    return [
+        *["aF"] * (2 * behind),
+        *["aF", "bF"] * (rank + 1),
+        *["bI", "W", "bF"] * behind,
+        *["aF", "bB", "bF", "aB"] * (m - 2 * p + rank + 1),
+        *["bB", "bF", "aB"] * behind,
+        *whole,
+        *split,
+        *["W", "aI"] * behind,
+        *["W"] * (rank + 1),
+    ]

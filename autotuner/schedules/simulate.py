@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Self
+from typing import Final, Self
 
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.actions import Action, Kind, Schedule
-from autotuner.schedules.flow import Flow, flow_of
-from autotuner.schedules.shared_links import run_on_shared_links
-from autotuner.schedules.transport import BESIDE_COMPUTE, Transport
+from autotuner.schedules.schedule import Action, Flow, Kind, Schedule, Step, flow_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """What a transfer between two ranks occupies, beside the link.
+
+    Attributes:
+        blocks: The rank that sends computes on only when what it sent has arrived: head-of-line blocking of a slow link
+            (arXiv 2504.19232).
+        shares_link: A link carries one transfer at a time, whichever way it goes.
+        num_delegates: Processes per neighbour and direction that take transfers in turn, each busy with one at a time;
+            None for any number of transfers at once.
+        overhead_s: Seconds that a delegate is busy with a transfer beyond the delay of the link.
+        copy_s: Seconds that sender and receiver each compute nothing because they copy what is transferred.
+    """
+
+    blocks: bool = False
+    shares_link: bool = False
+    num_delegates: int | None = None
+    overhead_s: float = 0.0
+    copy_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.shares_link and (self.num_delegates is not None or self.overhead_s or self.copy_s):
+            raise InvalidInput("shares_link", self.shares_link, "delegates do not share a stream", nearest=False)
+        if self.num_delegates is not None and self.num_delegates < 1:
+            raise InvalidInput("num_delegates", self.num_delegates, "must be 1 or more", 1)
+        for name in ("overhead_s", "copy_s"):
+            if getattr(self, name) < 0:
+                raise InvalidInput(name, getattr(self, name), "must not be negative", 0.0)
+
+
+BESIDE_COMPUTE = Transport()
+"""Sends that run beside compute, any number at once."""
+
+BLOCKING = Transport(blocks=True)
+"""Sends that hold the rank which sends for as long as they take."""
+
+BLOCKING_IN_TURN = Transport(blocks=True, shares_link=True)
+"""Sends that hold the rank, while a link carries one transfer at a time: both ends of a slow one are held in turn."""
+
+
+def delegated(num_delegates: int, *, overhead_s: float = 0.0, copy_s: float = 0.0) -> Transport:
+    """Sends that other processes carry, so many per neighbour and direction.
+
+    They keep up with a stage that sends every ``t`` seconds while ``num_delegates >= (delay + overhead_s) / t``.
+    """
+    return Transport(num_delegates=num_delegates, overhead_s=overhead_s, copy_s=copy_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,3 +214,95 @@ class _Channels:
         place = turn % len(delegates)
         delegates[place] = max(ready_s, delegates[place]) + self._send_s[channel]
         return delegates[place]
+
+
+_COMPUTED: Final = 0
+_ARRIVED: Final = 1
+
+
+def run_on_shared_links(
+    flow: Flow, seconds: Sequence[float], send_s: Sequence[float], *, blocks: bool
+) -> tuple[list[float], list[float]]:
+    """Start and end of every action, by number.
+
+    Args:
+        flow: What runs.
+        seconds: Of every action, by number.
+        send_s: Delay of every link; one without delay carries any number of transfers.
+        blocks: Whether the rank that sends waits until what it sent has arrived, its turn on the link included.
+    """
+    run = _Run(flow, seconds, send_s, blocks=blocks)
+    for rank in range(len(flow.first) - 1):
+        run.start_next(rank, 0.0)
+    while run.moments:
+        now_s, happened, number = heappop(run.moments)
+        if happened == _COMPUTED:
+            run.computed(number, now_s)
+        else:
+            run.arrived(number, now_s)
+    return run.starts, run.ends
+
+
+class _Run:
+    """What has happened so far."""
+
+    def __init__(self, flow: Flow, seconds: Sequence[float], send_s: Sequence[float], *, blocks: bool) -> None:
+        self.starts, self.ends = [0.0] * len(seconds), [0.0] * len(seconds)
+        self.moments: list[tuple[float, int, int]] = []
+        self._seconds, self._send_s, self._blocks = seconds, send_s, blocks
+        self._steps = sorted(flow.steps)  # by number
+        self._waiting_for: dict[int, int] = {s.needs: s.number for s in self._steps if s.needs >= 0}
+        self._next, self._last = list(flow.first[:-1]), list(flow.first[1:])
+        self._is_free = [True] * len(self._next)
+        self._has_arrived = [False] * len(seconds)
+        self._queues: list[deque[Step]] = [deque() for _ in send_s]
+
+    def start_next(self, rank: int, now_s: float) -> None:
+        """Let a rank start its next action if it is free and what that needs has arrived."""
+        number = self._next[rank]
+        if not self._is_free[rank] or number == self._last[rank]:
+            return
+        needs = self._steps[number].needs
+        if needs >= 0 and not self._has_arrived[needs]:
+            return
+        self._is_free[rank] = False
+        self._next[rank] += 1
+        self.starts[number] = now_s
+        heappush(self.moments, (now_s + self._seconds[number], _COMPUTED, number))
+
+    def computed(self, number: int, now_s: float) -> None:
+        """Send what an action has computed, once the link is free."""
+        step = self._steps[number]
+        delay_s = self._send_s[step.channel // 2] if step.channel >= 0 else 0.0
+        if delay_s == 0.0:
+            self._release(step, now_s)
+            self._deliver(step, now_s)
+            return
+        if not self._blocks:
+            self._release(step, now_s)
+        queue = self._queues[step.channel // 2]
+        queue.append(step)
+        if len(queue) == 1:
+            heappush(self.moments, (now_s + delay_s, _ARRIVED, number))
+
+    def arrived(self, number: int, now_s: float) -> None:
+        """Hand over a transfer, and begin the next of its link."""
+        step = self._steps[number]
+        queue = self._queues[step.channel // 2]
+        queue.popleft()
+        if queue:
+            heappush(self.moments, (now_s + self._send_s[step.channel // 2], _ARRIVED, queue[0].number))
+        if self._blocks:
+            self._release(step, now_s)
+        self._deliver(step, now_s)
+
+    def _release(self, step: Step, now_s: float) -> None:
+        self.ends[step.number] = now_s
+        self._is_free[step.rank] = True
+        self.start_next(step.rank, now_s)
+
+    def _deliver(self, step: Step, now_s: float) -> None:
+        self._has_arrived[step.number] = True
+        waiting = self._waiting_for.get(step.number)
+        if waiting is not None:
+            self.start_next(self._steps[waiting].rank, now_s)

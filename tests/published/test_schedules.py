@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotuner.schedules.actions import Schedule, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2
-from autotuner.schedules.adaptive import absorbed_delay_s, adaptive, warm_up
-from autotuner.schedules.plan import plan
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BESIDE_COMPUTE, BLOCKING, Transport
+from autotuner.schedules.named import interleaved_1f1b, one_f_one_b, zb_h1, zb_h2
+from autotuner.schedules.planner import absorbed_delay_s, adaptive, plan, warm_up
+from autotuner.schedules.schedule import Schedule
+from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Transport, simulate
 from bench.plan_gap import PlanCase, lower_bound_s, published_cases, slow_link_cases
 
 HERE = Path(__file__).parent

@@ -33,10 +33,9 @@ from autotuner.core.placement import place_of
 from autotuner.core.stages import stages_of_rank
 from autotuner.core.timeline import BlockKind
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.schedules.actions import Kind
-from autotuner.schedules.actions import Schedule as Planned
-from autotuner.schedules.named import named_schedule
-from autotuner.schedules.plan import plan
+from autotuner.schedules.planner import named_schedule, plan
+from autotuner.schedules.schedule import Kind
+from autotuner.schedules.schedule import Schedule as Planned
 from autotuner.schedules.simulate import PassTimes
 from trials.distributed.mesh import Grid
 from trials.distributed.tensor import logits_per_token

@@ -11,7 +11,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.placement import Place
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.schedules.plan import plan
+from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times
 from trials.pipelines.pipeline import PlannedPipeline

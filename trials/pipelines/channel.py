@@ -19,7 +19,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # Store is export
     TCPStore,
 )
 
-from autotuner.schedules.actions import Schedule
+from autotuner.schedules.schedule import Schedule
 
 # Channel: the way to one other pipeline rank, through the pipeline's process group or one of the two ranks' own.
 

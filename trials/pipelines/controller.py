@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autotuner.core.measurement import LinkEvent, LinkEventKind
-from autotuner.schedules.actions import Kind, Schedule
+from autotuner.schedules.schedule import Kind, Schedule
 from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.detector import Detector, Finding, Observation, RecentPasses
 from trials.pipelines.pipeline import PlannedPipeline

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from autotuner.core.measurement import LinkEventKind
-from autotuner.schedules.actions import Kind
+from autotuner.schedules.schedule import Kind
 from trials.pipelines.change import ChangeTest, threshold_for
 
 # Observation: one step as one rank of a pipeline saw it, told to all ranks in a few numbers.

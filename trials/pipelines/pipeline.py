@@ -26,7 +26,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.actions import Kind, Schedule
+from autotuner.schedules.schedule import Kind, Schedule
 from trials.pipelines.transport import Arrival, LinkConditions, Message, Transport
 
 if TYPE_CHECKING:

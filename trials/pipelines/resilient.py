@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from autotuner.schedules.actions import Schedule
-from autotuner.schedules.plan import plan
+from autotuner.schedules.planner import plan
+from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import PassTimes
 from trials.pipelines.channel import Channel, Meeting, Neighbourhood, pair_channel, pair_channels
 from trials.pipelines.controller import ControlGroup, Controller, StageTimes, agreed_times

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotuner.schedules.actions import Kind, Schedule
-from autotuner.schedules.plan import plan
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BLOCKING, delegated
+from autotuner.schedules.planner import plan
+from autotuner.schedules.schedule import Kind, Schedule
+from autotuner.schedules.simulate import BLOCKING, PassTimes, delegated, simulate
 
 _UNSURE = 0.15
 """Share of a forward pass by which a measured delay may be off: within that, a plan stays."""

@@ -29,9 +29,8 @@ from autotuner.costmodel.layer.passes import Passes
 from autotuner.costmodel.stages import num_micro_batches
 from autotuner.costmodel.step.planned import Planned
 from autotuner.costmodel.step.sends import Hops, StagePasses, rank_of_stages
-from autotuner.schedules.actions import Kind
-from autotuner.schedules.flow import flow_of
-from autotuner.schedules.named import named_schedule
+from autotuner.schedules.planner import named_schedule
+from autotuner.schedules.schedule import Kind, flow_of
 
 _MOST_STEPS = 1_600
 """Of a schedule that is run whole."""

@@ -28,11 +28,9 @@ from autotuner.core.timeline import (
 from autotuner.costmodel.details import StageTimes, stage_times
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.planned import NOTICED
-from autotuner.schedules.actions import Action, Kind, Schedule
-from autotuner.schedules.named import named_schedule
-from autotuner.schedules.plan import plan
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BESIDE_COMPUTE, delegated
+from autotuner.schedules.planner import named_schedule, plan
+from autotuner.schedules.schedule import Action, Kind, Schedule
+from autotuner.schedules.simulate import BESIDE_COMPUTE, PassTimes, delegated, simulate
 
 _WHOLE = 2_500
 """A step of no more actions is simulated whole: that takes about 10 ms."""

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autotuner.schedules.actions import Kind, Schedule, zb_h2
+from autotuner.schedules.named import zb_h2
+from autotuner.schedules.schedule import Kind, Schedule
 from tests.patience import PATIENCE_S
 from tests.trials.joined import joined as join_group
 from trials.pipelines.channel import Channel, Meeting, Neighbourhood, pair_channel, pair_channels

@@ -7,8 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from autotuner.schedules.actions import one_f_one_b, zb_h2, zbv
-from autotuner.schedules.zero_bubble import zb_interleaved
+from autotuner.schedules.named import one_f_one_b, zb_h2, zb_interleaved, zbv
 from tests.patience import PATIENCE_S
 from tests.trials.pipelines.rank import MICRO_BATCHES, SmallPipeline, inline, joined, say, switched
 from trials.pipelines.channel import Meeting, Neighbourhood

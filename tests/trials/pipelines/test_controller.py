@@ -9,8 +9,8 @@ from itertools import chain
 import pytest
 
 from autotuner.core.measurement import LinkEvent, LinkEventKind
-from autotuner.schedules.actions import Kind, Schedule
-from autotuner.schedules.plan import plan
+from autotuner.schedules.planner import plan
+from autotuner.schedules.schedule import Kind, Schedule
 from autotuner.schedules.simulate import PassTimes
 from tests.trials.pipelines.observed import PASS_S, Steps
 from trials.pipelines.controller import Controller

@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.actions import zb_h1, zb_h2
-from autotuner.schedules.adaptive import even_warm_up, within
-from autotuner.schedules.plan import plan
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BLOCKING, BLOCKING_IN_TURN, Transport, delegated
+from autotuner.schedules.named import zb_h1, zb_h2
+from autotuner.schedules.planner import even_warm_up, plan, within
+from autotuner.schedules.simulate import BLOCKING, BLOCKING_IN_TURN, PassTimes, Transport, delegated, simulate
 
 EQUAL = PassTimes.equal(4, 10.0, 10.0, 10.0)
 SLOW = replace(EQUAL, send_s=(20.0, 0.0, 0.0))

@@ -8,20 +8,9 @@ from hypothesis import strategies as st
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.actions import (
-    Action,
-    Kind,
-    Schedule,
-    gpipe,
-    interleaved_1f1b,
-    one_f_one_b,
-    zb_h1,
-    zb_h2,
-    zbv,
-)
-from autotuner.schedules.adaptive import adaptive, warm_up
-from autotuner.schedules.named import named_schedule
-from autotuner.schedules.plan import plan
+from autotuner.schedules.named import gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zbv
+from autotuner.schedules.planner import adaptive, named_schedule, plan, warm_up
+from autotuner.schedules.schedule import Action, Kind, Schedule
 from autotuner.schedules.simulate import PassTimes, simulate
 
 

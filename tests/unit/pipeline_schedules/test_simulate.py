@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.actions import Schedule, gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zbv
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BESIDE_COMPUTE, BLOCKING, BLOCKING_IN_TURN, Transport, delegated
+from autotuner.schedules.named import gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zbv
+from autotuner.schedules.schedule import Schedule
+from autotuner.schedules.simulate import (
+    BESIDE_COMPUTE,
+    BLOCKING,
+    BLOCKING_IN_TURN,
+    PassTimes,
+    Transport,
+    delegated,
+    simulate,
+)
 
 RANKS = st.integers(2, 6)
 PASS = st.integers(1, 30)  # whole numbers keep sums exact, so that makespans can be compared with ==

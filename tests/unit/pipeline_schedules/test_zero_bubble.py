@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.actions import Kind, zb_h1
+from autotuner.schedules.named import dualpipev, zb_h1, zb_interleaved
+from autotuner.schedules.schedule import Kind
 from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.zero_bubble import dualpipev, zb_interleaved
 from bench.schedule_gap import Case, predicted_s, simulated_s
 
 RANKS = st.integers(1, 6)

@@ -19,7 +19,7 @@ from autotuner.costmodel.step.data_parallel import early_share
 from autotuner.costmodel.step.planned import NOTICED, Planned
 from autotuner.costmodel.step.rank_step import RankStep
 from autotuner.costmodel.step.sends import Hops, StagePasses
-from autotuner.schedules.plan import plan
+from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
 from tests.builders import h100_cluster, llama_70b
 from tests.unit.costmodel.works import with_stack

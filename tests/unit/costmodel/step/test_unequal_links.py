@@ -21,10 +21,9 @@ from autotuner.costmodel.predict import predict, predict_one, predict_totals
 from autotuner.costmodel.step.sends import Hops, StagePasses
 from autotuner.costmodel.step.unequal_links import simulated_numbers, simulated_s
 from autotuner.costmodel.table import columns_of
-from autotuner.schedules.actions import Schedule
-from autotuner.schedules.named import named_schedule
-from autotuner.schedules.simulate import PassTimes, simulate
-from autotuner.schedules.transport import BESIDE_COMPUTE, BLOCKING, Transport, delegated
+from autotuner.schedules.planner import named_schedule
+from autotuner.schedules.schedule import Schedule
+from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Transport, delegated, simulate
 from tests.builders import h100_cluster, llama_70b
 
 NUM_LAYOUTS = 5

@@ -1,0 +1,418 @@
+"""What the ranks of a layout run: a schedule by its name, the adaptive one planned around slow links.
+
+The planner takes the best of a few orders (PipeMorph, arXiv 2504.19232).
+
+An order is a word per stage with a letter per pass (``FFIFIWIW``). Passes of one kind run in the order of
+micro-batches, and each rank holds one stage, so that a word says all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import accumulate, pairwise
+from math import ceil, inf
+
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.errors import InvalidInput
+from autotuner.schedules.named import (
+    dualpipev,
+    gpipe,
+    interleaved_1f1b,
+    one_f_one_b,
+    zb_h1,
+    zb_h2,
+    zb_interleaved,
+    zbv,
+)
+from autotuner.schedules.schedule import Action, Kind, Schedule
+from autotuner.schedules.simulate import PassTimes
+
+
+def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
+    """Forwards each stage runs before its first backward: 1 on the last, ``2 + ceil(c / F)`` more per link before it.
+
+    ``c`` is the link's delay, ``F`` the forward of the stage that sends into it. Without delays it is the warm-up of
+    ZB-H2. Each micro-batch of slack beyond the first hides about a forward's time of delay (``absorbed_delay_s``).
+
+    Args:
+        times: One stage per rank.
+        extra_slack: Micro-batches of slack per link beyond what its delay asks for, against delays that vary.
+
+    Source: the greedy planner of arXiv 2504.19232.
+    """
+    if extra_slack < 0:
+        raise InvalidInput("extra_slack", extra_slack, "must not be negative", 0)
+    if min(times.forward_s) <= 0:
+        raise InvalidInput("forward_s", times.forward_s, "must be above 0 to plan with")
+    counts = [1]
+    for forward_s, send_s in zip(reversed(times.forward_s[:-1]), reversed(times.send_s), strict=True):
+        counts.append(counts[-1] + 2 + ceil(send_s / forward_s) + extra_slack)
+    return tuple(reversed(counts))
+
+
+def even_warm_up(num_stages: int, most_on_first: int) -> tuple[int, ...]:
+    """The warm-up whose first stage runs ``most_on_first`` forwards and whose slack is spread evenly over the links.
+
+    What does not divide goes to the first links.
+
+    Source: ``get_init_warmup_fwds`` of the code of arXiv 2504.19232.
+    """
+    each, rest = divmod(most_on_first - 1, max(1, num_stages - 1))
+    slack = [each + (link < rest) for link in range(num_stages - 1)]
+    return tuple(most_on_first - before for before in accumulate(slack, initial=0))
+
+
+def within(warm_up_counts: Sequence[int], most_in_flight: Sequence[int]) -> tuple[int, ...]:
+    """The warm-up cut to what each stage may keep, and so to what the stages before it may."""
+    return tuple(accumulate(map(min, warm_up_counts, most_in_flight), min))
+
+
+def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
+    """The longest delay of a link that adds only itself to a step, when weight gradients can be deferred.
+
+    A longer one is paid again, the excess twice per round of the first stage's warm-up.
+
+    Args:
+        slack: Forwards that the sending stage runs ahead of the receiving one, as ``warm_up`` counts them.
+        forward_s: F of both stages.
+        input_s: I of both stages.
+
+    Source: derived for two stages, and equal to the simulator there (tests/published/test_schedules.py).
+    """
+    if forward_s >= input_s:
+        return (slack - 1) * (forward_s + input_s) / 2
+    return (slack - 1) * forward_s - (input_s - forward_s)
+
+
+def adaptive(times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int]) -> Schedule:
+    """The order in which stages run when each, after its warm-up, takes what is ready: I before F before W.
+
+    A stage that has run its warm-up waits for its first backward. The order follows from the given times and delays;
+    ``simulate`` tells how long the same order takes with others.
+
+    Args:
+        times: One stage per rank.
+        num_micro_batches: 1 or more.
+        warm_up_counts: Forwards before the first backward, by stage, such as ``warm_up(times)``.
+
+    Source: greedy planner of arXiv 2504.19232.
+    """
+    if len(warm_up_counts) != len(times.forward_s):
+        raise InvalidInput("warm_up_counts", warm_up_counts, f"must have {len(times.forward_s)} values, one per stage")
+    if warm_up_counts[-1] < 1 or any(behind > before for before, behind in pairwise(warm_up_counts)):
+        raise InvalidInput("warm_up_counts", warm_up_counts, "must not grow from stage to stage, nor fall below 1")
+    if num_micro_batches < 1:
+        raise InvalidInput("num_micro_batches", num_micro_batches, "must be 1 or more", 1)
+    unlimited = [num_micro_batches] * len(warm_up_counts)
+    return schedule_of(greedy_orders(times, num_micro_batches, warm_up_counts, unlimited))
+
+
+_F, _I, _W = Kind.FORWARD.value, Kind.INPUT.value, Kind.WEIGHT.value
+
+
+def greedy_orders(
+    times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[int], most_in_flight: Sequence[int]
+) -> tuple[str, ...]:
+    """What each stage runs when, after its warm-up, it takes what is ready: I before F before W.
+
+    A stage that has run its warm-up waits for its first I. One that keeps as many micro-batches as it may starts no
+    further F, so that its W come earlier.
+
+    Args:
+        times: One stage per rank.
+        num_micro_batches: 1 or more.
+        warm_up_counts: Forwards before the first I, by stage; not fewer than on the next, nor more than may be kept.
+        most_in_flight: Micro-batches that each stage may keep from F to W, 1 or more.
+
+    Source: greedy planner of arXiv 2504.19232.
+    """
+    stages = [
+        _Stage(min(ahead, num_micro_batches), num_micro_batches, most)
+        for ahead, most in zip(warm_up_counts, most_in_flight, strict=True)
+    ]
+    stages[0].forward_ready_s = [0.0] * num_micro_batches
+    moments = [(0.0, 0)]  # when which stage is free, or something arrives there
+    last = len(stages) - 1
+    while moments:
+        now_s, i = heappop(moments)
+        stage = stages[i]
+        kind = stage.next_kind(now_s)
+        if kind == _F:
+            end_s = stage.run(_F, now_s, times.forward_s[i])
+            arrival_s = end_s + times.send_s[i] if i < last else end_s
+            (stages[i + 1].forward_ready_s if i < last else stage.input_ready_s).append(arrival_s)
+            heappush(moments, (arrival_s, min(i + 1, last)))
+        elif kind == _I:
+            end_s = stage.run(_I, now_s, times.input_s[i])
+            if i > 0:
+                arrival_s = end_s + times.send_s[i - 1]
+                stages[i - 1].input_ready_s.append(arrival_s)
+                heappush(moments, (arrival_s, i - 1))
+        elif kind == _W:
+            end_s = stage.run(_W, now_s, times.weight_s[i])
+        else:
+            continue  # busy, or with nothing to run until something arrives
+        heappush(moments, (end_s, i))
+    return tuple("".join(stage.order) for stage in stages)
+
+
+class _Stage:
+    """What one stage has run, and when what it can run next has arrived."""
+
+    __slots__ = (
+        "_forwards", "_free_s", "_inputs", "_most_in_flight", "_num_micro_batches", "_warm_up", "_weights",
+        "forward_ready_s", "input_ready_s", "order",
+    )  # fmt: skip
+
+    def __init__(self, warm_up: int, num_micro_batches: int, most_in_flight: int) -> None:
+        self.forward_ready_s: list[float] = []
+        self.input_ready_s: list[float] = []
+        self.order: list[str] = []
+        self._forwards = self._inputs = self._weights = 0
+        self._free_s = 0.0
+        self._warm_up, self._num_micro_batches, self._most_in_flight = warm_up, num_micro_batches, most_in_flight
+
+    def next_kind(self, now_s: float) -> str:
+        """What it starts now; nothing while it computes, or has nothing that is ready and allowed."""
+        if now_s < self._free_s:
+            return ""
+        forwards, inputs = self._forwards, self._inputs
+        warming = forwards < self._warm_up
+        if not warming and inputs < len(self.input_ready_s) and self.input_ready_s[inputs] <= now_s:
+            return _I
+        arrived = forwards < len(self.forward_ready_s) and self.forward_ready_s[forwards] <= now_s
+        if arrived and (warming or inputs) and forwards - self._weights < self._most_in_flight:
+            return _F
+        return _W if self._weights < inputs else ""
+
+    def run(self, kind: str, now_s: float, seconds: float) -> float:
+        """Start it; returns when it ends."""
+        self.order.append(kind)
+        if kind == _F:
+            self._forwards += 1
+        elif kind == _I:
+            self._inputs += 1
+        else:
+            self._weights += 1
+        self._free_s = now_s + seconds
+        return self._free_s
+
+
+def makespan_s(orders: Sequence[str], times: PassTimes) -> float:
+    """How long the orders take, of sends that run beside compute; as ``simulate`` says of ``schedule_of`` them.
+
+    The orders must be such as ``greedy_orders`` makes: without circles.
+    """
+    last, size = len(orders) - 1, len(orders[0])
+    forward_s: list[list[float]] = [[] for _ in orders]  # ends, by micro-batch
+    input_s: list[list[float]] = [[] for _ in orders]
+    places, free_s = [0] * len(orders), [0.0] * len(orders)
+    while min(places) < size:
+        for i, order in enumerate(orders):
+            place, now_s = places[i], free_s[i]
+            own_f, own_i = forward_s[i], input_s[i]
+            before = forward_s[i - 1] if i else None
+            behind = input_s[i + 1] if i < last else None
+            while place < size:
+                kind = order[place]
+                if kind == _F:
+                    if before is not None:
+                        if len(own_f) >= len(before):
+                            break
+                        now_s = max(now_s, before[len(own_f)] + times.send_s[i - 1])
+                    now_s += times.forward_s[i]
+                    own_f.append(now_s)
+                elif kind == _I:
+                    if behind is not None:
+                        if len(own_i) >= len(behind):
+                            break
+                        now_s = max(now_s, behind[len(own_i)] + times.send_s[i])
+                    now_s += times.input_s[i]
+                    own_i.append(now_s)
+                else:
+                    now_s += times.weight_s[i]
+                place += 1
+            places[i], free_s[i] = place, now_s
+    return max(free_s)
+
+
+def schedule_of(orders: Sequence[str]) -> Schedule:
+    """The orders as actions."""
+    return Schedule(ranks=tuple(tuple(_actions(stage, order)) for stage, order in enumerate(orders)))
+
+
+def _actions(stage: int, order: str) -> list[Action]:
+    counts = dict.fromkeys((_F, _I, _W), 0)
+    actions = []
+    for letter in order:
+        actions.append(Action(stage, Kind(letter), counts[letter]))
+        counts[letter] += 1
+    return actions
+
+
+_TRIED = ((1.0, 0), (0.0, 0), (0.5, 0), (1.0, 1), (0.0, 1))
+"""What an order is planned for: a share of the real delays, and more slack per link than was asked for.
+
+All of the delays is the paper's rule. The others make plans of unequal stages shorter by up to 2 % (``python -m
+bench.plan_gap``).
+"""
+
+_NO_ORDERS: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What every stage of a pipeline runs, and how long a step of it should take.
+
+    Attributes:
+        schedule: Actions by rank, one stage each.
+        warm_up: Forwards before the first backward, by stage.
+        makespan_s: From the first start to the last end, when sends run beside compute.
+        planned_send_s: Delays that the order was made for, by link; less than the real ones where that is better.
+    """
+
+    schedule: Schedule
+    warm_up: tuple[int, ...]
+    makespan_s: float
+    planned_send_s: tuple[float, ...]
+
+
+def plan(
+    times: PassTimes, num_micro_batches: int, *, extra_slack: int = 0, most_in_flight: Sequence[int] | None = None
+) -> Plan:
+    """The best order found for stages and links of these times.
+
+    It is never worse than the zero-bubble schedules that know of no delay (ZB-H1, ZB-H2) where these fit into memory.
+    No stage keeps more micro-batches than the first needs to run ahead of all delays (``warm_up(times)[0]``): keeping
+    more makes steps shorter by a few tenths of a percent.
+
+    Args:
+        times: Passes of one stage per rank, and the delays of the links between them.
+        num_micro_batches: 1 or more.
+        extra_slack: Micro-batches per link that the stage before runs further ahead than the delay asks for.
+        most_in_flight: Micro-batches that each stage has memory for, from F until W has released them, as
+            ``Schedule.peak_in_flight`` counts. Where that is less than the delays ask for, slack is what memory allows,
+            as planned or spread evenly, and weight gradients are computed earlier.
+
+    Raises:
+        InvalidInput: Fewer than one micro-batch in flight, or a number of values that is not that of the stages.
+
+    Source: greedy planner of arXiv 2504.19232, and its choice among simulated delays.
+    """
+    if num_micro_batches < 1:
+        raise InvalidInput("num_micro_batches", num_micro_batches, "must be 1 or more", 1)
+    needed = min(num_micro_batches, warm_up(times, extra_slack)[0])
+    most = _most_in_flight(most_in_flight, len(times.forward_s), needed)
+    took_s, orders, planned_send_s = inf, _NO_ORDERS, times.send_s
+    for send_s, candidate in _candidates(times, num_micro_batches, extra_slack, most):
+        candidate_s = makespan_s(candidate, times)
+        if candidate_s < took_s * (1 - 1e-9):  # the paper's rule comes first, and stays unless another is shorter
+            took_s, orders, planned_send_s = candidate_s, candidate, send_s
+    return Plan(
+        schedule=schedule_of(orders),
+        warm_up=tuple(len(order) - len(order.lstrip("F")) for order in orders),
+        makespan_s=took_s,
+        planned_send_s=planned_send_s,
+    )
+
+
+def _candidates(
+    times: PassTimes, num_micro_batches: int, extra_slack: int, most: Sequence[int]
+) -> Iterator[tuple[tuple[float, ...], tuple[str, ...]]]:
+    """Delays, and the orders made for them."""
+    for send_s, counts in _starts(times, extra_slack, most):
+        yield send_s, greedy_orders(replace(times, send_s=send_s), num_micro_batches, counts, most)
+    for orders in _fixed_orders(len(most), num_micro_batches):
+        if all(_kept(order) <= allowed for order, allowed in zip(orders, most, strict=True)):
+            yield (0.0,) * len(times.send_s), orders
+
+
+def _starts(
+    times: PassTimes, extra_slack: int, most: Sequence[int]
+) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
+    """Delays to plan for, and warm-ups within memory."""
+    even = within(even_warm_up(len(most), most[0]), most)
+    for share, more in _TRIED:
+        send_s = tuple(share * one for one in times.send_s)
+        asked = warm_up(replace(times, send_s=send_s), more + (extra_slack if share else 0))
+        allowed = within(asked, most)
+        yield send_s, allowed
+        if allowed not in (asked, even):
+            yield send_s, even
+
+
+@lru_cache(maxsize=64)
+def _fixed_orders(num_stages: int, num_micro_batches: int) -> tuple[tuple[str, ...], ...]:
+    """The orders of the zero-bubble schedules that know of no delay."""
+    schedules = zb_h2(num_stages, num_micro_batches), zb_h1(num_stages, num_micro_batches)
+    return tuple(tuple("".join(action.kind for action in rank) for rank in one.ranks) for one in schedules)
+
+
+def _kept(order: str) -> int:
+    """Most micro-batches between F and W."""
+    kept = peak = 0
+    for kind in order:
+        kept += (kind == "F") - (kind == "W")
+        peak = max(peak, kept)
+    return peak
+
+
+def _most_in_flight(most: Sequence[int] | None, num_stages: int, needed: int) -> list[int]:
+    if most is None:
+        return [needed] * num_stages
+    if len(most) != num_stages:
+        raise InvalidInput("most_in_flight", most, f"must have {num_stages} values, one per stage")
+    if min(most) < 1:
+        rule = "every stage must be able to keep one micro-batch"
+        raise InvalidInput("most_in_flight", most, rule, tuple(max(1, one) for one in most))
+    return [min(one, needed) for one in most]
+
+
+_BUILDERS: dict[PipelineSchedule, Callable[[int, int, int], Schedule]] = {
+    PipelineSchedule.GPIPE: lambda p, v, m: gpipe(p, m),
+    PipelineSchedule.ONE_F_ONE_B: lambda p, v, m: one_f_one_b(p, m),
+    PipelineSchedule.INTERLEAVED_1F1B: interleaved_1f1b,
+    PipelineSchedule.ZERO_BUBBLE: lambda p, v, m: _in_rounds(zb_interleaved, p, v, m),
+    PipelineSchedule.ZBV: lambda p, v, m: zbv(p, m),
+    PipelineSchedule.DUALPIPEV: lambda p, v, m: dualpipev(p, m),
+}
+
+
+def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: int) -> Schedule:
+    """The order of whole rounds of the ranks, with the micro-batches beyond the last left out."""
+    whole = build(p, v, m if v == 1 else -(-m // p) * p)
+    ranks = (tuple(action for action in actions if action.micro_batch < m) for actions in whole.ranks)
+    return whole if v == 1 or m % p == 0 else Schedule(ranks=tuple(ranks))
+
+
+def named_schedule(
+    name: PipelineSchedule,
+    num_ranks: int,
+    stages_per_rank: int,
+    num_micro_batches: int,
+    *,
+    times: PassTimes | None = None,
+    extra_slack: int = 0,
+    most_in_flight: Sequence[int] | None = None,
+) -> Schedule:
+    """What the ranks of a layout with that schedule run.
+
+    Args:
+        name: Which.
+        num_ranks: Of the pipeline.
+        stages_per_rank: 1 for the adaptive schedule.
+        num_micro_batches: Of a step.
+        times: What the adaptive schedule is planned for; without them equal passes and links without delay.
+        extra_slack: As ``plan`` takes it.
+        most_in_flight: As ``plan`` takes it.
+
+    Raises:
+        InvalidInput: The schedule does not run with so many micro-batches.
+    """
+    if name == PipelineSchedule.ADAPTIVE:
+        equal = PassTimes.equal(num_ranks, 1.0, 1.0, 1.0)
+        return plan(times or equal, num_micro_batches, extra_slack=extra_slack, most_in_flight=most_in_flight).schedule
+    return _BUILDERS[name](num_ranks, stages_per_rank, num_micro_batches)

@@ -1,0 +1,220 @@
+"""Pipeline schedules as data: what each pipeline rank runs, in which order, and what each action waits for.
+
+A schedule prints and parses, one line per rank, an action as stage, kind and micro-batch: ``0F0 0F1 0B0 0B1``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from itertools import accumulate, chain
+from typing import NamedTuple, Self
+
+from autotuner.core.errors import InvalidInput
+
+
+class Kind(StrEnum):
+    """What an action computes; the letters are those of torch.distributed.pipelining."""
+
+    FORWARD = "F"
+    BACKWARD = "B"  # gradients of inputs and of weights in one go
+    INPUT = "I"  # gradients of inputs only: the stage before waits for them
+    WEIGHT = "W"  # gradients of weights only: nobody waits for them
+
+
+class Action(NamedTuple):
+    """One pass of one micro-batch through one stage."""
+
+    stage: int
+    kind: Kind
+    micro_batch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.micro_batch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The action that prints as ``text``.
+
+        Raises:
+            InvalidInput: It is not a stage, one of F, B, I, W, and a micro-batch.
+        """
+        match = re.fullmatch(r"(\d+)([FBIW])(\d+)", text)
+        if match is None:
+            raise InvalidInput("action", text, "must be a stage, one of F, B, I or W, and a micro-batch, such as 0F0")
+        return cls(int(match[1]), Kind(match[2]), int(match[3]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The actions of every pipeline rank, in the order in which it runs them.
+
+    Valid from construction: every stage lives on one rank, and there every micro-batch goes forward once and then back
+    once, whole (B) or in two parts (I, later W). Whether the ranks wait for one another in a circle shows when it runs
+    (``simulate``).
+    """
+
+    ranks: tuple[tuple[Action, ...], ...]
+
+    def __post_init__(self) -> None:
+        placed = [sorted({action.stage for action in actions}) for actions in self.ranks]
+        if not all(placed) or sorted(chain.from_iterable(placed)) != list(range(max(1, self.num_stages))):
+            rule = "each rank must hold stages, each stage one rank, and their numbers go from 0 without a gap"
+            raise InvalidInput("schedule", placed, rule)
+        for actions in self.ranks:
+            _check_rank(actions, self.num_micro_batches)
+
+    @cached_property
+    def num_stages(self) -> int:
+        """Stages over all ranks."""
+        return 1 + max((action.stage for actions in self.ranks for action in actions), default=-1)
+
+    @cached_property
+    def num_micro_batches(self) -> int:
+        """Micro-batches of a step."""
+        return 1 + max((action.micro_batch for actions in self.ranks for action in actions), default=-1)
+
+    @cached_property
+    def rank_of(self) -> dict[int, int]:
+        """The rank on which each stage lives."""
+        return {action.stage: rank for rank, actions in enumerate(self.ranks) for action in actions}
+
+    def peak_in_flight(self, released_by: Kind = Kind.WEIGHT) -> tuple[int, ...]:
+        """Most passes through one stage whose activations each rank keeps at once.
+
+        Args:
+            released_by: ``WEIGHT`` counts until everything is released; ``INPUT`` counts only what waits for gradients
+                of its output, not what is kept for deferred weight gradients.
+        """
+        return tuple(_peak(actions, (Kind.BACKWARD, released_by)) for actions in self.ranks)
+
+    def __str__(self) -> str:
+        return "\n".join(" ".join(map(str, actions)) for actions in self.ranks)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The schedule that prints as ``text``: a line per rank, actions separated by blanks.
+
+        Raises:
+            InvalidInput: A word is no action, or the actions are no schedule.
+        """
+        return cls(ranks=tuple(tuple(map(Action.parse, line.split())) for line in text.strip().splitlines()))
+
+
+def _check_rank(actions: tuple[Action, ...], num_micro_batches: int) -> None:
+    """Every micro-batch goes through every stage of the rank, in the right order."""
+    ran: dict[tuple[int, int], str] = {}
+    for stage, kind, micro_batch in actions:
+        key = stage, micro_batch
+        ran[key] = ran.get(key, "") + kind
+    for stage in {action.stage for action in actions}:
+        for micro_batch in range(num_micro_batches):
+            kinds = ran.get((stage, micro_batch), "")
+            if kinds in ("FIW", "FB"):
+                continue
+            twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
+            if twice:
+                raise InvalidInput("schedule", f"{stage}{twice}{micro_batch}", "every action runs once")
+            rule = f"stage {stage} must run F, then B or I and W, for every micro-batch"
+            raise InvalidInput("schedule", f"micro-batch {micro_batch}: {kinds or 'nothing'}", rule)
+
+
+def _peak(actions: tuple[Action, ...], releasing: tuple[Kind, ...]) -> int:
+    held = peak = 0
+    for action in actions:
+        held += (action.kind is Kind.FORWARD) - (action.kind in releasing)
+        peak = max(peak, held)
+    return peak
+
+
+class Step(NamedTuple):
+    """One action, by numbers.
+
+    Attributes:
+        number: Actions are counted rank by rank.
+        rank: Where it runs.
+        needs: Number of the action of another stage that it waits for; -1 for none. What it needs of its own stage
+            comes earlier on the same rank.
+        receives: Whether that comes from another rank.
+        channel: What its result travels over: twice the number of the link, and 1 more on the way back; -1 if it stays.
+    """
+
+    number: int
+    rank: int
+    needs: int
+    receives: bool
+    channel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """The actions of a schedule, each after what it waits for.
+
+    Attributes:
+        actions: By number.
+        steps: In an order that can run.
+        first: Number of the first action of each rank, and of all actions.
+    """
+
+    actions: tuple[Action, ...]
+    steps: tuple[Step, ...]
+    first: tuple[int, ...]
+
+
+@lru_cache(maxsize=64)
+def flow_of(schedule: Schedule) -> Flow:
+    """The flow of a schedule.
+
+    Raises:
+        InvalidInput: Its ranks wait for one another in a circle.
+    """
+    actions = tuple(chain.from_iterable(schedule.ranks))
+    first = tuple(accumulate(map(len, schedule.ranks), initial=0))
+    steps = tuple(_in_order(actions, first, _steps(schedule, actions)))
+    return Flow(actions=actions, steps=steps, first=first)
+
+
+def _steps(schedule: Schedule, actions: Sequence[Action]) -> list[Step]:
+    """All actions, rank by rank."""
+    forward, weight = Kind.FORWARD, Kind.WEIGHT
+    rank_of = [schedule.rank_of[stage] for stage in range(schedule.num_stages)]
+    last = len(rank_of) - 1
+    numbers = [[[0] * schedule.num_micro_batches for _ in rank_of] for _ in range(2)]
+    for number, (stage, kind, micro_batch) in enumerate(actions):
+        if kind is not weight:
+            numbers[kind is forward][stage][micro_batch] = number
+    steps = []
+    for number, (stage, kind, micro_batch) in enumerate(actions):
+        rank = rank_of[stage]
+        if kind is weight:
+            steps.append(Step(number, rank, -1, False, -1))
+            continue
+        goes_forward = kind is forward
+        before, after = (stage - 1, stage + 1) if goes_forward else (stage + 1, stage - 1)
+        needs = numbers[goes_forward][before][micro_batch] if 0 <= before <= last else -1
+        receives = needs >= 0 and rank_of[before] != rank
+        sends = 0 <= after <= last and rank_of[after] != rank
+        channel = (2 * stage if goes_forward else 2 * after + 1) if sends else -1
+        steps.append(Step(number, rank, needs, receives, channel))
+    return steps
+
+
+def _in_order(actions: Sequence[Action], first: Sequence[int], steps: Sequence[Step]) -> Iterator[Step]:
+    ran = [False] * len(steps)
+    places = list(first[:-1])
+    moved = True
+    while moved:
+        moved = False
+        for rank, end in enumerate(first[1:]):
+            place = places[rank]
+            while place < end and (steps[place].needs < 0 or ran[steps[place].needs]):
+                ran[place] = moved = True
+                yield steps[place]
+                place += 1
+            places[rank] = place
+    for place, end in zip(places, first[1:], strict=True):
+        if place < end:
+            raise InvalidInput("schedule", str(actions[place]), "its ranks wait for one another in a circle here")
