@@ -44,7 +44,7 @@ from autotuner.search.upkeep.gates.asking import ask_gate, baseline_of
 from autotuner.search.upkeep.gates.measured import gate_sweep
 from autotuner.search.upkeep.retunes.retuning import Retuning
 from autotuner.service.access.tokens import Tokens
-from autotuner.service.announcing.networks import WEBHOOK_ALLOW
+from autotuner.service.announcing.destination import WEBHOOK_ALLOW
 from autotuner.service.announcing.posting import Poster
 from autotuner.service.announcing.webhooks import Webhooks
 from autotuner.service.asides.pool import AsidePool, Limits

@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from autotuner.search.asides import Asides, Inline
-from autotuner.service.asides.pool import AsidePool, Limits
-from autotuner.service.asides.turns import asker
+from autotuner.service.asides.pool import AsidePool, Limits, asker
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.service import app_on, serve

@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from autotuner.core.announcement import AnnouncementKind
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store
-from autotuner.service.announcing.signature import new_secret
+from autotuner.service.announcing.payloads import new_secret
 from autotuner.service.build import build
 from autotuner.service.clock import SystemClock
 from autotuner.service.settings import Settings

@@ -15,7 +15,7 @@ from autotuner.core.layout import Layout, parse_words
 from autotuner.search.upkeep.retunes.cron import Cron
 from autotuner.service.access.secret import read_token, token_text, without_tokens
 from autotuner.service.announcing.destination import Refused, check_url, destination, origin
-from autotuner.service.announcing.signature import check_secret
+from autotuner.service.announcing.payloads import check_secret
 from autotuner.service.networks import household, is_within, read_networks
 from tests.fuzz.target import Target, text_of
 

@@ -1,18 +1,89 @@
-"""Login: who a request comes from, by what it shows."""
+"""Login: who a request comes from, by a token, a session, or the word of a proxy in front of the service."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from autotuner.core.access import Caller, Session, Token
-from autotuner.core.errors import NotFound, NotLetIn, StoreUnavailable
+from autotuner.core.access import Caller, Scope, Session, Token, check_name
+from autotuner.core.errors import InvalidInput, NotFound, NotLetIn, StoreUnavailable, TooOften
 from autotuner.ports import AccessStore, Clock
-from autotuner.service.access.guesses import Guesses
-from autotuner.service.access.proxy import Proxy
-from autotuner.service.access.secret import Digests, fingerprint, new_secret, read_token
-from autotuner.service.access.verified import Verified
+from autotuner.service.access.secret import Digests, Verified, fingerprint, new_secret, read_token
+from autotuner.service.networks import Network, household, is_within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """A proxy whose word counts.
+
+    Attributes:
+        header: By which it names who calls.
+        networks: Addresses that it connects from; what others say in that header is ignored.
+        scope: What a caller may do that it names.
+        admins: Names of those who may do everything.
+    """
+
+    header: str
+    networks: tuple[Network, ...]
+    scope: Scope = Scope.RUN
+    admins: frozenset[str] = frozenset()
+
+    def caller(self, peer: str, names: Sequence[str]) -> Caller | None:
+        """Who calls as the proxy says; None where it did not forward this, or named nobody.
+
+        Raises:
+            NotLetIn: It names several, so that one of them came from the caller; or a name that nobody can have.
+        """
+        if not names or not is_within(peer, self.networks):
+            return None
+        if len(names) > 1:
+            raise NotLetIn(f"the proxy sent {self.header} {len(names)} times; it must replace what callers send")
+        return self._named(names[0].strip())
+
+    def _named(self, name: str) -> Caller | None:
+        if not name:
+            return None
+        try:
+            check_name(name)
+        except InvalidInput as error:
+            raise NotLetIn(f"the proxy named a caller as nobody can be called: {error}") from error
+        return Caller(name=name, scope=Scope.ADMIN if name in self.admins else self.scope)
+
+
+_PER_MINUTE = 20
+
+
+class Guesses:
+    """Counts wrong tokens by address and by the token guessed at; a digest costs more to judge than to send."""
+
+    def __init__(self) -> None:
+        from limits import RateLimitItemPerMinute  # noqa: PLC0415  # takes a tenth of a second, which no command has
+        from limits.storage import MemoryStorage  # noqa: PLC0415
+        from limits.strategies import MovingWindowRateLimiter  # noqa: PLC0415
+
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._limit = RateLimitItemPerMinute(_PER_MINUTE)
+
+    def check(self, address: str, token_id: str) -> None:
+        """Return if the address may guess once more at the token of that id; empty: at an id that no token has.
+
+        Raises:
+            TooOften: It showed too many wrong ones within a minute.
+        """
+        key = (household(address), token_id)
+        if self._limiter.test(self._limit, *key):
+            return
+        wait_s = self._limiter.get_window_stats(self._limit, *key).reset_time - time.time()
+        detail = f"{_PER_MINUTE} wrong tokens came from {address} within a minute; come back later"
+        raise TooOften(detail, max(1, math.ceil(wait_s)))
+
+    def count(self, address: str, token_id: str) -> None:
+        """Count one more wrong guess."""
+        self._limiter.hit(self._limit, household(address), token_id)
+
 
 _SESSION_S = 12 * 3600.0
 """A browser is let in for a day's work; then its token is wanted again."""

@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 import threading
+from collections import OrderedDict
 
 _TEXT = re.compile(r"at_([a-z0-9]{1,32})_([A-Za-z0-9_-]{32,128})")
 
@@ -77,3 +78,31 @@ class Digests:
                 return self._hasher.verify(digest, secret)
             except (VerificationError, InvalidHashError):
                 return False
+
+
+_MOST = 1024
+"""Tokens that are remembered; the one that was seen longest ago is forgotten first."""
+
+
+class Verified:
+    """Which text of a token has which digest, by the fingerprint of the text; whether it counts is asked each time."""
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[str, str] = OrderedDict()
+        self._changing = threading.Lock()
+
+    def has(self, text: str, digest: str) -> bool:
+        """Whether the digest was found to be that of the token."""
+        key = fingerprint(text)
+        with self._changing:
+            known = self._digests.get(key)
+            if known is not None:
+                self._digests.move_to_end(key)
+        return known == digest
+
+    def add(self, text: str, digest: str) -> None:
+        """Remember that it is."""
+        with self._changing:
+            self._digests[fingerprint(text)] = digest
+            if len(self._digests) > _MOST:
+                self._digests.popitem(last=False)

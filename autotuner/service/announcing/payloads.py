@@ -1,13 +1,18 @@
-"""What is posted: an announcement as JSON for programs, or as a message for Slack."""
+"""What is posted: an announcement as JSON for programs, or as a message for Slack, signed."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
+import secrets
 from datetime import UTC, datetime
 from typing import Any
 
 from autotuner.core.announcement import Announcement, PayloadFormat
 from autotuner.core.codec import to_plain
+from autotuner.core.errors import InvalidInput
 from autotuner.core.units import format_rate
 
 _MOST_TEXT = 3000
@@ -114,3 +119,55 @@ def _escaped(text: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+_PREFIX = "whsec_"
+_NUM_BYTES = 32
+_FEWEST_BYTES, _MOST_BYTES = 24, 64
+"""Of a key, as the specification has it.
+
+Source: Standard Webhooks 1.0.0, "Signature scheme", github.com/standard-webhooks/standard-webhooks.
+"""
+
+
+def new_secret() -> str:
+    """A key that nobody can guess, as receivers take it: ``whsec_`` and base64."""
+    return _PREFIX + base64.b64encode(secrets.token_bytes(_NUM_BYTES)).decode()
+
+
+def check_secret(secret: str) -> None:
+    """Return if it can be a key.
+
+    Raises:
+        InvalidInput: It has not that form, or is too short or long; it is not quoted.
+    """
+    if not _FEWEST_BYTES <= len(_key(secret)) <= _MOST_BYTES:
+        rule = f"must be {_PREFIX} and {_FEWEST_BYTES} to {_MOST_BYTES} bytes in base64; left out, one is made"
+        raise InvalidInput("secret", "…", rule)
+
+
+def signed_headers(secret: str, message_id: str, at: float, body: bytes) -> dict[str, str]:
+    """The headers by which a receiver knows who posted the body, and when.
+
+    Args:
+        secret: As ``new_secret`` makes it.
+        message_id: Equal each time that the message is posted, so that a receiver takes it once.
+        at: When it is posted, epoch seconds; a receiver refuses what is minutes old.
+        body: What is posted, byte by byte.
+    """
+    when = str(int(at))
+    signed = b".".join((message_id.encode(), when.encode(), body))
+    digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": when,
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }
+
+
+def _key(secret: str) -> bytes:
+    """The bytes of a key; none where it has not the form."""
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True) if secret.startswith(_PREFIX) else b""
+    except ValueError:  # of base64, or of text beyond ASCII
+        return b""

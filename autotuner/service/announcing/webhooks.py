@@ -11,9 +11,8 @@ from autotuner.ports import AnnouncementStore, Clock
 from autotuner.runs.delivery import Post
 from autotuner.runs.hold import Hold
 from autotuner.service.announcing.destination import check_url
-from autotuner.service.announcing.payloads import payload
+from autotuner.service.announcing.payloads import check_secret, new_secret, payload, signed_headers
 from autotuner.service.announcing.posting import Flag, Poster
-from autotuner.service.announcing.signature import check_secret, new_secret, signed_headers
 from autotuner.service.networks import Network
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from autotuner.core.access import Scope
 from autotuner.core.errors import InvalidInput
-from autotuner.service.access.starting import check_alone, check_lets_an_admin_in, install_token_file
-from autotuner.service.access.tokens import Tokens
+from autotuner.service.access.tokens import Tokens, check_alone, check_lets_an_admin_in, install_token_file
 from autotuner.store.sql import memory_store
 from tests.unit.access.clock import SetClock
 

@@ -14,10 +14,16 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from autotuner.core.announcement import AnnouncementKind, PayloadFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.runs.delivery import DELAYS_S
-from autotuner.service.announcing.destination import Refused, check_url, destination, origin, system_resolver
-from autotuner.service.announcing.networks import is_allowed, refusal
-from autotuner.service.announcing.payloads import payload
-from autotuner.service.announcing.signature import check_secret, new_secret, signed_headers
+from autotuner.service.announcing.destination import (
+    Refused,
+    check_url,
+    destination,
+    is_allowed,
+    origin,
+    refusal,
+    system_resolver,
+)
+from autotuner.service.announcing.payloads import check_secret, new_secret, payload, signed_headers
 from autotuner.service.networks import read_networks
 from tests.announcements import announcement
 
