@@ -18,7 +18,7 @@ from autotuner.core.choices import PipelineSchedule
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.stages import V_SCHEDULES
-from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.layer.work import Passes
 from autotuner.costmodel.step.bubble import rank_bubble_s
 from autotuner.costmodel.step.planned import Planned
 from autotuner.costmodel.step.sends import Hops, StagePasses

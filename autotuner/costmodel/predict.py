@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from autotuner.core.choices import Precision
-from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import BF16_PARTS, Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Memory, Prediction, StepTime
@@ -24,7 +24,7 @@ from autotuner.costmodel.sequences import SequenceColumns, with_dealing
 from autotuner.costmodel.stages import ranks_looked_at
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import STEP_FIELDS, RankStep, RankWindow, StepTimeColumns, total_s
-from autotuner.costmodel.table import mapped, write
+from autotuner.costmodel.table import taken, write, zipped
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
 
 Table = TypeVar("Table")
@@ -126,7 +126,7 @@ def _by_chunks(predict_chunk: Callable[[LayoutColumns, Job, PartWorks], Table], 
     for start in range(0, len(x), CHUNK):
         rows = slice(start, start + CHUNK)
         chunk = predict_chunk(x.take(rows), job, works.on(rows))
-        whole = whole or mapped(lambda column: np.empty(len(x), column.dtype), chunk)
+        whole = whole or zipped(lambda column: np.empty(len(x), column.dtype), chunk)
         write(chunk, whole, rows)
     assert whole is not None
     return whole
@@ -135,7 +135,7 @@ def _by_chunks(predict_chunk: Callable[[LayoutColumns, Job, PartWorks], Table], 
 def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumns:
     few, which = x.distinct(*with_dealing(STEP_FIELDS, job))
     step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
-    window = _taken(step.window, which)
+    window = taken(step.window, which)
     step_s = total_s(
         step.step_time.before_data_s.take(which),
         _factor(job, "data_communication_s") * data_communication_s(x, job, window),
@@ -146,7 +146,7 @@ def _predict_totals(x: LayoutColumns, job: Job, works: PartWorks) -> TotalColumn
         step_s = step_s * _beyond_peak(x, job, step_s)
     return TotalColumns(
         mfu=model_flop_per_step(job) / _reference_flop(job, step_s),
-        peak_bytes=peak_bytes(x, job, [_taken(memory, which) for memory in memories]),
+        peak_bytes=peak_bytes(x, job, [taken(memory, which) for memory in memories]),
     )
 
 
@@ -156,11 +156,6 @@ def _by_step(few: LayoutColumns, job: Job, works: PartWorks) -> tuple[RankStep, 
     step = RankStep.of(few, job, ranks.critical, works)
     parts = {f.name: _row_factor(few, job, f.name) * getattr(step.step_time, f.name) for f in fields(StepTimeColumns)}
     return replace(step, step_time=StepTimeColumns(**parts)), rank_memories(few, job, step.keeping(ranks.fullest))
-
-
-def _taken(table: Table, which: Integers) -> Table:
-    taken: Table = mapped(lambda column: column.take(which), table)
-    return taken
 
 
 def _beyond_peak(x: LayoutColumns, job: Job, step_s: Floats) -> Floats:
@@ -183,8 +178,8 @@ def _reference_flop(job: Job, step_s: Floats) -> Floats:
 def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
     few, which = x.distinct(*with_dealing(STEP_FIELDS, job))
     step, memories = _by_step(few, job, works.told_apart_by(len(few), which))
-    step_time = _step_time(x, job, _taken(step, which))
-    sizes = fullest_rank(x, job, [_taken(memory, which) for memory in memories])
+    step_time = _step_time(x, job, taken(step, which))
+    sizes = fullest_rank(x, job, [taken(memory, which) for memory in memories])
     step_s = step_time.total_s
     if job.calibration is not None:
         beyond = _beyond_peak(x, job, step_s)
@@ -213,7 +208,7 @@ def _predict(x: LayoutColumns, job: Job, works: PartWorks) -> PredictionColumns:
 
 
 def _longer(step_time: StepTimeColumns, factor: Floats) -> StepTimeColumns:
-    return StepTimeColumns(**{f.name: factor * getattr(step_time, f.name) for f in fields(StepTimeColumns)})
+    return zipped(lambda seconds: factor * seconds, step_time)
 
 
 def _step_time(x: LayoutColumns, job: Job, rank: RankStep) -> StepTimeColumns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from autotuner.core.choices import PipelineSchedule
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 from autotuner.core.stages import V_SCHEDULES
+from autotuner.costmodel.table import where
 
 
 class LayerCounts(NamedTuple):
@@ -166,12 +167,6 @@ class RankLoad:
         """Layers over all its stages."""
         return self.num_dense_layers + self.num_sparse_layers
 
-    def where(self, rows: Booleans, other: RankLoad) -> RankLoad:
-        """This rank in some layouts, another in the rest."""
-        return RankLoad(
-            **{f.name: np.where(rows, getattr(self, f.name), getattr(other, f.name)) for f in fields(RankLoad)}
-        )
-
 
 def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
     """Micro-batches per replica and step; as ``Workload.num_micro_batches``, for columns."""
@@ -205,7 +200,7 @@ def ranks_looked_at(x: LayoutColumns, job: Job) -> LookedAt:
     has_smaller_ends = x.first_stage_less_layers + x.last_stage_less_layers > 0
     if not has_smaller_ends.any():
         return LookedAt(critical=loads, fullest=(*loads, second))
-    return LookedAt(critical=(*loads, second.where(has_smaller_ends, loads[0])), fullest=(*loads, second))
+    return LookedAt(critical=(*loads, where(has_smaller_ends, second, loads[0])), fullest=(*loads, second))
 
 
 def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:

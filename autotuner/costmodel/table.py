@@ -4,21 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 Column = npt.NDArray[Any]
+Table = TypeVar("Table")
 
 
-def mapped(change: Callable[[Column], Column], table: Any) -> Any:
-    """The table with each column changed; what all rows share stays as it is."""
-    if isinstance(table, np.ndarray):
-        return change(table)
-    if not is_dataclass(table):
-        return table
-    return type(table)(**{f.name: mapped(change, getattr(table, f.name)) for f in fields(table)})  # type: ignore[misc]
+def zipped(change: Callable[..., Any], *tables: Table) -> Table:
+    """The table whose columns are ``change`` of the columns of all tables; what all rows share is the first one's."""
+    first: Any = tables[0]
+    if isinstance(first, np.ndarray):
+        return cast("Table", change(*tables))
+    if not is_dataclass(first):
+        return tables[0]
+    changed = {f.name: zipped(change, *(getattr(table, f.name) for table in tables)) for f in fields(first)}
+    return type(tables[0])(**changed)
+
+
+def taken(table: Table, rows: npt.NDArray[np.integer[Any]]) -> Table:
+    """The rows of those numbers."""
+    return zipped(lambda column: column.take(rows, axis=0), table)
+
+
+def where(rows: Column, one: Table, other: Table) -> Table:
+    """The rows of one table where the mask is set, elsewhere those of another."""
+    return zipped(partial(np.where, rows), one, other)
+
+
+def beside(one: Table, other: Table) -> Table:
+    """The rows of both tables, one table after the other."""
+    return zipped(lambda *columns: np.concatenate(columns), one, other)
 
 
 def columns_of(table: Any) -> Iterator[Column]:
@@ -34,3 +53,18 @@ def write(source: Any, target: Any, rows: slice) -> None:
     """Copy a table into some rows of a longer one of the same type."""
     for column, longer in zip(columns_of(source), columns_of(target), strict=True):
         longer[rows] = column
+
+
+class Additive:
+    """Base of tables of seconds: they add, subtract and scale column by column."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Self) -> Self:
+        return zipped(np.add, self, other)
+
+    def __sub__(self, other: Self) -> Self:
+        return zipped(np.subtract, self, other)
+
+    def __mul__(self, count: Column | float) -> Self:
+        return zipped(lambda seconds: seconds * count, self)

@@ -120,10 +120,6 @@ class FlatRing:
     ports: Floats
     steps_between: Floats
 
-    def take(self, rows: Integers) -> FlatRing:
-        """Those of some rows."""
-        return FlatRing(ports=self.ports[rows], steps_between=self.steps_between[rows])
-
 
 class LinkTime(NamedTuple):
     """How long a kind of link is busy with a byte of some traffic; 0 where none of it passes."""

@@ -23,6 +23,7 @@ from autotuner.costmodel.communication.group import FlatRing, Group, slow_of
 from autotuner.costmodel.communication.link_load import network_loads, relayed_share
 from autotuner.costmodel.communication.node_topology import wired_node
 from autotuner.costmodel.communication.rank_placement import Places
+from autotuner.costmodel.table import taken, where
 
 
 def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:
@@ -88,8 +89,8 @@ def _spread_out(few: Group, which: Integers, group: Group) -> Group:
         ranks_per_node=few.ranks_per_node[which],
         crosses_nodes=few.crosses_nodes[which],
         layouts=group.layouts,
-        network=tuple(load.take(which) for load in few.network),
-        ring=None if few.ring is None else few.ring.take(which),
+        network=tuple(taken(load, which) for load in few.network),
+        ring=None if few.ring is None else taken(few.ring, which),
         relayed=np.broadcast_to(few.relayed, np.shape(few.ranks_per_node))[which],
     )
 
@@ -176,7 +177,7 @@ def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
             whole,
             ranks_per_node=np.where(swapped, apart.ranks_per_node * num_joined, whole.ranks_per_node),
             crosses_nodes=np.where(swapped, apart.crosses_nodes, whole.crosses_nodes),
-            network=tuple(one.joined(num_joined).where(swapped, other) for one, other in loads),
+            network=tuple(where(swapped, one.joined(num_joined), other) for one, other in loads),
             ring=_either_ring(swapped, apart.ring, whole.ring),
         )
     return replace(whole, slow=slow_of(x, cluster, ring_crosses, replicas, joined))

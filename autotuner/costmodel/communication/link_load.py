@@ -8,7 +8,7 @@ collective waits for the fullest. With as many balls as bins that holds about ``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil, prod, sqrt
 from operator import mul
@@ -75,11 +75,6 @@ class NetworkLoad:
     ring_steps: Floats
     latency_s: Floats
 
-    def take(self, rows: Integers) -> NetworkLoad:
-        """The loads of some rows."""
-        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "name"}
-        return NetworkLoad(name=self.name, **columns)
-
     def joined(self, num_joined: Integers) -> NetworkLoad:
         """The load where each rank stands for so many that lie beside it, whose ports all work."""
         return replace(self, ring=self.ring / num_joined, ring_by_node=self.ring_by_node / num_joined)
@@ -88,19 +83,6 @@ class NetworkLoad:
         """The load if only one of so many ranks that share a node took part, and the others did the same besides."""
         by_node = self.ring_by_node * num_ranks
         return replace(self, ring=by_node, ring_by_node=by_node, ring_steps=np.maximum(self.num_parts - 1.0, 0.0))
-
-    def where(self, rows: Booleans, other: NetworkLoad) -> NetworkLoad:
-        """This load in some rows, in all others the other one of the same links."""
-        return NetworkLoad(
-            name=self.name,
-            ring=np.where(rows, self.ring, other.ring),
-            ring_by_node=np.where(rows, self.ring_by_node, other.ring_by_node),
-            all_to_all=np.where(rows, self.all_to_all, other.all_to_all),
-            send=np.where(rows, self.send, other.send),
-            num_parts=np.where(rows, self.num_parts, other.num_parts),
-            ring_steps=np.where(rows, self.ring_steps, other.ring_steps),
-            latency_s=np.where(rows, self.latency_s, other.latency_s),
-        )
 
 
 def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | None) -> tuple[NetworkLoad, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -17,10 +16,10 @@ from autotuner.core.layout import options_entering
 from autotuner.core.option import CostPart
 from autotuner.costmodel.communication.layout_groups import pipeline_group
 from autotuner.costmodel.layer.layer_time import input_work, layer_work, output_work
-from autotuner.costmodel.layer.passes import Passes
-from autotuner.costmodel.layer.work import Work
+from autotuner.costmodel.layer.work import Passes, Work
 from autotuner.costmodel.sequences import with_dealing
 from autotuner.costmodel.stages import LayerCounts, RankLoad, model_layers_not_recomputed
+from autotuner.costmodel.table import beside, taken
 
 WORK_FIELDS = options_entering(CostPart.LAYER)
 """All that a layer's work depends on; a table of a million layouts has a few hundred combinations of them."""
@@ -55,7 +54,7 @@ class PartWorks:
         parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
         if job.stack.tensor_wait_s:
             slowed_parts, slowed_changes = _parts(few, job, skips_some=skips_some, sends_cross=True)
-            parts, changes = _beside(parts, slowed_parts), _beside(changes, slowed_changes)
+            parts, changes = tuple(map(beside, parts, slowed_parts)), tuple(map(beside, changes, slowed_changes))
         return cls(parts=parts, changes=changes, num_combinations=len(few), which=which)
 
     def on(self, rows: slice) -> PartWorks:
@@ -114,9 +113,9 @@ class ModelWork(Generic[Times]):
         """What a pipeline rank does of it for a micro-batch."""
         counts: tuple[Integers | Booleans, ...]
         counts = (load.num_dense_layers, load.has_input, load.has_output, load.num_sparse_layers)
-        total = self.parts[0].take(self.which) * counts[0]
+        total = taken(self.parts[0], self.which) * counts[0]
         for part, count in zip(self.parts[1:], counts[1:], strict=False):
-            total = total + part.take(self.which) * count
+            total = total + taken(part, self.which) * count
         return self._changed(total, LayerCounts(load.num_dense_not_recomputed, load.num_sparse_not_recomputed))
 
     def whole(self) -> Times:
@@ -124,11 +123,11 @@ class ModelWork(Generic[Times]):
         model = self.job.model
         counts = (model.num_layers - model.num_sparse_layers, 1, 1, model.num_sparse_layers)
         total: Times = reduce(add, (part * float(n) for part, n in zip(self.parts, counts, strict=False)))
-        return self._changed(total.take(self.which), self.not_recomputed)
+        return self._changed(taken(total, self.which), self.not_recomputed)
 
     def _changed(self, total: Times, not_recomputed: LayerCounts) -> Times:
         for change, count in zip(self.changes, not_recomputed, strict=False):
-            total = total + change.take(self.which) * count
+            total = total + taken(change, self.which) * count
         return total
 
 
@@ -143,7 +142,3 @@ def _parts(
     plain = few.only(*with_dealing(WORK_FIELDS, job), recompute=np.full_like(few.recompute, Recompute.NONE))
     lighter = [layer_work(plain, job, sparse=kind, sends_cross=sends_cross) for kind in kinds]
     return parts, tuple(light - layer for light, layer in zip(lighter, layers, strict=True))
-
-
-def _beside(works: Sequence[Work], others: Sequence[Work]) -> tuple[Work, ...]:
-    return tuple(work.beside(other) for work, other in zip(works, others, strict=True))

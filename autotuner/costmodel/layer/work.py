@@ -1,20 +1,46 @@
-"""Work: how long one micro-batch keeps a rank busy with a part of the model."""
+"""Work: how long one micro-batch keeps a rank busy with a part of the model, and the same by pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autotuner.core.columns import Floats
-from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.table import Additive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Passes(Additive):
+    """Seconds of one micro-batch's passes through some stages, for many layouts.
+
+    Attributes:
+        forward_s: Forward.
+        input_s: Gradients of inputs, with what is computed again for them.
+        weight_s: Gradients of weights, the part that zero-bubble schedules defer.
+    """
+
+    forward_s: Floats
+    input_s: Floats
+    weight_s: Floats
+
+    @property
+    def backward_s(self) -> Floats:
+        """Both gradients."""
+        return self.input_s + self.weight_s
+
+    @property
+    def total_s(self) -> Floats:
+        """Forward and backward."""
+        return self.forward_s + self.input_s + self.weight_s
+
+    def with_sends(self, send_s: Floats) -> Passes:
+        """With a send that stands in the way of computation after each forward and each input gradient."""
+        return Passes(forward_s=self.forward_s + send_s, input_s=self.input_s + send_s, weight_s=self.weight_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(Additive):
     """Seconds that one micro-batch keeps a rank busy with some part of the model, forward and backward together.
 
     The first nine make up the total; the others say of parts of it when they happen.
@@ -50,7 +76,7 @@ class Work:
     @classmethod
     def nothing(cls, size: int) -> Work:
         """No work, for ``size`` layouts; ``dataclasses.replace`` puts in the parts that there are."""
-        return cls(**dict.fromkeys(_PARTS, np.zeros(size)))
+        return cls(**dict.fromkeys((f.name for f in fields(cls)), np.zeros(size)))
 
     @property
     def compute_s(self) -> Floats:
@@ -64,33 +90,7 @@ class Work:
         collectives_last = self.compute_s + self.recompute_s + self.offload_s
         return collectives_last + self.tensor_s + self.context_s + self.expert_s
 
-    def __add__(self, other: Work) -> Work:
-        return self._with(other, np.add)
-
-    def __sub__(self, other: Work) -> Work:
-        return self._with(other, np.subtract)
-
-    def __mul__(self, count: npt.NDArray[Any] | float) -> Work:
-        return self._each(lambda seconds: seconds * count)
-
     def passes(self) -> Passes:
         """These seconds, collectives included, by pass: what a schedule sees."""
         rest_s = self.total_s - self.forward_s - self.weight_gradient_s
         return Passes(forward_s=self.forward_s, input_s=rest_s, weight_s=self.weight_gradient_s)
-
-    def beside(self, other: Work) -> Work:
-        """The works of both tables, one after the other."""
-        return self._with(other, lambda mine, theirs: np.concatenate([mine, theirs]))
-
-    def take(self, index: Any) -> Work:
-        """The works of some layouts, in the order of the index."""
-        return self._each(lambda seconds: seconds[index])
-
-    def _each(self, change: Callable[[Floats], Floats]) -> Work:
-        return Work(**{name: change(getattr(self, name)) for name in _PARTS})
-
-    def _with(self, other: Work, joined: Callable[[Floats, Floats], Floats]) -> Work:
-        return Work(**{name: joined(getattr(self, name), getattr(other, name)) for name in _PARTS})
-
-
-_PARTS = tuple(f.name for f in fields(Work))

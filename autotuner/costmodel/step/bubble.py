@@ -14,7 +14,8 @@ import numpy as np
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.columns import Floats, Integers, LayoutColumns
-from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.layer.work import Passes
+from autotuner.costmodel.table import taken
 
 
 def rank_bubble_s(
@@ -50,7 +51,7 @@ def rank_bubble_s(
         if len(rows) == len(x):  # the usual case, without a copy of every column
             return form(whole)
         if len(rows):
-            bubble_s[rows] = form(whole.take(rows))
+            bubble_s[rows] = form(taken(whole, rows))
     return bubble_s
 
 
@@ -65,17 +66,6 @@ class _Rank:
     send_s: Floats
     own: Passes
     others: Passes
-
-    def take(self, rows: Integers) -> _Rank:
-        return _Rank(
-            p=self.p[rows],
-            v=self.v[rows],
-            m=self.m[rows],
-            r=self.r[rows],
-            send_s=self.send_s[rows],
-            own=self.own.take(rows),
-            others=self.others.take(rows),
-        )
 
     @property
     def before(self) -> Floats:

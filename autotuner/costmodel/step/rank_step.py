@@ -17,14 +17,14 @@ from autotuner.costmodel.communication.contention import PassTraffic
 from autotuner.costmodel.communication.layout_groups import pipeline_group
 from autotuner.costmodel.layer.memory_bound import stream_rate
 from autotuner.costmodel.layer.model_work import ModelWork, PartWorks
-from autotuner.costmodel.layer.passes import Passes
 from autotuner.costmodel.layer.quantization import weight_casts_s
-from autotuner.costmodel.layer.work import Work
+from autotuner.costmodel.layer.work import Passes, Work
 from autotuner.costmodel.memory.weights import Weights, gradient_bytes, weights
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.stages import RankLoad, num_micro_batches
 from autotuner.costmodel.step.bubble import rank_bubble_s
 from autotuner.costmodel.step.unequal_links import LinkTimes, link_times
+from autotuner.costmodel.table import where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,28 +45,20 @@ class RankTime:
     total_s: Floats
     planned_in_flight: Floats | None = None
 
-    def where_slower(self, other: RankTime) -> RankTime:
-        """The slower of both, layout by layout."""
-        slower = other.total_s > self.total_s
-        if not slower.any():
-            return self
-        return RankTime(
-            load=other.load.where(slower, self.load),
-            bubble_s=np.where(slower, other.bubble_s, self.bubble_s),
-            sends_s=np.where(slower, other.sends_s, self.sends_s),
-            total_s=np.maximum(other.total_s, self.total_s),
-        )
-
 
 def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: Sequence[RankLoad]) -> RankTime:
     """The rank that a step waits for, found among some of each layout."""
     m, stage_send_s = num_micro_batches(x, job), send_between_stages_s(x, job)
     whole = passes.whole()
-    first, *others = (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in loads)
-    for other in others:
-        first = first.where_slower(other)
+    slowest = reduce(_slower, (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in loads))
     unequal = link_times(x, job, passes)
-    return first if unequal is None else _on_links(first, unequal)
+    return slowest if unequal is None else _on_links(slowest, unequal)
+
+
+def _slower(one: RankTime, other: RankTime) -> RankTime:
+    """The slower of both, layout by layout."""
+    slower = other.total_s > one.total_s
+    return where(slower, other, one) if slower.any() else one
 
 
 def _on_links(time: RankTime, links: LinkTimes) -> RankTime:

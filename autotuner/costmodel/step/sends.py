@@ -18,7 +18,7 @@ from autotuner.costmodel.communication.collectives import send_s
 from autotuner.costmodel.communication.group import DEAD_S, Group, SlowLinks, classes_first, slowdown
 from autotuner.costmodel.communication.layout_groups import pipeline_group
 from autotuner.costmodel.layer.model_work import ModelWork
-from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.layer.work import Passes
 from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
 from autotuner.costmodel.stages import stage_load
 
@@ -85,15 +85,6 @@ class Hops:
             flies_s=self.flies_s[rows, :num_hops],
             receives_s=self.receives_s[rows, :num_hops],
             num_delegates=self.num_delegates[rows],
-        )
-
-    def beside(self, other: Hops) -> Hops:
-        """Both, the other's layouts behind these."""
-        return Hops(
-            blocks_s=np.concatenate([self.blocks_s, other.blocks_s]),
-            flies_s=np.concatenate([self.flies_s, other.flies_s]),
-            receives_s=np.concatenate([self.receives_s, other.receives_s]),
-            num_delegates=np.concatenate([self.num_delegates, other.num_delegates]),
         )
 
 
@@ -215,18 +206,6 @@ class StagePasses:
             forward_s=np.maximum(taken.forward_s, 0.0).reshape(shape),
             input_s=np.maximum(taken.input_s, 0.0).reshape(shape),
             weight_s=np.maximum(taken.weight_s, 0.0).reshape(shape),
-        )
-
-    def take(self, rows: Integers) -> StagePasses:
-        """Some of the layouts."""
-        return StagePasses(forward_s=self.forward_s[rows], input_s=self.input_s[rows], weight_s=self.weight_s[rows])
-
-    def twice(self) -> StagePasses:
-        """All layouts, and all once more behind them."""
-        return StagePasses(
-            forward_s=np.concatenate([self.forward_s] * 2),
-            input_s=np.concatenate([self.input_s] * 2),
-            weight_s=np.concatenate([self.weight_s] * 2),
         )
 
 

@@ -25,10 +25,11 @@ from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.costmodel.layer.model_work import ModelWork
-from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.layer.work import Passes
 from autotuner.costmodel.stages import num_micro_batches
 from autotuner.costmodel.step.planned import Planned
 from autotuner.costmodel.step.sends import Hops, StagePasses, rank_of_stages
+from autotuner.costmodel.table import beside, taken
 from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Kind, flow_of
 
@@ -227,7 +228,7 @@ def _told_once(
     table = np.ascontiguousarray(np.concatenate([*columns, hops.num_delegates[:, None]], axis=1))
     rows = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).reshape(-1)
     _, first, which = np.unique(rows, return_index=True, return_inverse=True)
-    step_s, each_s = simulated_s(name, p, v, m, passes.take(first), hops.take(first, p))
+    step_s, each_s = simulated_s(name, p, v, m, taken(passes, first), hops.take(first, p))
     return step_s[which], each_s[which]
 
 
@@ -254,7 +255,7 @@ class _Table:
         rows = self.rows[group]
         name, p, v, m = self._run_of(int(rows[0]))
         passes, hops, healthy = self._stages(group, p, v, name)
-        both_s, further_s = _told_once(name, p, v, m, passes.twice(), hops.beside(healthy))
+        both_s, further_s = _told_once(name, p, v, m, beside(passes, passes), beside(hops, healthy))
         further = num_micro_batches(self.x.take(rows), self.job) - simulated_numbers(p, v, m)[-1]
         half = len(rows)
         return (both_s[:half] - both_s[half:]) + further * (further_s[:half] - further_s[half:])

@@ -16,7 +16,7 @@ from autotuner.costmodel.calibration import MeasuredRuns, calibrated, calibrated
 from autotuner.costmodel.evidence import LATENT, LINEAR, SUBJECTS, Familiarity, Subject, Where
 from autotuner.costmodel.low_precision import gathers_parameters, is_narrow, saved_share, sent_share, weight_bytes
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.table import columns_of, mapped, write
+from autotuner.costmodel.table import columns_of, taken, write
 from autotuner.costmodel.uncertainty import CLUSTER
 from tests.builders import big_job
 from tests.unit.costmodel.works import columns, first, with_stack
@@ -276,7 +276,7 @@ def table(*counts: int) -> Outer:
 
 
 def test_a_change_reaches_every_column_and_leaves_alone_what_rows_share() -> None:
-    picked: Outer = mapped(lambda column: column[np.array([2, 0])], table(1, 2, 3))
+    picked: Outer = taken(table(1, 2, 3), np.array([2, 0]))
     assert picked.counts.tolist() == [3, 1]
     assert picked.inner.seconds.tolist() == [1.5, 0.5]
     assert picked.shared is True

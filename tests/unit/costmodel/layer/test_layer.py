@@ -19,10 +19,10 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.layer.attention import AttentionShape, attention_s
 from autotuner.costmodel.layer.matrix_products import gemm_s
 from autotuner.costmodel.layer.memory_bound import optimizer_s, stream_rate
-from autotuner.costmodel.layer.passes import Passes
 from autotuner.costmodel.layer.quantization import CastTimes, cast_kernels, casts_s, weight_casts_s
 from autotuner.costmodel.layer.recompute import model_flop_per_step, product_share, recomputed_flop_per_step
-from autotuner.costmodel.layer.work import Work
+from autotuner.costmodel.layer.work import Passes, Work
+from autotuner.costmodel.table import beside, taken
 from tests.builders import big_job, cpu_layout, h100_cluster, llama_70b, tiny_job
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, sparse_job, with_stack
 
@@ -47,7 +47,7 @@ def test_passes_add_subtract_and_multiply_pass_by_pass() -> None:
 
 
 def test_layouts_are_picked_in_the_order_of_the_index() -> None:
-    assert seconds(ONE.take(np.array([1, 0, 1]))) == [[2.0, 1.0, 2.0], [4.0, 3.0, 4.0], [6.0, 5.0, 6.0]]
+    assert seconds(taken(ONE, np.array([1, 0, 1]))) == [[2.0, 1.0, 2.0], [4.0, 3.0, 4.0], [6.0, 5.0, 6.0]]
 
 
 def test_a_send_follows_the_forward_and_the_gradient_that_another_stage_waits_for() -> None:
@@ -163,9 +163,9 @@ def test_works_add_subtract_and_multiply_part_by_part() -> None:
 
 
 def test_layouts_are_joined_and_picked() -> None:
-    both = WORK_ONE.beside(TWO)
+    both = beside(WORK_ONE, TWO)
     assert both.matrix_s.tolist() == [1.0, 2.0, 3.0, 3.0]
-    assert both.take(np.array([3, 0])).matrix_s.tolist() == [3.0, 1.0]
+    assert taken(both, np.array([3, 0])).matrix_s.tolist() == [3.0, 1.0]
 
 
 def test_the_passes_of_a_work_are_all_of_it() -> None:

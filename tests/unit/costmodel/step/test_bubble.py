@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.layout import Layout
-from autotuner.costmodel.layer.passes import Passes
+from autotuner.costmodel.layer.work import Passes
 from autotuner.costmodel.step.bubble import rank_bubble_s
 from autotuner.schedules.simulate import PassTimes
 from bench.schedule_gap import Case, draw, predicted_s, simulated_s
