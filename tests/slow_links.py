@@ -12,7 +12,7 @@ from autotuner.schedules.actions import Action, Schedule
 from autotuner.schedules.named import named_schedule
 from autotuner.schedules.simulate import PassTimes, Timeline, simulate
 from autotuner.schedules.transport import BESIDE_COMPUTE, BLOCKING
-from autotuner.search.explain.link_timelines import LinkTimelines, SlowHop, cost_in_words, messages_over
+from autotuner.search.explain.links import LinkTimelines, SlowHop, cost_in_words, messages_over
 from autotuner.search.explain.timeline import PredictedTimeline
 
 NUM_STAGES, NUM_MICRO_BATCHES = 4, 12

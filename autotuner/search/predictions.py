@@ -17,7 +17,7 @@ from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
 from autotuner.search.advice import shortfall as shortfalls
 from autotuner.search.advice.current import Gain
-from autotuner.search.answers import PredictedBest, PredictedOne
+from autotuner.search.preview import PredictedBest, PredictedOne
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.search.space import MAX_CANDIDATES, legal_chunks
+from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks
 from autotuner.search.text.caveats import caveats
 
 

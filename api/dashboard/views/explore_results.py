@@ -15,9 +15,9 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import Memory, Prediction
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import GIGA, MEGA, TERA
-from autotuner.search.explain.arranging import arranged, with_choice
 from autotuner.search.explain.explanation import Change, Explanation
-from autotuner.search.explain.memory_sources import source_of_memory
+from autotuner.search.explain.limits import source_of_memory
+from autotuner.search.space.moves import arranged, with_choice
 from autotuner.search.text.sentences import is_wide, likely, value_in_words
 
 _MOST_STAGES = 8

@@ -1,4 +1,4 @@
-"""Which values each option of a layout may take beside its others, and by which rule it may not take the rest."""
+"""What a layout chosen by hand would do, and which values each of its options may take beside the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.rules.rule import Reason
+from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.value import divisors
-from autotuner.search.explain.arranging import arranged, with_choice
+from autotuner.search.explain.explanation import Explanation, explain
+from autotuner.search.space.moves import arranged, nearest_legal, with_choice
 
 _MOST_VALUES = 7
 """Numbers that stand side by side: more do not fit beside their label, and no finger hits them."""
@@ -192,3 +194,52 @@ _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
     "collective_channels": lambda layout, job: (0, *_doublings(2, 6)),
     "queue_pairs": lambda layout, job: _doublings(1, 5),
 }
+
+
+# ---------------------------------------------------------------- what it would do
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegalLayout:
+    """What is predicted of a layout that can run.
+
+    Attributes:
+        untried: Rules of our own trial job that it breaks: a sweep does not try it, other software may run it.
+    """
+
+    explanation: Explanation
+    untried: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What a layout would do.
+
+    Attributes:
+        layout: On all ranks of the cluster, without what means nothing beside its other choices.
+        choices: Values of each option beside the others, and why some cannot be; by field.
+        reasons: Every rule that it breaks; empty for one that can run.
+        nearest: One that can run and differs little; None where it can itself, or a few steps find none.
+        legal: None where it cannot run.
+    """
+
+    layout: Layout
+    choices: Mapping[str, tuple[Choosable, ...]]
+    reasons: tuple[Reason, ...]
+    nearest: Layout | None
+    legal: LegalLayout | None
+
+
+def what_if(layout: Layout, job: Job) -> WhatIf:
+    """The layout on all ranks of the job's cluster, judged and predicted."""
+    layout = arranged(layout, job)
+    broken = reasons(layout, job)
+    return WhatIf(
+        layout=layout,
+        choices=choices_of(layout, job),
+        reasons=broken,
+        nearest=nearest_legal(layout, job) if broken else None,
+        legal=None if broken else _legal(layout, job),
+    )
+
+
+def _legal(layout: Layout, job: Job) -> LegalLayout:
+    return LegalLayout(explanation=explain(layout, job), untried=reasons(layout, job, TRIAL_RULES))

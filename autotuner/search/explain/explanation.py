@@ -1,4 +1,4 @@
-"""Why a layout takes the time and memory it is predicted to take, and which step away from it would help."""
+"""Why a layout takes the time and memory that it takes, which step away would help, and what a trial measured."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, fields
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
 from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.core.units import format_bytes, format_seconds
-from autotuner.costmodel.details import stage_memory
-from autotuner.costmodel.predict import predict
-from autotuner.search.explain.batch_ways import BatchWay, batch_ways
-from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
-from autotuner.search.explain.crossed_links import CrossedLink, crossed_links
-from autotuner.search.explain.nccl_ways import NcclWays, nccl_ways
-from autotuner.search.explain.neighbours import neighbours
-from autotuner.search.explain.routes import Route, routes
+from autotuner.costmodel.details import overlapped_share, stage_memory
+from autotuner.costmodel.predict import predict, predict_one
+from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
+from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.explain.step_parts import StepParts, step_parts
+from autotuner.search.space.moves import BatchWay, batch_ways, neighbours
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
 
@@ -239,3 +239,101 @@ def moved_in_words(before: StepTime, after: StepTime) -> str:
     if shifts[most] >= _WORTHWHILE:
         texts.append(f"adds {percent(shifts[most])} {PART_WORDS[most]}")
     return " and ".join(texts) or "changes little"
+
+
+# ---------------------------------------------------------------- a trial's parts, with what was measured of each
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePeak:
+    """A pipeline rank's memory.
+
+    Attributes:
+        stage: The pipeline rank, from 0; it may hold several stages.
+        predicted: By part.
+        predicted_bytes: Sum of the parts.
+        measured_bytes: Highest peak among the ranks of the job that it stands for; None where they did not tell.
+        rank: Which of them had it.
+    """
+
+    stage: int
+    predicted: Memory
+    predicted_bytes: float
+    measured_bytes: int | None
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialParts:
+    """Where a trial's time and memory go.
+
+    Attributes:
+        is_small: It is the trial on fewer ranks that stands for the layout of which this is told, not that layout.
+        step: A step's parts: as predicted before the trial ran, and as measured.
+        largest_loss: What of the step is no computation: sentences.
+        stages: Memory by pipeline rank, as today's cost model predicts it.
+        limit_bytes: What a rank may allocate.
+        predicted_overlap: Share of the bytes of gradients whose reduction starts before the backward passes end, by
+            prediction; None where one rank sees all tokens.
+        measured_overlap: The same by hooks; None where none hears of it, as under FSDP, and where nothing was measured.
+    """
+
+    is_small: bool
+    step: StepParts
+    largest_loss: str
+    stages: tuple[StagePeak, ...]
+    limit_bytes: float
+    predicted_overlap: float | None = None
+    measured_overlap: float | None = None
+
+
+def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
+    """The parts of what ran as the trial, or would have.
+
+    Args:
+        trial: It need not have run.
+        request: Of its sweep.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    require_legal(trial.layout, request.legal_job)
+    layout, job = trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+    predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
+    step = _step(layout, job, predicted, trial.measurement)
+    return TrialParts(
+        is_small=trial.scaled is not None,
+        step=step,
+        largest_loss=(step if step.rank is not None else step_parts(layout, job, predicted)).largest_loss,
+        stages=stage_peaks(layout, job, trial.measurement.peak_bytes if trial.measurement else ()),
+        limit_bytes=float(job.cluster.accelerator.memory_bytes),
+        predicted_overlap=overlapped_share(layout, job),
+        measured_overlap=trial.measurement.overlapped_share if trial.measurement else None,
+    )
+
+
+def stage_peaks(layout: Layout, job: Job, peak_bytes: Sequence[int] = ()) -> tuple[StagePeak, ...]:
+    """Memory of each pipeline rank beside the peaks that all ranks of the job told, if they did.
+
+    The pipeline is the outermost axis of the ranks: those of one stage are neighbours.
+    """
+    by_stage = stage_memory(layout, job)
+    num_each = layout.world_size // len(by_stage)
+    told = len(peak_bytes) == layout.world_size
+    peaks = []
+    for stage, memory in enumerate(by_stage):
+        ranks = range(stage * num_each, (stage + 1) * num_each)
+        fullest = max(ranks, key=lambda rank: peak_bytes[rank]) if told else None
+        peaks.append(
+            StagePeak(
+                stage=stage,
+                predicted=memory,
+                predicted_bytes=memory.total_bytes,
+                measured_bytes=None if fullest is None else peak_bytes[fullest],
+                rank=fullest,
+            )
+        )
+    return tuple(peaks)
+
+
+def _step(layout: Layout, job: Job, predicted: StepTime, measured: Measurement | None) -> StepParts:
+    divided = (measured.breakdown or measured.phases) if measured else None
+    return step_parts(layout, job, predicted, divided)

@@ -25,7 +25,7 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, percent
 

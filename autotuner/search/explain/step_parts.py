@@ -18,7 +18,7 @@ from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.prediction import StepTime
 from autotuner.core.units import format_seconds
 from autotuner.costmodel.details import pass_shares
-from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.text.sentences import likely, listed, percent
 
 PartKind = Literal["forward", "backward", "weight", "recompute", "communication", "idle", "optimizer", "other"]

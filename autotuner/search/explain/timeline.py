@@ -15,6 +15,8 @@ from functools import lru_cache
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.timeline import (
     Block,
     BlockKind,
@@ -25,6 +27,7 @@ from autotuner.core.timeline import (
     found_folds,
     outside,
 )
+from autotuner.core.trial import Trial
 from autotuner.costmodel.details import StageTimes, stage_times
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.planned import NOTICED
@@ -33,6 +36,7 @@ from autotuner.schedules.named import named_schedule
 from autotuner.schedules.plan import plan
 from autotuner.schedules.simulate import PassTimes, simulate
 from autotuner.schedules.transport import BESIDE_COMPUTE, delegated
+from autotuner.search.explain.communication import RankGroups, rank_groups
 
 _WHOLE = 2_500
 """A step of no more actions is simulated whole: that takes about 10 ms."""
@@ -333,3 +337,49 @@ def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
     if rank_of.get(other, rank_of[action.stage]) == rank_of[action.stage]:
         return 0.0
     return passes.send_s[min(action.stage, other)]
+
+
+# ---------------------------------------------------------------- of a trial
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTimelines:
+    """A step on both sides.
+
+    Attributes:
+        is_small: It is that of the trial on fewer ranks that stands for the layout, not of the layout.
+        predicted: By the schedule simulator, from what today's cost model says of each pass.
+        measured: Recorded on a profiled step; None where none was, and once it was thinned away.
+    """
+
+    is_small: bool
+    predicted: PredictedTimeline
+    measured: StepTimeline | None
+
+
+def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
+    """The timelines of what ran as the trial, or would have.
+
+    Args:
+        trial: As the store has it, with its timeline; it need not have run.
+        request: Of its sweep.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    require_legal(trial.layout, request.legal_job)
+    job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+    return TrialTimelines(
+        is_small=trial.scaled is not None,
+        predicted=predicted_timeline(trial.ran, job),
+        measured=trial.measurement.timeline if trial.measurement else None,
+    )
+
+
+def trial_rank_groups(trial: Trial, request: SweepRequest, rank: int) -> RankGroups:
+    """The groups of a rank of what ran as the trial, or would have.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout, or there is no such rank.
+    """
+    require_legal(trial.layout, request.legal_job)
+    job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+    return rank_groups(trial.ran, job, rank)

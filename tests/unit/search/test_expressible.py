@@ -20,7 +20,8 @@ from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.core.workload import Workload
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
-from autotuner.search.expressible import (
+from autotuner.search.space.legal import legal_layouts
+from autotuner.search.space.trainers import (
     sayable_space,
     searched_by,
     trainer_rules,
@@ -28,7 +29,6 @@ from autotuner.search.expressible import (
     trial_rules,
     trial_space,
 )
-from autotuner.search.space import legal_layouts
 from tests.builders import tiny_job
 from tests.targets import PLAIN_TARGET
 

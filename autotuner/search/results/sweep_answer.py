@@ -1,0 +1,478 @@
+"""The answer of a sweep: what to train with, how fast that is, how sure it is, what it beats and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from autotuner.core.convergence_gate import GateOutcome
+from autotuner.core.fault_trace import FaultTrace
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import StepTime
+from autotuner.core.sweep import Prospects, SweepRequest
+from autotuner.core.trial import Trial, TrialState
+from autotuner.core.units import format_rate, format_seconds
+from autotuner.search.explain.limits import PART_WORDS, limit_of
+from autotuner.search.results.axis import AXES, Axis
+from autotuner.search.results.comparison import measured_parts, shifts_between, shifts_in_words
+from autotuner.search.results.reached import Reached, Standing, ranked_times, standings
+from autotuner.search.text.faults import under_trace
+from autotuner.search.text.sentences import change_in_words, gain_in_words, likely, ranges, signed
+
+_NUM_NAMED = 3
+"""Choices that a sentence names before it counts them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tie:
+    """A layout that cannot be told from the best.
+
+    Attributes:
+        number: Of the trial, inside its sweep.
+        label: The layout in short.
+        change: What differs, from the best to it.
+        probability_best: How likely it is the fastest, 0..1.
+    """
+
+    rank: int
+    trial_id: str
+    number: int
+    label: str
+    layout: Layout
+    change: str
+    probability_best: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty:
+    """How sure the answer is.
+
+    Attributes:
+        probability_best: How likely the best is the fastest of those ranked, 0..1.
+        ties: Ranked layouts that cannot be told from it, the best first.
+        num_ranked: Layouts that were compared.
+        num_tried: Trials that came to an end, however, without repeats.
+        num_legal: Layouts that the sweep may try, each of them predicted; None in records older than this field.
+        num_fitting: Those that are predicted to fit; None like the one before.
+        expected_gain: By which fraction one more trial is expected to raise the best value, or the hypervolume of the
+            front; None where it is not known.
+        sentences: All this, without full stops.
+    """
+
+    probability_best: float
+    ties: tuple[Tie, ...]
+    num_ranked: int
+    num_tried: int
+    num_legal: int | None
+    num_fitting: int | None
+    expected_gain: float | None
+    sentences: tuple[str, ...]
+
+
+def certainty(
+    ranked: Sequence[Trial],
+    trials: Sequence[Trial],
+    standing: Mapping[str, Standing],
+    prospects: Prospects | None,
+    *,
+    of_front: bool = False,
+) -> Certainty:
+    """How sure it is that the first of the ranked trials is the best there is.
+
+    Args:
+        ranked: The best first; at least one.
+        trials: All.
+        standing: Of the ranked ones, by id.
+        prospects: What the search expects of going on; None where that is not known.
+        of_front: It looks for a front, whose hypervolume is what one more trial is expected to raise.
+    """
+    best = ranked[0]
+    ties = tuple(_ties(best, ranked, standing))
+    sure = standing[best.id].probability_best
+    num_tried = sum(trial.state in _TRIED and trial.repeats is None for trial in trials)
+    return Certainty(
+        probability_best=sure,
+        ties=ties,
+        num_ranked=len(ranked),
+        num_tried=num_tried,
+        num_legal=prospects.num_candidates if prospects else None,
+        num_fitting=prospects.num_fitting if prospects else None,
+        expected_gain=prospects.expected_gain if prospects else None,
+        sentences=(*_of_ranked(sure, len(ranked), ties), *_of_space(num_tried, prospects, of_front=of_front)),
+    )
+
+
+_TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+
+
+def _ties(best: Trial, ranked: Sequence[Trial], standing: Mapping[str, Standing]) -> Iterator[Tie]:
+    for rank, trial in enumerate(ranked[1:], 2):
+        if standing[trial.id].tied_with_best:
+            yield Tie(
+                rank=rank,
+                trial_id=trial.id,
+                number=trial.number,
+                label=str(trial.layout),
+                layout=trial.layout,
+                change=change_in_words(best.layout, trial.layout),
+                probability_best=standing[trial.id].probability_best,
+            )
+
+
+def _of_ranked(sure: float, num_ranked: int, ties: Sequence[Tie]) -> Iterator[str]:
+    if num_ranked == 1:
+        yield "it is the only layout with a rank so far"
+        return
+    yield f"the chance that it is the best of the {num_ranked:,} ranked layouts is {likely(sure)}"
+    match ties:
+        case ():
+            yield "no other layout is as fast within the noise of equal runs"
+        case (one,):
+            yield f"it is tied with {_tie(one)}"
+        case (one, *_):
+            yield f"it is tied with ranks {ranges(tie.rank for tie in ties)}; the closest is {_tie(one)}"
+
+
+def _tie(tie: Tie) -> str:
+    return f"rank {tie.rank} ({_difference(tie)}; its chance is {likely(tie.probability_best)})"
+
+
+def _difference(tie: Tie) -> str:
+    """What differs; of much only how many choices."""
+    num_changes = tie.change.count(" → ")
+    return tie.change if num_changes <= _NUM_NAMED else f"{num_changes} choices differ"
+
+
+def _of_space(num_tried: int, prospects: Prospects | None, *, of_front: bool) -> Iterator[str]:
+    if prospects is None:
+        return
+    legal, fitting = prospects.num_candidates, prospects.num_fitting
+    yield f"{fitting:,} of {legal:,} legal layouts are predicted to fit in memory, and {num_tried:,} were tried"
+    if prospects.expected_gain is not None:
+        yield gain_in_words(prospects.expected_gain, "the front's hypervolume" if of_front else "the best value")
+
+
+# ---------------------------------------------------------------- what the best beats
+_NUM_NEXT = 2
+"""Ranks behind the best that are told of; the ranking has the others."""
+
+_NUM_SAID = 3
+"""Choices that are named before the rest is counted."""
+
+
+class Rival(StrEnum):
+    """Why a layout stands beside the best."""
+
+    IN_USE = "in_use"  # it runs today
+    NEXT = "next"  # one of the ranks that follow
+    WITHOUT = "without"  # the best that lacks some choices of the best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beaten:
+    """A ranked layout beside the best.
+
+    Attributes:
+        rival: Why it stands there.
+        without: Choices of the best that no layout up to this rank lacks: ``tp 4``; empty for other rivals.
+        said: What it is, in words: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp``.
+        rank: From 1.
+        number: Of the trial, inside its sweep.
+        label: The layout in short.
+        change: What differs, from it to the best.
+        gain: Value of the best beyond its own, as a fraction of its own: throughput, where the sweep ranks by speed.
+        gain_error: Half the 95 % interval of the gain, with what equal runs differ by.
+        is_tie: The difference is no larger than chance makes it, 95 times in 100.
+    """
+
+    rival: Rival
+    without: tuple[str, ...]
+    said: str
+    rank: int
+    trial_id: str
+    number: int
+    label: str
+    layout: Layout
+    change: str
+    gain: float
+    gain_error: float
+    is_tie: bool
+
+
+def beaten(request: SweepRequest, ranked: Sequence[Trial], standing: Mapping[str, Standing]) -> tuple[Beaten, ...]:
+    """Each rival once, under the first name that it has: what runs today, the next ranks, then what lacks choices.
+
+    Args:
+        request: Its challenge knows what runs today.
+        ranked: The best first.
+        standing: Of each of them.
+    """
+    best = ranked[0]
+    rivals = {
+        rank: (rival, axes) for rank, rival, axes in reversed([*_rivals(request, ranked)])
+    }  # the first name comes last, and stays
+    found = [_beside(best, ranked[rank - 1], rank, *rivals[rank], standing) for rank in sorted(rivals)]
+    return tuple(sorted(found, key=lambda one: [*Rival].index(one.rival)))
+
+
+def _rivals(request: SweepRequest, ranked: Sequence[Trial]) -> Iterator[tuple[int, Rival, tuple[Axis, ...]]]:
+    """Ranks behind the best, each with why it is told of."""
+    in_use = request.challenge.incumbent if request.challenge else None
+    for rank, trial in enumerate(ranked[1:], 2):
+        if trial.layout == in_use:
+            yield rank, Rival.IN_USE, ()
+    for rank in range(2, min(len(ranked), 1 + _NUM_NEXT) + 1):
+        yield rank, Rival.NEXT, ()
+    without: dict[int, tuple[Axis, ...]] = {}
+    for axis in AXES.values():
+        if rank := _first_without(axis, ranked):
+            without[rank] = (*without.get(rank, ()), axis)
+    for rank, axes in without.items():
+        yield rank, Rival.WITHOUT, axes
+
+
+def _first_without(axis: Axis, ranked: Sequence[Trial]) -> int:
+    """The best rank with another value on that axis; 0 where all have the same."""
+    value = axis.read(ranked[0].layout)
+    return next((rank for rank, trial in enumerate(ranked, 1) if axis.read(trial.layout) != value), 0)
+
+
+def _beside(
+    best: Trial, other: Trial, rank: int, rival: Rival, axes: tuple[Axis, ...], standing: Mapping[str, Standing]
+) -> Beaten:
+    mine, theirs = standing[best.id], standing[other.id]
+    ratio = mine.value / theirs.value
+    without = tuple(axis.said(axis.read(best.layout)) for axis in axes)
+    return Beaten(
+        rival=rival,
+        without=without,
+        said=_said(rival, rank, tuple(axis.label for axis in axes)),
+        rank=rank,
+        trial_id=other.id,
+        number=other.number,
+        label=str(other.layout),
+        layout=other.layout,
+        change=change_in_words(other.layout, best.layout),
+        gain=ratio - 1,
+        gain_error=ratio * math.hypot(mine.relative_error, theirs.relative_error),
+        is_tie=theirs.tied_with_best,
+    )
+
+
+def _said(rival: Rival, rank: int, other: tuple[str, ...]) -> str:
+    match rival:
+        case Rival.IN_USE:
+            return "what runs today"
+        case Rival.NEXT:
+            return f"rank {rank}"
+        case Rival.WITHOUT:
+            return f"rank {rank}, the best with a different {_either(other)}"
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    """``tp or pp``; of many the first few, as the change names all that differs."""
+    if len(choices) <= _NUM_SAID:
+        return " or ".join(choices)
+    return f"{', '.join(choices[: _NUM_SAID - 1])} or {len(choices) - _NUM_SAID + 1} other choices"
+
+
+# ---------------------------------------------------------------- why one layout is faster than another
+_WORTHWHILE = 0.01
+"""Share of the step below which a part is not worth saying."""
+
+_NUM_PARTS = 2
+"""Parts of a kind, longer or shorter, that a sentence holds."""
+
+_APART = 0.03
+"""Prediction and measurement of a gain are said side by side where they differ by more: 3 points of throughput."""
+
+
+def why_faster(best: Trial, other: Trial, job: Job, gain: float, than: str, *, objective: Objective) -> tuple[str, ...]:
+    """One to four sentences without full stops; they say whether parts are measured or predicted.
+
+    Where the predictions do not tell the gain, a sentence says so.
+
+    Args:
+        best: The faster one.
+        other: What it is held to.
+        job: Of both.
+        gain: By which it was found to be faster, as a fraction of the other's throughput.
+        than: What the other is called: ``rank 2``.
+        objective: What the gain is one of; under faults, what these cost is said first.
+    """
+    mine, theirs = objective.predicted_step_s(best.prediction), objective.predicted_step_s(other.prediction)
+    expected = theirs / mine - 1
+    return (
+        *(_under_faults(mine, theirs, than) if objective.under_faults else ()),
+        *_parts(best, other, job, than, gain, is_healthy=objective.under_faults),
+        *_unforeseen(expected, gain),
+    )
+
+
+def _under_faults(mine_s: float, theirs_s: float, than: str) -> Iterator[str]:
+    """What is predicted of the whole trace."""
+    means = f"{format_seconds(mine_s)} in the mean, that of {than} {format_seconds(theirs_s)}"
+    yield f"under the fault trace a step is predicted to take {means}"
+
+
+def _parts(best: Trial, other: Trial, job: Job, than: str, gain: float, *, is_healthy: bool) -> Iterator[str]:
+    where = "on healthy links " if is_healthy else ""
+    if (measured := measured_parts([best, other])) is None:
+        yield from _predicted_parts(best, other, job, than, where)
+        return
+    source, (mine, theirs) = measured
+    told = sum(part.seconds for part in theirs) / sum(part.seconds for part in mine) - 1
+    if not is_healthy and _is_another(told, gain) and (told * gain <= 0 or abs(told) < abs(gain) / 2):
+        found = f"by their sum the gain is {signed(told)}, by the whole step {signed(gain)}"
+        yield f"the {source} parts of their steps do not explain it: {found}"
+        return
+    least_s = _WORTHWHILE * sum(part.seconds for part in theirs)
+    if moved := shifts_in_words(shifts_between(theirs, mine), least_s):
+        yield f"{where}its {source} step spends {moved}"
+    else:
+        yield f"{where}no {source} part of the step differs by 1 % of it"
+
+
+def _predicted_parts(best: Trial, other: Trial, job: Job, than: str, where: str) -> Iterator[str]:
+    mine, theirs = best.prediction.step_time, other.prediction.step_time
+    shifts = {f.name: getattr(mine, f.name) - getattr(theirs, f.name) for f in fields(StepTime)}
+    moved = {part: shift for part, shift in shifts.items() if abs(shift) >= _WORTHWHILE * theirs.total_s}
+    saved = sorted((part for part in moved if moved[part] < 0), key=moved.__getitem__)[:_NUM_PARTS]
+    added = sorted((part for part in moved if moved[part] > 0), key=moved.__getitem__, reverse=True)[:_NUM_PARTS]
+    if saved or added:
+        yield f"{where}its step is predicted to spend {_lists(saved, added, shifts)}"
+    else:
+        yield f"{where}no part of the step is predicted to differ by 1 % of it"
+    if saved:
+        yield f"{PART_WORDS[saved[0]]} of {than}: {limit_of(saved[0], other.layout, job)}"
+
+
+def _unforeseen(expected: float, gain: float) -> Iterator[str]:
+    """Where the predictions do not tell the gain."""
+    if _is_another(expected, gain):
+        yield f"predicted was a gain of {signed(expected)}; {signed(gain)} was found"
+
+
+def _is_another(told: float, gain: float) -> bool:
+    return abs(told - gain) >= _APART or (told < 0) != (gain < 0)
+
+
+def _lists(saved: list[str], added: list[str], shifts: dict[str, float]) -> str:
+    less = " and ".join(f"{format_seconds(-shifts[part])} less on {PART_WORDS[part]}" for part in saved)
+    more = " and ".join(f"{format_seconds(shifts[part])} more on {PART_WORDS[part]}" for part in added)
+    return ", but ".join(each for each in (less, more) if each)
+
+
+# ---------------------------------------------------------------- the answer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Why the best is faster than one of those that it beats.
+
+    Attributes:
+        than: What the other layout is, in words: ``rank 3``.
+        label: The other layout in short.
+        is_tie: The two cannot be told apart, so that there is little to explain.
+        sentences: One to three, without full stops.
+    """
+
+    than: str
+    trial_id: str
+    label: str
+    is_tie: bool
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a sweep says so far; once it has ended, what it says.
+
+    Attributes:
+        sentence: The whole answer without a full stop.
+        best: What to train with.
+        is_in_use: It runs today.
+        gate: What the loss gate says of a layout that changes the mathematics; None of any other.
+        certainty: How sure that is.
+        beaten: What it beats: what runs today where that is known, the next ranks, the best without each choice.
+        why: Why it beats one of them; None of a layout alone.
+    """
+
+    sentence: str
+    best: Reached
+    is_in_use: bool
+    gate: GateOutcome | None
+    certainty: Certainty
+    beaten: tuple[Beaten, ...]
+    why: Why | None
+
+
+def answer(request: SweepRequest, trials: Sequence[Trial], prospects: Prospects | None = None) -> Answer | None:
+    """The answer of a sweep by its trials; None before one of them has a rank.
+
+    Args:
+        request: What was asked.
+        trials: Every trial, repeats too.
+        prospects: What its search expects of going on; None where that is not known.
+    """
+    ranked = request.objective.ranked(trials)
+    if not ranked:
+        return None
+    standing = standings(ranked_times(request.objective, trials))
+    best, rivals = ranked[0], beaten(request, ranked, standing)
+    figures, sure = (
+        Reached.of(best, request),
+        certainty(ranked, trials, standing, prospects, of_front=bool(request.objective.front)),
+    )
+    return Answer(
+        sentence=_sentence(figures, sure, rivals, trace=request.fault_trace),
+        best=figures,
+        is_in_use=request.challenge is not None and request.challenge.incumbent == best.layout,
+        gate=_gate(best),
+        certainty=sure,
+        beaten=rivals,
+        why=_why(best, rivals, {trial.id: trial for trial in ranked}, request),
+    )
+
+
+def _gate(best: Trial) -> GateOutcome | None:
+    if best.gate is not None:
+        return best.gate.outcome
+    return None if best.layout.is_equivalent else GateOutcome.NOT_GATED
+
+
+def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], request: SweepRequest) -> Why | None:
+    """Against what runs today, else the first that can be told from the best, else the first."""
+    if not rivals:
+        return None
+    in_use = [one for one in rivals if one.rival is Rival.IN_USE]
+    told_apart = sorted((one for one in rivals if not one.is_tie), key=lambda one: one.rank)
+    other = (*in_use, *told_apart, *rivals)[0]
+    name = other.said if other.rival is Rival.IN_USE else f"rank {other.rank}"
+    return Why(
+        than=name,
+        trial_id=other.trial_id,
+        label=other.label,
+        is_tie=other.is_tie,
+        sentences=why_faster(
+            best, trials[other.trial_id], request.trial_job, other.gain, name, objective=request.objective
+        ),
+    )
+
+
+def _sentence(best: Reached, sure: Certainty, rivals: Sequence[Beaten], *, trace: FaultTrace | None) -> str:
+    """Return the layout, its speed, and the first layout that it beats or is tied with."""
+    noun = "MFU" if best.healthy_mfu is None or trace is None else f"MFU {under_trace(trace, best.healthy_mfu)}"
+    reached = f"{100 * best.mfu:.1f} ± {100 * best.mfu * best.relative_error:.1f} % {noun}, {best.said or best.source}"
+    rate = format_rate(best.tokens_per_s, "token/s")
+    return f"{best.label}: {reached}, {rate}{_against(sure, rivals)}"
+
+
+def _against(sure: Certainty, rivals: Sequence[Beaten]) -> str:
+    if rivals and not rivals[0].is_tie:
+        return f"; {signed(rivals[0].gain, rivals[0].gain_error)} over {rivals[0].said}"
+    if not sure.ties:
+        return ""
+    return f"; tied with rank{'s' if len(sure.ties) > 1 else ''} {ranges(tie.rank for tie in sure.ties)}"
