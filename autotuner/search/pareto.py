@@ -112,15 +112,12 @@ LEAST_MARGIN = 1e-3
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Frontier:
-    """Points that may dominate each other, above a reference.
-
-    Attributes:
-        points: Shape (points, dimensions), more is better; whatever is not above the reference counts for nothing.
-        reference: One lower bound per dimension.
-    """
+    """Points that may dominate each other, above a reference."""
 
     points: Floats
+    """Shape (points, dimensions), more is better; whatever is not above the reference counts for nothing."""
     reference: Floats
+    """One lower bound per dimension."""
 
     @classmethod
     def of(cls, points: Floats, reference: Floats) -> Self:
@@ -230,19 +227,16 @@ _LEAST_DEVIATION = 1e-9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcomes:
-    """What each row may turn out to be: the log values of a front's metrics, along a line.
-
-    Attributes:
-        log_worth: Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value.
-        is_rate: Which metrics fall as the step time rises.
-        mean: Of the log step time in seconds.
-        deviation: Of the same.
-    """
+    """What each row may turn out to be: the log values of a front's metrics, along a line."""
 
     log_worth: Floats
+    """Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value."""
     is_rate: Booleans
+    """Which metrics fall as the step time rises."""
     mean: Floats
+    """Of the log step time in seconds."""
     deviation: Floats
+    """Of the same."""
 
     def __len__(self) -> int:
         return len(self.mean)

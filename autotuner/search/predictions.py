@@ -22,16 +22,13 @@ from autotuner.search.preview import PredictedBest, PredictedOne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """How large a model is: what tells at a glance that its description was read as it was meant.
-
-    Attributes:
-        num_parameters: Every trainable element, once.
-        num_active_parameters: Those of them that one token meets: of the routed experts only those it is sent to.
-    """
+    """How large a model is: what tells at a glance that its description was read as it was meant."""
 
     name: str
     num_parameters: int
+    """Every trainable element, once."""
     num_active_parameters: int
+    """Those of them that one token meets: of the routed experts only those it is sent to."""
 
     @classmethod
     def of(cls, model: TransformerSpec) -> Self:
@@ -69,23 +66,19 @@ class Predicted(Prediction):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedLayout:
-    """A layout with its prediction.
-
-    Attributes:
-        rank: From 1, by the predicted value, which is MFU unless something else was asked for, x probability to fit,
-            among the layouts predicted to fit; null outside a ranking.
-        label: The layout in short: ``tp2 pp4 1f1b mb1``.
-        changes_mathematics: It trains another function than most layouts do (fp8), so that its speed is not all that
-            counts.
-        footprint: What it takes beside time, as modelled; null where nobody asked.
-    """
+    """A layout with its prediction."""
 
     rank: int | None
+    """From 1, by the predicted value, which is MFU unless something else was asked for, x probability to fit, among the
+    layouts predicted to fit; null outside a ranking."""
     label: str
+    """The layout in short: ``tp2 pp4 1f1b mb1``."""
     changes_mathematics: bool
+    """It trains another function than most layouts do (fp8), so that its speed is not all that counts."""
     layout: Layout
     predicted: Predicted
     footprint: Footprint | None = None
+    """What it takes beside time, as modelled; null where nobody asked."""
 
     @classmethod
     def of(cls, rank: int | None, layout: Layout, prediction: Prediction, footprint: Footprint | None = None) -> Self:
@@ -102,29 +95,23 @@ class PredictedLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotSearched:
-    """A layout outside the space, one step from the best one inside.
-
-    Attributes:
-        change: What differs from the best one.
-        saved_share: Share of the best one's step that it is predicted to save.
-    """
+    """A layout outside the space, one step from the best one inside."""
 
     change: str
+    """What differs from the best one."""
     saved_share: float
+    """Share of the best one's step that it is predicted to save."""
     candidate: PredictedLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change that may make a layout fit.
-
-    Attributes:
-        change: Of the space or the workload, in words.
-        missing_bytes: What the candidate lacks with it; 0 where it fits.
-    """
+    """A change that may make a layout fit."""
 
     change: str
+    """Of the space or the workload, in words."""
     missing_bytes: float
+    """What the candidate lacks with it; 0 where it fits."""
     candidate: PredictedLayout
 
 
@@ -139,19 +126,16 @@ class LargerCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """Why nothing fits, and what would.
-
-    Attributes:
-        missing_bytes: What the fullest rank of the nearest layout lacks.
-        nearest: The layout of the space with the smallest peak.
-        remedies: Changes that make a layout fit, the fastest first; where none does, all of them at once.
-        larger: Null where not even 128 times the nodes are enough.
-    """
+    """Why nothing fits, and what would."""
 
     missing_bytes: float
+    """What the fullest rank of the nearest layout lacks."""
     nearest: PredictedLayout
+    """The layout of the space with the smallest peak."""
     remedies: tuple[Remedy, ...]
+    """Changes that make a layout fit, the fastest first; where none does, all of them at once."""
     larger: LargerCluster | None
+    """Null where not even 128 times the nodes are enough."""
 
     @classmethod
     def of(cls, shortfall: shortfalls.Shortfall) -> Self:
@@ -180,22 +164,19 @@ def _unranked(row: ranking.PredictedLayout) -> PredictedLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """The layout that runs today, beside a table of predictions.
-
-    Attributes:
-        label: The layout in short.
-        candidate: It with its prediction; null where it breaks a rule.
-        reasons: Every rule that it breaks; empty for a legal one.
-        best: What the first of ``items`` would give; null without a prediction or a row.
-        unchanged: What the best layout that keeps the mathematics would give, where every row changes them.
-    """
+    """The layout that runs today, beside a table of predictions."""
 
     label: str
+    """The layout in short."""
     layout: Layout
     candidate: PredictedLayout | None
+    """It with its prediction; null where it breaks a rule."""
     reasons: tuple[Reason, ...]
+    """Every rule that it breaks; empty for a legal one."""
     best: Gain | None
+    """What the first of ``items`` would give; null without a prediction or a row."""
     unchanged: Gain | None
+    """What the best layout that keeps the mathematics would give, where every row changes them."""
 
     @classmethod
     def of(cls, current: comparison.Current) -> Self:
@@ -212,33 +193,30 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
-    """The layouts predicted to be best.
-
-    Attributes:
-        model_size: How large the model is that they are layouts of.
-        reference_precision: Format of the reference peak.
-        reference_flop_per_s: Dense peak of one accelerator that every MFU of the table is a share of.
-        num_legal: Layouts of the space that break no rule; null when one layout was asked for.
-        num_fitting: Those predicted to fit in memory; null when one layout was asked for.
-        caveats: What a reader should know: what of it was never compared with a measured run, whose constants were
-            borrowed, what the measured runs that were sent say; sentences without full stops.
-        unchanged: The best layout that keeps the mathematics, where every row changes them.
-        not_searched: Layouts one step outside the space that are expected to beat its best, the fastest first.
-        shortfall: What is missing and what would help, where no layout fits.
-        current: What runs today, where the request says it.
-    """
+    """The layouts predicted to be best."""
 
     model_size: ModelSize
+    """How large the model is that they are layouts of."""
     items: tuple[PredictedLayout, ...]
     reference_precision: Precision
+    """Format of the reference peak."""
     reference_flop_per_s: float
+    """Dense peak of one accelerator that every MFU of the table is a share of."""
     num_legal: int | None
+    """Layouts of the space that break no rule; null when one layout was asked for."""
     num_fitting: int | None
+    """Those predicted to fit in memory; null when one layout was asked for."""
     caveats: tuple[str, ...]
+    """What a reader should know: what of it was never compared with a measured run, whose constants were borrowed, what
+    the measured runs that were sent say; sentences without full stops."""
     unchanged: PredictedLayout | None = None
+    """The best layout that keeps the mathematics, where every row changes them."""
     not_searched: tuple[NotSearched, ...] = ()
+    """Layouts one step outside the space that are expected to beat its best, the fastest first."""
     shortfall: Shortfall | None = None
+    """What is missing and what would help, where no layout fits."""
     current: Current | None = None
+    """What runs today, where the request says it."""
 
     @classmethod
     def answering(cls, job: Job, found: PredictedBest) -> Self:

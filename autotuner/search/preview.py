@@ -123,22 +123,19 @@ def _require_small_trials(request: SweepRequest, layouts: LayoutColumns, cluster
 # ---------------------------------------------------------------- answers
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked about a job.
-
-    Attributes:
-        axes: Values that were named; what suits the job stands on the others.
-        limit: Layouts that are wanted.
-        current: What runs today.
-        format: Only layouts that can be said in it.
-        objective: What the best is best by.
-    """
+    """What is asked about a job."""
 
     job: Job
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    """Values that were named; what suits the job stands on the others."""
     limit: int = 10
+    """Layouts that are wanted."""
     current: Layout | None = None
+    """What runs today."""
     format: ExportFormat | None = None
+    """Only layouts that can be said in it."""
     objective: Objective = field(default_factory=Objective)
+    """What the best is best by."""
 
     @property
     def searched(self) -> tuple[SearchSpace, tuple[Rule, ...]]:
@@ -150,16 +147,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedBest:
-    """The best of a space, what that leaves open, and what runs today beside it.
-
-    Attributes:
-        caveats: What a reader of all of it should know.
-    """
+    """The best of a space, what that leaves open, and what runs today beside it."""
 
     table: PredictionTable
     advice: Advice
     current: Current | None
     caveats: tuple[str, ...]
+    """What a reader of all of it should know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,30 +217,24 @@ def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[str, 
 # ---------------------------------------------------------------- what a sweep would search
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIns:
-    """How far trials on a smaller cluster reach.
-
-    Attributes:
-        num_layouts: Of the job, for which a trial stands.
-        refused: Why none stands for others, and for how many of them; the most frequent first.
-    """
+    """How far trials on a smaller cluster reach."""
 
     num_layouts: int
+    """Of the job, for which a trial stands."""
     refused: tuple[tuple[str, int], ...]
+    """Why none stands for others, and for how many of them; the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What a sweep would search; nothing of it was measured.
-
-    Attributes:
-        sieved: Why other layouts are illegal; None of a space too large to say it.
-        best: The best predicted layouts, and what would help where none fits.
-        stand_ins: Where trials run on a smaller cluster.
-    """
+    """What a sweep would search; nothing of it was measured."""
 
     sieved: Sieved | None
+    """Why other layouts are illegal; None of a space too large to say it."""
     best: PredictedBest
+    """The best predicted layouts, and what would help where none fits."""
     stand_ins: StandIns | None
+    """Where trials run on a smaller cluster."""
 
 
 def outlook(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True) -> Outlook:

@@ -26,15 +26,12 @@ from autotuner.search.text.caveats import caveats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedBy:
-    """What predicted layouts are compared by.
-
-    Attributes:
-        objective: What more of is better.
-        trace: What befalls the links meanwhile; None: nothing does.
-    """
+    """What predicted layouts are compared by."""
 
     objective: Objective = field(default_factory=Objective)
+    """What more of is better."""
     trace: FaultTrace | None = None
+    """What befalls the links meanwhile; None: nothing does."""
 
     def judged(self, x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
         """The value of every row beside its peak bytes; speed alone is told by MFU, which takes least to predict."""
@@ -50,36 +47,30 @@ class ComparedBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedLayout:
-    """A layout beside its prediction.
-
-    Attributes:
-        footprint: What it takes beside time; None where nobody asked.
-    """
+    """A layout beside its prediction."""
 
     layout: Layout
     prediction: Prediction
     footprint: Footprint | None = None
+    """What it takes beside time; None where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
-    """Layouts that are predicted to fit, highest expected value first.
-
-    Attributes:
-        num_legal: Layouts that keep every rule.
-        num_fitting: Legal layouts that are predicted to fit in memory.
-        rows: At most as many as were asked for.
-        caveats: What a reader of them should know: sentences without full stops.
-        unchanged: The best layout that keeps the mathematics, where each of the rows changes them.
-        nearest: The legal layout with the smallest peak, where none fits.
-    """
+    """Layouts that are predicted to fit, highest expected value first."""
 
     num_legal: int
+    """Layouts that keep every rule."""
     num_fitting: int
+    """Legal layouts that are predicted to fit in memory."""
     rows: tuple[PredictedLayout, ...]
+    """At most as many as were asked for."""
     caveats: tuple[str, ...] = ()
+    """What a reader of them should know: sentences without full stops."""
     unchanged: PredictedLayout | None = None
+    """The best layout that keeps the mathematics, where each of the rows changes them."""
     nearest: PredictedLayout | None = None
+    """The legal layout with the smallest peak, where none fits."""
 
 
 def best_predicted(
@@ -129,16 +120,13 @@ def best_predicted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leaders:
-    """The best layouts of those seen.
-
-    Attributes:
-        limit: How many are kept.
-        value: What they are ordered by, the highest first; equal ones by their peak, the smallest first.
-    """
+    """The best layouts of those seen."""
 
     limit: int
+    """How many are kept."""
     layouts: LayoutColumns
     value: Floats
+    """What they are ordered by, the highest first; equal ones by their peak, the smallest first."""
     peak_bytes: Floats
 
     @classmethod

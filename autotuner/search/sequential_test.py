@@ -38,17 +38,14 @@ _MAD = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sitting:
-    """Equal runs, as far as a normal distribution needs to know them.
-
-    Attributes:
-        num_runs: How many.
-        mean: Their mean logarithm.
-        squares: Squared distances from it, summed.
-    """
+    """Equal runs, as far as a normal distribution needs to know them."""
 
     num_runs: int
+    """How many."""
     mean: float
+    """Their mean logarithm."""
     squares: float
+    """Squared distances from it, summed."""
 
 
 def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
@@ -110,19 +107,16 @@ _POINTS, _NO_WEIGHT = 401, 1e-7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """A mixture of normal likelihoods of the change (of the logarithm), one for each pair of deviations.
-
-    Attributes:
-        log_weights: How likely each pair is, given the runs, whatever the change; not normalised.
-        centres: Where each has its greatest likelihood.
-        deviations: How wide each is.
-        within: Deviation from run to run of each.
-    """
+    """A mixture of normal likelihoods of the change (of the logarithm), one for each pair of deviations."""
 
     log_weights: Floats
+    """How likely each pair is, given the runs, whatever the change; not normalised."""
     centres: Floats
+    """Where each has its greatest likelihood."""
     deviations: Floats
+    """How wide each is."""
     within: Floats
+    """Deviation from run to run of each."""
 
     def log_likelihoods(self, changes: Sequence[float]) -> list[float]:
         """How likely the runs are for each change of the logarithm of the rate, up to one factor for all."""
@@ -195,17 +189,14 @@ def believe_pairs(differences: Sitting) -> Belief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
-    """The rate of one layout by the means of its sittings, for each pair of deviations.
-
-    Attributes:
-        mean: Weighted by how well each sitting is known.
-        variance: How well this mean is known.
-        log_fit: How likely the sittings lie as far apart as they do.
-    """
+    """The rate of one layout by the means of its sittings, for each pair of deviations."""
 
     mean: Floats
+    """Weighted by how well each sitting is known."""
     variance: Floats
+    """How well this mean is known."""
     log_fit: Floats
+    """How likely the sittings lie as far apart as they do."""
 
 
 def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> _Level:
@@ -253,15 +244,12 @@ _NEGLIGIBLE = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bets:
-    """What both have paid, as logarithms of multiples of their stakes.
-
-    Attributes:
-        on_loss: On a loss, against equal layouts.
-        on_none: On no loss, against just the loss that must be found.
-    """
+    """What both have paid, as logarithms of multiples of their stakes."""
 
     on_loss: float
+    """On a loss, against equal layouts."""
     on_none: float
+    """On no loss, against just the loss that must be found."""
 
 
 def place(belief: Belief, test: SequentialTest) -> Bets:

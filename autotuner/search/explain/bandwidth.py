@@ -34,25 +34,22 @@ _EXACT = 1.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthWay:
-    """One way to share gradients.
-
-    Attributes:
-        name: ``FSDP``, ``HSDP``, ``replicas``, ``demo``.
-        label: The layout in short.
-        is_lossy: It trains another function than a full exchange, and is ranked with its loss gate passed alone.
-        fits: Its predicted peak is within memory; what does not fit is drawn by nobody, and wins nothing.
-        step_s: Predicted, at each bandwidth of the curve.
-        faster_below_bytes_per_s: A lossy way's step is shorter than that of every full exchange below this bandwidth;
-            the curve's highest where it is so throughout. None: nowhere, or not lossy.
-    """
+    """One way to share gradients."""
 
     name: str
+    """``FSDP``, ``HSDP``, ``replicas``, ``demo``."""
     label: str
+    """The layout in short."""
     layout: Layout
     is_lossy: bool
+    """It trains another function than a full exchange, and is ranked with its loss gate passed alone."""
     fits: bool
+    """Its predicted peak is within memory; what does not fit is drawn by nobody, and wins nothing."""
     step_s: tuple[float, ...]
+    """Predicted, at each bandwidth of the curve."""
     faster_below_bytes_per_s: float | None
+    """A lossy way's step is shorter than that of every full exchange below this bandwidth; the curve's highest where it
+    is so throughout. None: nowhere, or not lossy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +63,19 @@ class BandwidthSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthCurve:
-    """Predicted step times of the ways to share gradients; nothing here was measured.
-
-    Attributes:
-        bandwidths_bytes_per_s: Of the port of one accelerator, rising.
-        own_bytes_per_s: What the cluster has.
-        own: Name of the layout's own way.
-        spans: Which way is fastest, from the lowest bandwidth on.
-        sentences: The same in words, without full stops.
-    """
+    """Predicted step times of the ways to share gradients; nothing here was measured."""
 
     bandwidths_bytes_per_s: tuple[float, ...]
+    """Of the port of one accelerator, rising."""
     own_bytes_per_s: float
+    """What the cluster has."""
     own: str
+    """Name of the layout's own way."""
     ways: tuple[BandwidthWay, ...]
     spans: tuple[BandwidthSpan, ...]
+    """Which way is fastest, from the lowest bandwidth on."""
     sentences: tuple[str, ...]
+    """The same in words, without full stops."""
 
 
 def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:

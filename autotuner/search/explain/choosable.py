@@ -27,20 +27,17 @@ _MOST_TENSOR_DOMAINS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosable:
-    """A value that an option may take, or why it may not.
-
-    Attributes:
-        layout: The whole layout with it, and with what follows from it.
-        reasons: Rules that it breaks and the present layout does not, or that are about this very option.
-        is_idle: It means nothing beside the other choices: nothing would change.
-    """
+    """A value that an option may take, or why it may not."""
 
     field: str
     value: int
     is_chosen: bool
     layout: Layout
+    """The whole layout with it, and with what follows from it."""
     reasons: tuple[Reason, ...] = ()
+    """Rules that it breaks and the present layout does not, or that are about this very option."""
     is_idle: bool = False
+    """It means nothing beside the other choices: nothing would change."""
 
     @property
     def is_legal(self) -> bool:
@@ -199,33 +196,27 @@ _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
 # ---------------------------------------------------------------- what it would do
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegalLayout:
-    """What is predicted of a layout that can run.
-
-    Attributes:
-        untried: Rules of our own trial job that it breaks: a sweep does not try it, other software may run it.
-    """
+    """What is predicted of a layout that can run."""
 
     explanation: Explanation
     untried: tuple[Reason, ...]
+    """Rules of our own trial job that it breaks: a sweep does not try it, other software may run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What a layout would do.
-
-    Attributes:
-        layout: On all ranks of the cluster, without what means nothing beside its other choices.
-        choices: Values of each option beside the others, and why some cannot be; by field.
-        reasons: Every rule that it breaks; empty for one that can run.
-        nearest: One that can run and differs little; None where it can itself, or a few steps find none.
-        legal: None where it cannot run.
-    """
+    """What a layout would do."""
 
     layout: Layout
+    """On all ranks of the cluster, without what means nothing beside its other choices."""
     choices: Mapping[str, tuple[Choosable, ...]]
+    """Values of each option beside the others, and why some cannot be; by field."""
     reasons: tuple[Reason, ...]
+    """Every rule that it breaks; empty for one that can run."""
     nearest: Layout | None
+    """One that can run and differs little; None where it can itself, or a few steps find none."""
     legal: LegalLayout | None
+    """None where it cannot run."""
 
 
 def what_if(layout: Layout, job: Job) -> WhatIf:

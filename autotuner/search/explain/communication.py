@@ -51,40 +51,34 @@ Traffic = Literal["ring", "all_to_all", "send"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """Links of one kind under the traffic of one axis.
-
-    Attributes:
-        link: Its name: a link of the catalog, ``leaf uplinks``, ``torus dimension 1``.
-        busy_share: Time that they are busy over that of the limiting link, 0..1.
-    """
+    """Links of one kind under the traffic of one axis."""
 
     link: str
+    """Its name: a link of the catalog, ``leaf uplinks``, ``torus dimension 1``."""
     busy_share: float
+    """Time that they are busy over that of the limiting link, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The groups of one axis, all at work at the same time.
-
-    Attributes:
-        axis: ``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``.
-        traffic: What they do.
-        num_ranks: Of one group.
-        num_nodes: On which one group lies, or NVLink domains of several nodes.
-        limiting_link: Name of the links that are busy longest.
-        bytes_per_s: What each rank gets through in long messages: its bytes over the time that they take.
-        links: All that their traffic passes, from inside nodes up.
-        sentence: Without a full stop.
-    """
+    """The groups of one axis, all at work at the same time."""
 
     axis: str
+    """``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``."""
     traffic: Traffic
+    """What they do."""
     num_ranks: int
+    """Of one group."""
     num_nodes: int
+    """On which one group lies, or NVLink domains of several nodes."""
     limiting_link: str
+    """Name of the links that are busy longest."""
     bytes_per_s: float
+    """What each rank gets through in long messages: its bytes over the time that they take."""
     links: tuple[LinkUse, ...]
+    """All that their traffic passes, from inside nodes up."""
     sentence: str
+    """Without a full stop."""
 
 
 def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
@@ -159,54 +153,48 @@ def _links(traffic: Traffic, group: Group) -> Iterable[LinkTime]:
 # ---------------------------------------------------------------- the groups of one rank
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroup:
-    """A group of ranks that one rank communicates in.
-
-    Attributes:
-        axis: ``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``; the last holds context ranks, too, which
-            sum the same gradients.
-        letters: As a column is headed: ``tp``.
-        ranks: Of the group, in order.
-        link: Name of the slowest link that it crosses; on a described network of the one that limits it.
-        num_nodes: Nodes on which it lies, or NVLink domains of several nodes.
-        sent_bytes: Bytes that pass a rank's link in a step.
-        exposed_s: Seconds of a step in which a rank waits for them.
-        slow_links: What ails links between two ends that ranks of this very group lie at; of a pipeline, stages that
-            follow one another.
-    """
+    """A group of ranks that one rank communicates in."""
 
     axis: str
+    """``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``; the last holds context ranks, too, which sum the
+    same gradients."""
     letters: str
+    """As a column is headed: ``tp``."""
     ranks: tuple[int, ...]
+    """Of the group, in order."""
     link: str
+    """Name of the slowest link that it crosses; on a described network of the one that limits it."""
     num_nodes: int
+    """Nodes on which it lies, or NVLink domains of several nodes."""
     sent_bytes: float
+    """Bytes that pass a rank's link in a step."""
     exposed_s: float
+    """Seconds of a step in which a rank waits for them."""
     slow_links: tuple[LinkHealth, ...] = ()
+    """What ails links between two ends that ranks of this very group lie at; of a pipeline, stages that follow one
+    another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroups:
-    """Where a rank lies, and its groups of more than one.
-
-    Attributes:
-        pipeline_rank: Its stage, or its first of several.
-        node: Of the cluster, from 0.
-        ranks_per_node: Ranks of each node.
-        ranks_per_stage: Ranks of each pipeline rank.
-        groups: Innermost first.
-        stages_in_order: Stages follow one another in the order of ranks, each of as many ranks in a row.
-        is_dealt: Ranks are dealt to nodes in turn; else those of a node follow one another.
-    """
+    """Where a rank lies, and its groups of more than one."""
 
     rank: int
     pipeline_rank: int
+    """Its stage, or its first of several."""
     node: int
+    """Of the cluster, from 0."""
     ranks_per_node: int
+    """Ranks of each node."""
     ranks_per_stage: int
+    """Ranks of each pipeline rank."""
     world_size: int
     groups: tuple[RankGroup, ...]
+    """Innermost first."""
     stages_in_order: bool = True
+    """Stages follow one another in the order of ranks, each of as many ranks in a row."""
     is_dealt: bool = False
+    """Ranks are dealt to nodes in turn; else those of a node follow one another."""
 
     @property
     def num_nodes(self) -> int:
@@ -320,19 +308,16 @@ def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[L
 # ---------------------------------------------------------------- what NCCL would take
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclWays:
-    """What NCCL would take among the ranks of one axis, whatever a layout names.
-
-    Attributes:
-        axis: ``tensor``, ``shard`` or ``replicate``.
-        collective: ``all_reduce``, or ``all_gather`` of shards, whose reduce-scatters go the same way.
-        sentence: Without a full stop.
-    """
+    """What NCCL would take among the ranks of one axis, whatever a layout names."""
 
     axis: str
+    """``tensor``, ``shard`` or ``replicate``."""
     collective: str
+    """``all_reduce``, or ``all_gather`` of shards, whose reduce-scatters go the same way."""
     num_ranks: int
     num_nodes: int
     sentence: str
+    """Without a full stop."""
 
 
 def nccl_ways(layout: Layout, job: Job) -> tuple[NcclWays, ...]:
@@ -375,17 +360,14 @@ def _said(found: tuple[Band, ...]) -> Iterator[str]:
 # ---------------------------------------------------------------- links that are not healthy
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossedLink:
-    """A link that is not healthy, and what of a layout passes it.
-
-    Attributes:
-        axes: Whose groups talk over it: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``, of both
-            its axes; none where the layout leaves the link alone.
-        sentence: Without a full stop.
-    """
+    """A link that is not healthy, and what of a layout passes it."""
 
     health: LinkHealth
     axes: tuple[str, ...]
+    """Whose groups talk over it: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``, of both its axes; none
+    where the layout leaves the link alone."""
     sentence: str
+    """Without a full stop."""
 
 
 def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:

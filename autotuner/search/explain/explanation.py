@@ -33,105 +33,90 @@ _WORTHWHILE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePart:
-    """A part of the step that takes time.
-
-    Attributes:
-        part: The field of ``StepTime``.
-        share: Fraction of the whole step, 0..1.
-        limit: What it is limited by, as a sentence without a full stop.
-    """
+    """A part of the step that takes time."""
 
     part: str
+    """The field of ``StepTime``."""
     seconds: float
     share: float
+    """Fraction of the whole step, 0..1."""
     limit: str
+    """What it is limited by, as a sentence without a full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
-    """A part of the peak.
-
-    Attributes:
-        part: The field of ``Memory``.
-        share: Fraction of the whole peak, 0..1.
-    """
+    """A part of the peak."""
 
     part: str
+    """The field of ``Memory``."""
     num_bytes: float
     share: float
+    """Fraction of the whole peak, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A legal layout one step away.
-
-    Attributes:
-        change: What differs: ``tensor 4 → 2, replicate 8 → 16``.
-        layout: The layout after the change.
-        saved_share: Step time saved, as a share of the present step; below 0 where it grows.
-        excess_bytes: How far its peak lies above the limit; 0 where it fits.
-        sentence: What the change does to time and memory.
-    """
+    """A legal layout one step away."""
 
     change: str
+    """What differs: ``tensor 4 → 2, replicate 8 → 16``."""
     layout: Layout
+    """The layout after the change."""
     prediction: Prediction
     saved_share: float
+    """Step time saved, as a share of the present step; below 0 where it grows."""
     excess_bytes: float
+    """How far its peak lies above the limit; 0 where it fits."""
     sentence: str
+    """What the change does to time and memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A step away that breaks a rule.
-
-    Attributes:
-        change: What would differ.
-        reason: The first rule it breaks.
-    """
+    """A step away that breaks a rule."""
 
     change: str
+    """What would differ."""
     reason: Reason
+    """The first rule it breaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured.
-
-    Attributes:
-        time: Parts that take time, longest first.
-        step: The same time in the words that measured steps are told in, in the order of a step.
-        memory: Parts that take memory, largest first.
-        stages: Memory of each pipeline rank; ``memory`` is that of the fullest.
-        limit_bytes: What a rank has.
-        margin_bytes: The limit less the predicted peak; below 0 where it does not fit.
-        helpful: Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more,
-            the most first; where the layout itself does not fit, those that do.
-        too_large: Changes that would save as much and do not fit, the nearest to fitting first.
-        illegal: Changes that no cluster of this shape or model can run.
-        caveats: What a reader should know: sentences without full stops.
-        links: Links of the cluster that are not healthy, and which groups reach over them.
-        batches: Ways to deal and pack sequences that differ in length; none where all are as long.
-        routes: On a described network which link limits the groups of each axis; none without one.
-        nccl: Which algorithm and protocol NCCL would take by itself among the ranks of each axis; none without NCCL.
-    """
+    """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured."""
 
     layout: Layout
     prediction: Prediction
     time: tuple[TimePart, ...]
+    """Parts that take time, longest first."""
     step: StepParts
+    """The same time in the words that measured steps are told in, in the order of a step."""
     memory: tuple[MemoryPart, ...]
+    """Parts that take memory, largest first."""
     stages: tuple[Memory, ...]
+    """Memory of each pipeline rank; ``memory`` is that of the fullest."""
     limit_bytes: float
+    """What a rank has."""
     margin_bytes: float
+    """The limit less the predicted peak; below 0 where it does not fit."""
     helpful: tuple[Change, ...]
+    """Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more, the most
+    first; where the layout itself does not fit, those that do."""
     too_large: tuple[Change, ...]
+    """Changes that would save as much and do not fit, the nearest to fitting first."""
     illegal: tuple[Refusal, ...]
+    """Changes that no cluster of this shape or model can run."""
     caveats: tuple[str, ...]
+    """What a reader should know: sentences without full stops."""
     links: tuple[CrossedLink, ...] = ()
+    """Links of the cluster that are not healthy, and which groups reach over them."""
     batches: tuple[BatchWay, ...] = ()
+    """Ways to deal and pack sequences that differ in length; none where all are as long."""
     routes: tuple[Route, ...] = ()
+    """On a described network which link limits the groups of each axis; none without one."""
     nccl: tuple[NcclWays, ...] = ()
+    """Which algorithm and protocol NCCL would take by itself among the ranks of each axis; none without NCCL."""
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
@@ -244,45 +229,39 @@ def moved_in_words(before: StepTime, after: StepTime) -> str:
 # ---------------------------------------------------------------- a trial's parts, with what was measured of each
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePeak:
-    """A pipeline rank's memory.
-
-    Attributes:
-        stage: The pipeline rank, from 0; it may hold several stages.
-        predicted: By part.
-        predicted_bytes: Sum of the parts.
-        measured_bytes: Highest peak among the ranks of the job that it stands for; None where they did not tell.
-        rank: Which of them had it.
-    """
+    """A pipeline rank's memory."""
 
     stage: int
+    """The pipeline rank, from 0; it may hold several stages."""
     predicted: Memory
+    """By part."""
     predicted_bytes: float
+    """Sum of the parts."""
     measured_bytes: int | None
+    """Highest peak among the ranks of the job that it stands for; None where they did not tell."""
     rank: int | None
+    """Which of them had it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialParts:
-    """Where a trial's time and memory go.
-
-    Attributes:
-        is_small: It is the trial on fewer ranks that stands for the layout of which this is told, not that layout.
-        step: A step's parts: as predicted before the trial ran, and as measured.
-        largest_loss: What of the step is no computation: sentences.
-        stages: Memory by pipeline rank, as today's cost model predicts it.
-        limit_bytes: What a rank may allocate.
-        predicted_overlap: Share of the bytes of gradients whose reduction starts before the backward passes end, by
-            prediction; None where one rank sees all tokens.
-        measured_overlap: The same by hooks; None where none hears of it, as under FSDP, and where nothing was measured.
-    """
+    """Where a trial's time and memory go."""
 
     is_small: bool
+    """It is the trial on fewer ranks that stands for the layout of which this is told, not that layout."""
     step: StepParts
+    """A step's parts: as predicted before the trial ran, and as measured."""
     largest_loss: str
+    """What of the step is no computation: sentences."""
     stages: tuple[StagePeak, ...]
+    """Memory by pipeline rank, as today's cost model predicts it."""
     limit_bytes: float
+    """What a rank may allocate."""
     predicted_overlap: float | None = None
+    """Share of the bytes of gradients whose reduction starts before the backward passes end, by prediction; None where
+    one rank sees all tokens."""
     measured_overlap: float | None = None
+    """The same by hooks; None where none hears of it, as under FSDP, and where nothing was measured."""
 
 
 def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:

@@ -41,43 +41,37 @@ _BETTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGain:
-    """The best layout with the options of a layer and of all before it searched, the others as they are by default.
-
-    Attributes:
-        options: Of the layer, by their fields.
-        label: The layout in short.
-        value: What is compared: expected MFU, or what the sweep of measured trials maximises.
-        gain: Share by which it is above the best of the layer before; 0 of the first.
-        change: What differs from that, as a sentence has it; empty where nothing does.
-        num_layouts: Among which it was found.
-        sentence: What the layer gave, without a full stop.
-    """
+    """The best layout with the options of a layer and of all before it searched, the others as they are by default."""
 
     layer: CommunicationLayer
     options: tuple[str, ...]
+    """Of the layer, by their fields."""
     layout: Layout
     label: str
+    """The layout in short."""
     step_time_s: float
     value: float
+    """What is compared: expected MFU, or what the sweep of measured trials maximises."""
     gain: float
+    """Share by which it is above the best of the layer before; 0 of the first."""
     change: str
+    """What differs from that, as a sentence has it; empty where nothing does."""
     num_layouts: int
+    """Among which it was found."""
     sentence: str
+    """What the layer gave, without a full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """What each layer gives, by prediction or as it was measured.
-
-    Attributes:
-        gains: In the order of the layers; of measured trials those of which there are any.
-        total_gain: Share by which the last best is above the first.
-        caveats: What a reader should know: sentences without full stops.
-    """
+    """What each layer gives, by prediction or as it was measured."""
 
     gains: tuple[LayerGain, ...]
+    """In the order of the layers; of measured trials those of which there are any."""
     total_gain: float
+    """Share by which the last best is above the first."""
     caveats: tuple[str, ...] = ()
+    """What a reader should know: sentences without full stops."""
 
     @classmethod
     def of(cls, gains: Sequence[LayerGain], said: tuple[str, ...] = ()) -> LayerReport:

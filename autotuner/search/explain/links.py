@@ -35,67 +35,58 @@ _LEAST_LONGER = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowHop:
-    """Two pipeline ranks that send to each other over links that are not healthy.
-
-    Attributes:
-        ranks: Pipeline ranks, the sender of forwards first.
-        links: The links between them that are not healthy, the slowest first.
-        delay_s: One-way, of the slowest.
-        says: The links and what ails them: ``link 2_3 60 ms late``.
-    """
+    """Two pipeline ranks that send to each other over links that are not healthy."""
 
     ranks: tuple[int, int]
+    """Pipeline ranks, the sender of forwards first."""
     links: tuple[LinkHealth, ...]
+    """The links between them that are not healthy, the slowest first."""
     delay_s: float
+    """One-way, of the slowest."""
     says: str
+    """The links and what ails them: ``link 2_3 60 ms late``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What one pass hands to another pipeline rank over such a hop.
-
-    Attributes:
-        action: The pass whose result it is, as torch writes it: ``2F3``.
-        from_rank: Pipeline rank that sends.
-        to_rank: Pipeline rank that receives.
-        sent_s: When the pass ended, from the begin of the step.
-        received_s: When it was there; of one that is waited for, when the pass behind it began.
-        is_late: The rank behind had nothing else to do before it was there.
-    """
+    """What one pass hands to another pipeline rank over such a hop."""
 
     action: str
+    """The pass whose result it is, as torch writes it: ``2F3``."""
     from_rank: int
+    """Pipeline rank that sends."""
     to_rank: int
+    """Pipeline rank that receives."""
     sent_s: float
+    """When the pass ended, from the begin of the step."""
     received_s: float
+    """When it was there; of one that is waited for, when the pass behind it began."""
     is_late: bool
+    """The rank behind had nothing else to do before it was there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimelines:
-    """A step under healthy links and under others, on one axis of time.
-
-    Attributes:
-        links: What is not healthy; empty where nothing is known to be slow, and ``slow`` is None then.
-        stretch: Of the sweep's fault trace, the steps in which it is so; None where it is the cluster's link health.
-        hops: Where that lies between pipeline ranks; empty where only other groups cross it.
-        healthy: As predicted if every link were as the cluster says of its kind.
-        slow: As predicted under ``links``.
-        messages: What passes the slow hops in ``slow``, by the time when it is sent.
-        added_s: What the links add to the step, predicted.
-        cost: The same in words.
-        measured: The step that a trial recorded; None without one.
-    """
+    """A step under healthy links and under others, on one axis of time."""
 
     links: tuple[LinkHealth, ...] = ()
+    """What is not healthy; empty where nothing is known to be slow, and ``slow`` is None then."""
     stretch: Stretch | None = None
+    """Of the sweep's fault trace, the steps in which it is so; None where it is the cluster's link health."""
     hops: tuple[SlowHop, ...] = ()
+    """Where that lies between pipeline ranks; empty where only other groups cross it."""
     healthy: PredictedTimeline
+    """As predicted if every link were as the cluster says of its kind."""
     slow: PredictedTimeline | None = None
+    """As predicted under ``links``."""
     messages: tuple[Message, ...] = ()
+    """What passes the slow hops in ``slow``, by the time when it is sent."""
     added_s: float = 0.0
+    """What the links add to the step, predicted."""
     cost: str = ""
+    """The same in words."""
     measured: StepTimeline | None = None
+    """The step that a trial recorded; None without one."""
 
     @property
     def is_measured_slow(self) -> bool:

@@ -87,40 +87,34 @@ _LIMITS: Mapping[_Atom, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPart:
-    """A part of a step, on both sides where both are known.
-
-    Attributes:
-        name: In words: ``tensor and data collectives``.
-        predicted_s: None where no law of the model explains it.
-        measured_s: None where nothing was measured, or nothing divided the step.
-        limit: What limits it, as a sentence without a full stop.
-    """
+    """A part of a step, on both sides where both are known."""
 
     name: str
+    """In words: ``tensor and data collectives``."""
     kind: PartKind
     predicted_s: float | None
+    """None where no law of the model explains it."""
     measured_s: float | None
+    """None where nothing was measured, or nothing divided the step."""
     limit: str
+    """What limits it, as a sentence without a full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
-    """A whole step, part by part in one order.
-
-    Attributes:
-        parts: Those that take time on either side.
-        predicted_s: Sum of the predicted parts: the predicted step.
-        measured_s: Sum of the measured parts: the step that was divided, not the median of the timed ones. None where
-            nothing divided one.
-        recompute_s: What of the prediction is computation done again, which a measured backward pass holds, too.
-        rank: Whose step was profiled; None where it was not, or where the slowest rank of each phase was timed.
-    """
+    """A whole step, part by part in one order."""
 
     parts: tuple[StepPart, ...]
+    """Those that take time on either side."""
     predicted_s: float
+    """Sum of the predicted parts: the predicted step."""
     measured_s: float | None
+    """Sum of the measured parts: the step that was divided, not the median of the timed ones. None where nothing
+    divided one."""
     recompute_s: float
+    """What of the prediction is computation done again, which a measured backward pass holds, too."""
     rank: int | None
+    """Whose step was profiled; None where it was not, or where the slowest rank of each phase was timed."""
 
     @property
     def largest_loss(self) -> str:

@@ -53,17 +53,14 @@ _MOST_BLOCKS = 3_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedTimeline:
-    """A predicted step, and the closed form beside it.
-
-    Attributes:
-        timeline: A row per pipeline rank, as all ranks of it do the same; of a deep pipeline the first and the last.
-        predicted_s: The step time that the layout is ranked by.
-        apart: The timeline's step over it, less 1.
-    """
+    """A predicted step, and the closed form beside it."""
 
     timeline: StepTimeline
+    """A row per pipeline rank, as all ranks of it do the same; of a deep pipeline the first and the last."""
     predicted_s: float
+    """The step time that the layout is ranked by."""
     apart: float
+    """The timeline's step over it, less 1."""
 
 
 def predicted_timeline(
@@ -162,16 +159,13 @@ def _seconds(blocks: Sequence[Block], folded: Mapping[BlockKind, float], step_s:
 # ---------------------------------------------------------------- the schedule, whole or in its beginning and end
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ran:
-    """What each rank did, in order of time, with every micro-batch's number and moment in the whole step.
-
-    Attributes:
-        folds: Stretches that may be left out; what was not simulated lies inside.
-        folded: Seconds by kind, of each rank, of the micro-batches that were not simulated.
-    """
+    """What each rank did, in order of time, with every micro-batch's number and moment in the whole step."""
 
     ranks: tuple[tuple[Block, ...], ...]
     folds: tuple[Fold, ...]
+    """Stretches that may be left out; what was not simulated lies inside."""
     folded: tuple[Mapping[BlockKind, float], ...]
+    """Seconds by kind, of each rank, of the micro-batches that were not simulated."""
 
     @classmethod
     def of(cls, layout: Layout, num_micro_batches: int, times: StageTimes, each_s: float, most_actions: int) -> _Ran:
@@ -342,17 +336,14 @@ def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
 # ---------------------------------------------------------------- of a trial
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTimelines:
-    """A step on both sides.
-
-    Attributes:
-        is_small: It is that of the trial on fewer ranks that stands for the layout, not of the layout.
-        predicted: By the schedule simulator, from what today's cost model says of each pass.
-        measured: Recorded on a profiled step; None where none was, and once it was thinned away.
-    """
+    """A step on both sides."""
 
     is_small: bool
+    """It is that of the trial on fewer ranks that stands for the layout, not of the layout."""
     predicted: PredictedTimeline
+    """By the schedule simulator, from what today's cost model says of each pass."""
     measured: StepTimeline | None
+    """Recorded on a profiled step; None where none was, and once it was thinned away."""
 
 
 def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:

@@ -23,23 +23,20 @@ _IN_GROUPS = " in groups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One choice of a layout.
-
-    Attributes:
-        name: For addresses: ``tp``, ``recompute``.
-        label: For people; of a degree its letters again.
-        words: Values in their order, the plainest first; empty for a number.
-        read: The value of a layout.
-        phrase: The choice with its value, ``{}`` standing for it; empty where the value stands behind the label.
-        zero: The choice at 0, where a phrase of nothing would read oddly.
-    """
+    """One choice of a layout."""
 
     name: str
+    """For addresses: ``tp``, ``recompute``."""
     label: str
+    """For people; of a degree its letters again."""
     words: tuple[str, ...]
+    """Values in their order, the plainest first; empty for a number."""
     read: Callable[[Layout], Value]
+    """The value of a layout."""
     phrase: str = ""
+    """The choice with its value, ``{}`` standing for it; empty where the value stands behind the label."""
     zero: str = ""
+    """The choice at 0, where a phrase of nothing would read oddly."""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
         """Each value once, the least or plainest first."""

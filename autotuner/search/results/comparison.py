@@ -49,58 +49,49 @@ _MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One layout of a comparison.
-
-    Attributes:
-        job: What it is, or would be, run for.
-        prediction: Of the layout in that job; of a trial as it was predicted before it ran.
-        trial: The one that ran it; None of a layout that only is predicted.
-        standing: What its sweep's ranking says of the trial; None where it has no rank.
-    """
+    """One layout of a comparison."""
 
     layout: Layout
     job: Job
+    """What it is, or would be, run for."""
     prediction: Prediction
+    """Of the layout in that job; of a trial as it was predicted before it ran."""
     trial: Trial | None = None
+    """The one that ran it; None of a layout that only is predicted."""
     standing: Standing | None = None
+    """What its sweep's ranking says of the trial; None where it has no rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a layout reaches, as well as anybody knows.
-
-    Attributes:
-        source: What the figures have to be called.
-        relative_error: Half-width of the interval of all of these, as a share: 95 % of what one run measured, 80 % of
-            anything else. None where it is not known.
-        error_beside: The same of a difference from other layouts: with what equal runs differ by.
-        peak_bytes: Of the fullest rank; None where nobody told.
-        is_robust: They are what it reached under its sweep's fault trace, which is what that ranks by.
-    """
+    """What a layout reaches, as well as anybody knows."""
 
     source: FiguresSource
+    """What the figures have to be called."""
     step_time_s: float
     tokens_per_s: float
     mfu: float
     relative_error: float | None
+    """Half-width of the interval of all of these, as a share: 95 % of what one run measured, 80 % of anything else.
+    None where it is not known."""
     error_beside: float | None
+    """The same of a difference from other layouts: with what equal runs differ by."""
     peak_bytes: float | None
+    """Of the fullest rank; None where nobody told."""
     is_robust: bool = False
+    """They are what it reached under its sweep's fault trace, which is what that ranks by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """A layout beside the fastest.
-
-    Attributes:
-        gain: Rate of the fastest beyond its own, as a fraction of its own.
-        gain_error: Half the interval of the gain.
-        is_beyond_noise: The gain is larger than that.
-    """
+    """A layout beside the fastest."""
 
     gain: float
+    """Rate of the fastest beyond its own, as a fraction of its own."""
     gain_error: float
+    """Half the interval of the gain."""
     is_beyond_noise: bool
+    """The gain is larger than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,35 +113,32 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """The comparison.
-
-    Attributes:
-        figures: Of each layout, in their order.
-        fastest: Index of the one with the highest rate.
-        is_one_job: All are of one model, workload and cluster: then rates are tokens per second, else MFU.
-        beside: Each beside the fastest; None in its own place.
-        options: Fields of a layout in which they differ, the parts of the data degree as one.
-        parts: The step of each, every part in one order; those of no time too.
-        parts_are: Whether the parts were measured, in kinds that all have, or are predicted by group of ranks.
-        slowest: Index of the one that the shifts begin at; None where all are equally fast.
-        shifts: From the parts of the slowest to those of the fastest, the largest first.
-        predicted_s: The predicted step of each.
-        memory: Predicted, of the fullest pipeline rank of each.
-        limit_bytes: What a rank of each may allocate.
-    """
+    """The comparison."""
 
     figures: tuple[Figures, ...]
+    """Of each layout, in their order."""
     fastest: int
+    """Index of the one with the highest rate."""
     is_one_job: bool
+    """All are of one model, workload and cluster: then rates are tokens per second, else MFU."""
     beside: tuple[Beside | None, ...]
+    """Each beside the fastest; None in its own place."""
     options: tuple[str, ...]
+    """Fields of a layout in which they differ, the parts of the data degree as one."""
     parts: tuple[tuple[Part, ...], ...]
+    """The step of each, every part in one order; those of no time too."""
     parts_are: str
+    """Whether the parts were measured, in kinds that all have, or are predicted by group of ranks."""
     slowest: int | None
+    """Index of the one that the shifts begin at; None where all are equally fast."""
     shifts: tuple[Shift, ...]
+    """From the parts of the slowest to those of the fastest, the largest first."""
     predicted_s: tuple[float, ...]
+    """The predicted step of each."""
     memory: tuple[Memory, ...]
+    """Predicted, of the fullest pipeline rank of each."""
     limit_bytes: tuple[float, ...]
+    """What a rank of each may allocate."""
 
     @property
     def steps_s(self) -> tuple[float, ...]:

@@ -25,22 +25,18 @@ _SLACK = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """What to do about trials that died of one cause.
-
-    Attributes:
-        sentence: Without a full stop.
-        change: From a layout that died to the layout that ran and differs least; empty where none did or it says
-            nothing.
-        trial_id: The trial of the layout that ran; None without one.
-        number: Of that trial, inside its sweep.
-        label: The layout that ran, in short.
-    """
+    """What to do about trials that died of one cause."""
 
     sentence: str
+    """Without a full stop."""
     change: str = ""
+    """From a layout that died to the layout that ran and differs least; empty where none did or it says nothing."""
     trial_id: str | None = None
+    """The trial of the layout that ran; None without one."""
     number: int | None = None
+    """Of that trial, inside its sweep."""
     label: str = ""
+    """The layout that ran, in short."""
 
 
 def way_out(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], request: SweepRequest) -> WayOut:
@@ -142,59 +138,50 @@ def _more_time(died: Sequence[Trial], request: SweepRequest) -> str:
 # ---------------------------------------------------------------- groups
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:
-    """A trial that died.
-
-    Attributes:
-        number: Inside its sweep.
-        label: Its layout in short.
-        message: One line.
-        rank: The rank that died first; None where it is not known.
-        has_log: Its trial holds the last lines that this rank printed.
-    """
+    """A trial that died."""
 
     trial_id: str
     number: int
+    """Inside its sweep."""
     label: str
+    """Its layout in short."""
     message: str
+    """One line."""
     rank: int | None
+    """The rank that died first; None where it is not known."""
     has_log: bool
+    """Its trial holds the last lines that this rank printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """A value that most trials of a group have, and more of them than chance would give it.
-
-    Attributes:
-        said: The choice with its value: ``recompute none``.
-        num_failed: Trials of the group that have it.
-        num_ran: Trials that ran well and have it, too.
-    """
+    """A value that most trials of a group have, and more of them than chance would give it."""
 
     said: str
+    """The choice with its value: ``recompute none``."""
     num_failed: int
+    """Trials of the group that have it."""
     num_ran: int
+    """Trials that ran well and have it, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Trials that died of one cause.
-
-    Attributes:
-        cause: In words: ``out of memory``; groups of one kind differ in what their trials said.
-        trials: By number.
-        num_ran: Trials of the sweep that were measured, without repeats.
-        shared: What sets them apart from these, what says most first; empty where nothing does.
-        deciding: The number that decided, as a sentence without a full stop; empty where there is none.
-        way_out: What to do.
-    """
+    """Trials that died of one cause."""
 
     kind: FailureKind
     cause: str
+    """In words: ``out of memory``; groups of one kind differ in what their trials said."""
     trials: tuple[FailedTrial, ...]
+    """By number."""
     num_ran: int
+    """Trials of the sweep that were measured, without repeats."""
     shared: tuple[Shared, ...]
+    """What sets them apart from these, what says most first; empty where nothing does."""
     deciding: str
+    """The number that decided, as a sentence without a full stop; empty where there is none."""
     way_out: WayOut
+    """What to do."""
 
 
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:

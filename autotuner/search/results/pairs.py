@@ -24,46 +24,40 @@ MeasuredLayouts = tuple[LayoutColumns, Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
-    """What one change did to the throughput of otherwise equal layouts. Every number was measured.
-
-    Attributes:
-        subject: What differs: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the other.
-        before: The value before the change; empty for ranks that moved, and where there are no pairs.
-        after: The value after it.
-        num_pairs: Pairs of measured layouts that differ in the subject alone.
-        num_faster: How many of these trained faster after the change.
-        median_gain: Throughput, and so MFU, gained by the change, as a fraction of what it was before; the median over
-            pairs, below 0 for a loss. Null without pairs, as are the next two.
-        least_gain: What the pair that gained least gained.
-        greatest_gain: What the pair that gained most gained.
-        statement: All this as a sentence without a full stop.
-    """
+    """What one change did to the throughput of otherwise equal layouts. Every number was measured."""
 
     subject: str
+    """What differs: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the other."""
     before: str
+    """The value before the change; empty for ranks that moved, and where there are no pairs."""
     after: str
+    """The value after it."""
     num_pairs: int
+    """Pairs of measured layouts that differ in the subject alone."""
     num_faster: int
+    """How many of these trained faster after the change."""
     median_gain: float | None
+    """Throughput, and so MFU, gained by the change, as a fraction of what it was before; the median over pairs, below 0
+    for a loss. Null without pairs, as are the next two."""
     least_gain: float | None
+    """What the pair that gained least gained."""
     greatest_gain: float | None
+    """What the pair that gained most gained."""
     statement: str
+    """All this as a sentence without a full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One way in which two layouts may differ.
-
-    Attributes:
-        fields: Fields of ``Layout`` that all differ, while all others are equal; the first one orders a pair.
-        rank: Order of the first field's values, from before to after.
-        stepwise: A value is compared with the next one measured only, not with every one after it.
-    """
+    """One way in which two layouts may differ."""
 
     subject: str
     fields: tuple[str, ...]
+    """Fields of ``Layout`` that all differ, while all others are equal; the first one orders a pair."""
     rank: Callable[[int], int]
+    """Order of the first field's values, from before to after."""
     stepwise: bool
+    """A value is compared with the next one measured only, not with every one after it."""
 
     def values(self, before: int, after: int) -> tuple[str, str]:
         """Two values of the first field in words; nothing for ranks that moved, whose pairs count together."""

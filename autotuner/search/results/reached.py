@@ -24,40 +24,37 @@ Source = Literal["measured", "estimated", "simulated"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A trial with what it reached.
-
-    Attributes:
-        number: Of the trial, inside its sweep.
-        label: The layout in short.
-        source: What its figures have to be called.
-        said: Where an estimate comes from; empty of anything else.
-        value: What the sweep maximises.
-        mfu: As the sweep counts it: under its fault trace, where it has one, as throughput and step time are.
-        step_time_s: Of a measured trial the median of its steps, or the mean of those under the fault trace.
-        relative_error: Half-width of the interval of step time, throughput and MFU, as a share of them.
-        confidence: How often the truth lies in that interval: 0.95 of what was measured, 0.8 of an estimate.
-        peak_bytes: Of the fullest rank; None where nobody told.
-        limit_bytes: What a rank may allocate.
-        price_per_million_tokens: In US dollars; None where the cluster's price is not known.
-        healthy_mfu: While no link is slow, where that is not what the sweep counts; else None.
-    """
+    """A trial with what it reached."""
 
     trial_id: str
     number: int
+    """Of the trial, inside its sweep."""
     label: str
+    """The layout in short."""
     layout: Layout
     source: Source
+    """What its figures have to be called."""
     said: str
+    """Where an estimate comes from; empty of anything else."""
     value: float
+    """What the sweep maximises."""
     mfu: float
+    """As the sweep counts it: under its fault trace, where it has one, as throughput and step time are."""
     tokens_per_s: float
     step_time_s: float
+    """Of a measured trial the median of its steps, or the mean of those under the fault trace."""
     relative_error: float
+    """Half-width of the interval of step time, throughput and MFU, as a share of them."""
     confidence: float
+    """How often the truth lies in that interval: 0.95 of what was measured, 0.8 of an estimate."""
     peak_bytes: float | None
+    """Of the fullest rank; None where nobody told."""
     limit_bytes: float
+    """What a rank may allocate."""
     price_per_million_tokens: float | None
+    """In US dollars; None where the cluster's price is not known."""
     healthy_mfu: float | None = None
+    """While no link is slow, where that is not what the sweep counts; else None."""
 
     @classmethod
     def of(cls, trial: Trial, request: SweepRequest) -> Reached:
@@ -153,22 +150,18 @@ _GRID = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How sure a trial's place is.
-
-    Attributes:
-        probability_best: That this trial's layout is the best of those ranked, 0..1; they sum to 1.
-        tied_with_best: Its value differs from that of the first by no more than chance makes step times differ, 95
-            times in 100.
-        step_time_s: Geometric mean of the step times of all its runs.
-        value: What the layout is worth by what the sweep ranks by, at that step time.
-        relative_error: Half the 95 % interval of that, as a share of it, with what equal runs differ by.
-    """
+    """How sure a trial's place is."""
 
     probability_best: float
+    """That this trial's layout is the best of those ranked, 0..1; they sum to 1."""
     tied_with_best: bool
+    """Its value differs from that of the first by no more than chance makes step times differ, 95 times in 100."""
     step_time_s: float
+    """Geometric mean of the step times of all its runs."""
     value: float
+    """What the layout is worth by what the sweep ranks by, at that step time."""
     relative_error: float
+    """Half the 95 % interval of that, as a share of it, with what equal runs differ by."""
 
 
 def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:

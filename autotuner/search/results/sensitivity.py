@@ -20,17 +20,14 @@ _NOTHING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Shares of a variance, 0..1.
-
-    Attributes:
-        alone: What each choice explains by itself.
-        beyond_others: What is lost where it is left out and all others stay.
-        together: What all of them explain; None where there are as many effects as values, which explain anything.
-    """
+    """Shares of a variance, 0..1."""
 
     alone: tuple[float, ...]
+    """What each choice explains by itself."""
     beyond_others: tuple[float, ...]
+    """What is lost where it is left out and all others stay."""
     together: float | None
+    """What all of them explain; None where there are as many effects as values, which explain anything."""
 
 
 def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
@@ -66,19 +63,16 @@ def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Fit:
-    """Least squares on some of many columns, from their products with one another.
-
-    Attributes:
-        products: Of each column with each.
-        with_values: Of each column with the values.
-        total: Sum of the squared values.
-        free: Values less the mean.
-    """
+    """Least squares on some of many columns, from their products with one another."""
 
     products: Floats
+    """Of each column with each."""
     with_values: Floats
+    """Of each column with the values."""
     total: float
+    """Sum of the squared values."""
     free: int
+    """Values less the mean."""
 
     def explained(self, columns: Integers) -> float | None:
         """Adjusted coefficient of determination; None where there are as many effects as values.
@@ -112,59 +106,50 @@ _FEWEST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A value of a choice.
-
-    Attributes:
-        num_ranked: Ranked layouts that have it.
-        best_value: What the best of them reached, by the objective of the sweep.
-        best_trial_id: The trial of that one.
-    """
+    """A value of a choice."""
 
     value: Value
     num_ranked: int
+    """Ranked layouts that have it."""
     best_value: float
+    """What the best of them reached, by the objective of the sweep."""
     best_trial_id: str
+    """The trial of that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
-    """A choice on which ranked layouts differ.
-
-    Attributes:
-        name: The choice, for addresses: ``tp``.
-        label: The choice, for people.
-        alone: Share of the variance of log throughput that its values tell apart by themselves, 0..1.
-        beyond_others: Share that nothing tells apart any more once this choice is left out, 0..1. Choices that go
-            together, as degrees with one product do, explain much alone and little beyond the others. 0 where the
-            layouts are too few to tell all choices apart.
-        share: Mean of the two, by which choices are ordered.
-        levels: Its values in their order.
-    """
+    """A choice on which ranked layouts differ."""
 
     name: str
+    """The choice, for addresses: ``tp``."""
     label: str
+    """The choice, for people."""
     alone: float
+    """Share of the variance of log throughput that its values tell apart by themselves, 0..1."""
     beyond_others: float
+    """Share that nothing tells apart any more once this choice is left out, 0..1. Choices that go together, as degrees
+    with one product do, explain much alone and little beyond the others. 0 where the layouts are too few to tell all
+    choices apart."""
     share: float
+    """Mean of the two, by which choices are ordered."""
     levels: tuple[Level, ...]
+    """Its values in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What mattered among the ranked trials of a sweep.
-
-    Attributes:
-        num_ranked: Ranked layouts that this rests on.
-        explained: Share of the variance of log throughput that all choices together explain, each on its own terms;
-            the rest is what choices do to one another, and noise. None of too few layouts to tell.
-        importance: What explains most first; with shares of 0 of too few layouts.
-        effects: What changes of one choice did to otherwise equal layouts that ran whole, the largest median first.
-    """
+    """What mattered among the ranked trials of a sweep."""
 
     num_ranked: int
+    """Ranked layouts that this rests on."""
     explained: float | None
+    """Share of the variance of log throughput that all choices together explain, each on its own terms; the rest is
+    what choices do to one another, and noise. None of too few layouts to tell."""
     importance: tuple[Importance, ...]
+    """What explains most first; with shares of 0 of too few layouts."""
     effects: tuple[Insight, ...]
+    """What changes of one choice did to otherwise equal layouts that ran whole, the largest median first."""
 
 
 def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
@@ -229,50 +214,44 @@ def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[Insight, .
 # ---------------------------------------------------------------- two choices at a time
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """All trials whose layouts have two values.
-
-    Attributes:
-        value: What the best of them reached, by the objective of the sweep; None where none has a rank.
-        mfu: MFU of that one.
-        trial_id: The trial of that one; of the first that was tried where none has a rank, None where none was.
-        number: Of that trial, inside its sweep.
-        num_ranked: Trials with a rank.
-        num_failed: Trials that died.
-    """
+    """All trials whose layouts have two values."""
 
     row: Value
     column: Value
     value: float | None
+    """What the best of them reached, by the objective of the sweep; None where none has a rank."""
     mfu: float | None
+    """MFU of that one."""
     trial_id: str | None
+    """The trial of that one; of the first that was tried where none has a rank, None where none was."""
     number: int | None
+    """Of that trial, inside its sweep."""
     num_ranked: int
+    """Trials with a rank."""
     num_failed: int
+    """Trials that died."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Every pair of values of two choices that trials had.
-
-    Attributes:
-        row_name: The choice of the rows, for addresses: ``tp``.
-        row_label: The same for people.
-        column_name: The choice of the columns, for addresses.
-        column_label: The same for people.
-        rows: Values of the rows in their order.
-        columns: Values of the columns in their order.
-        cells: Row by row.
-        names: Choices that rows and columns may show: those on which tried layouts differ.
-    """
+    """Every pair of values of two choices that trials had."""
 
     row_name: str
+    """The choice of the rows, for addresses: ``tp``."""
     row_label: str
+    """The same for people."""
     column_name: str
+    """The choice of the columns, for addresses."""
     column_label: str
+    """The same for people."""
     rows: tuple[Value, ...]
+    """Values of the rows in their order."""
     columns: tuple[Value, ...]
+    """Values of the columns in their order."""
     cells: tuple[tuple[Cell, ...], ...]
+    """Row by row."""
     names: tuple[str, ...]
+    """Choices that rows and columns may show: those on which tried layouts differ."""
 
 
 def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout]) -> tuple[str, str]:

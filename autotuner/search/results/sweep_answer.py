@@ -29,48 +29,42 @@ _NUM_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tie:
-    """A layout that cannot be told from the best.
-
-    Attributes:
-        number: Of the trial, inside its sweep.
-        label: The layout in short.
-        change: What differs, from the best to it.
-        probability_best: How likely it is the fastest, 0..1.
-    """
+    """A layout that cannot be told from the best."""
 
     rank: int
     trial_id: str
     number: int
+    """Of the trial, inside its sweep."""
     label: str
+    """The layout in short."""
     layout: Layout
     change: str
+    """What differs, from the best to it."""
     probability_best: float
+    """How likely it is the fastest, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty:
-    """How sure the answer is.
-
-    Attributes:
-        probability_best: How likely the best is the fastest of those ranked, 0..1.
-        ties: Ranked layouts that cannot be told from it, the best first.
-        num_ranked: Layouts that were compared.
-        num_tried: Trials that came to an end, however, without repeats.
-        num_legal: Layouts that the sweep may try, each of them predicted; None in records older than this field.
-        num_fitting: Those that are predicted to fit; None like the one before.
-        expected_gain: By which fraction one more trial is expected to raise the best value, or the hypervolume of the
-            front; None where it is not known.
-        sentences: All this, without full stops.
-    """
+    """How sure the answer is."""
 
     probability_best: float
+    """How likely the best is the fastest of those ranked, 0..1."""
     ties: tuple[Tie, ...]
+    """Ranked layouts that cannot be told from it, the best first."""
     num_ranked: int
+    """Layouts that were compared."""
     num_tried: int
+    """Trials that came to an end, however, without repeats."""
     num_legal: int | None
+    """Layouts that the sweep may try, each of them predicted; None in records older than this field."""
     num_fitting: int | None
+    """Those that are predicted to fit; None like the one before."""
     expected_gain: float | None
+    """By which fraction one more trial is expected to raise the best value, or the hypervolume of the front; None where
+    it is not known."""
     sentences: tuple[str, ...]
+    """All this, without full stops."""
 
 
 def certainty(
@@ -174,33 +168,30 @@ class Rival(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beaten:
-    """A ranked layout beside the best.
-
-    Attributes:
-        rival: Why it stands there.
-        without: Choices of the best that no layout up to this rank lacks: ``tp 4``; empty for other rivals.
-        said: What it is, in words: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp``.
-        rank: From 1.
-        number: Of the trial, inside its sweep.
-        label: The layout in short.
-        change: What differs, from it to the best.
-        gain: Value of the best beyond its own, as a fraction of its own: throughput, where the sweep ranks by speed.
-        gain_error: Half the 95 % interval of the gain, with what equal runs differ by.
-        is_tie: The difference is no larger than chance makes it, 95 times in 100.
-    """
+    """A ranked layout beside the best."""
 
     rival: Rival
+    """Why it stands there."""
     without: tuple[str, ...]
+    """Choices of the best that no layout up to this rank lacks: ``tp 4``; empty for other rivals."""
     said: str
+    """What it is, in words: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp``."""
     rank: int
+    """From 1."""
     trial_id: str
     number: int
+    """Of the trial, inside its sweep."""
     label: str
+    """The layout in short."""
     layout: Layout
     change: str
+    """What differs, from it to the best."""
     gain: float
+    """Value of the best beyond its own, as a fraction of its own: throughput, where the sweep ranks by speed."""
     gain_error: float
+    """Half the 95 % interval of the gain, with what equal runs differ by."""
     is_tie: bool
+    """The difference is no larger than chance makes it, 95 times in 100."""
 
 
 def beaten(request: SweepRequest, ranked: Sequence[Trial], standing: Mapping[str, Standing]) -> tuple[Beaten, ...]:
@@ -370,43 +361,37 @@ def _lists(saved: list[str], added: list[str], shifts: dict[str, float]) -> str:
 # ---------------------------------------------------------------- the answer
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Why the best is faster than one of those that it beats.
-
-    Attributes:
-        than: What the other layout is, in words: ``rank 3``.
-        label: The other layout in short.
-        is_tie: The two cannot be told apart, so that there is little to explain.
-        sentences: One to three, without full stops.
-    """
+    """Why the best is faster than one of those that it beats."""
 
     than: str
+    """What the other layout is, in words: ``rank 3``."""
     trial_id: str
     label: str
+    """The other layout in short."""
     is_tie: bool
+    """The two cannot be told apart, so that there is little to explain."""
     sentences: tuple[str, ...]
+    """One to three, without full stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a sweep says so far; once it has ended, what it says.
-
-    Attributes:
-        sentence: The whole answer without a full stop.
-        best: What to train with.
-        is_in_use: It runs today.
-        gate: What the loss gate says of a layout that changes the mathematics; None of any other.
-        certainty: How sure that is.
-        beaten: What it beats: what runs today where that is known, the next ranks, the best without each choice.
-        why: Why it beats one of them; None of a layout alone.
-    """
+    """What a sweep says so far; once it has ended, what it says."""
 
     sentence: str
+    """The whole answer without a full stop."""
     best: Reached
+    """What to train with."""
     is_in_use: bool
+    """It runs today."""
     gate: GateOutcome | None
+    """What the loss gate says of a layout that changes the mathematics; None of any other."""
     certainty: Certainty
+    """How sure that is."""
     beaten: tuple[Beaten, ...]
+    """What it beats: what runs today where that is known, the next ranks, the best without each choice."""
     why: Why | None
+    """Why it beats one of them; None of a layout alone."""
 
 
 def answer(request: SweepRequest, trials: Sequence[Trial], prospects: Prospects | None = None) -> Answer | None:

@@ -28,69 +28,60 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """The nearest step along the front to more of something.
-
-    Attributes:
-        number: Of the trial that has more.
-        gains: What it has more of.
-        costs: What it has less of.
-    """
+    """The nearest step along the front to more of something."""
 
     number: int
+    """Of the trial that has more."""
     trial_id: str
     gains: tuple[Change, ...]
+    """What it has more of."""
     costs: tuple[Change, ...]
+    """What it has less of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontPoint:
-    """A trial on the front.
-
-    Attributes:
-        number: Of the trial, inside its sweep.
-        label: The layout in short.
-        values: By each metric of the front.
-        relative_error: Half-width of the interval of its step time, and so of every rate, as a share.
-        best_in: Metrics that no other trial has more of.
-        trades: The nearest steps to more of each other metric, each once.
-        num_beaten: Trials that are no better in anything, and worse in something.
-        volume_share: Part of the hypervolume that the front would lose without it.
-        is_knee: Nearest to the best of everything; of three trials or more.
-        is_first: First by the metric or the profile.
-        why: The same in sentences without full stops.
-    """
+    """A trial on the front."""
 
     trial_id: str
     number: int
+    """Of the trial, inside its sweep."""
     label: str
+    """The layout in short."""
     values: tuple[float, ...]
+    """By each metric of the front."""
     relative_error: float
+    """Half-width of the interval of its step time, and so of every rate, as a share."""
     best_in: tuple[Metric, ...]
+    """Metrics that no other trial has more of."""
     trades: tuple[Trade, ...]
+    """The nearest steps to more of each other metric, each once."""
     num_beaten: int
+    """Trials that are no better in anything, and worse in something."""
     volume_share: float
+    """Part of the hypervolume that the front would lose without it."""
     is_knee: bool
+    """Nearest to the best of everything; of three trials or more."""
     is_first: bool
+    """First by the metric or the profile."""
     why: tuple[str, ...]
+    """The same in sentences without full stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """A ranked trial that another one beats.
-
-    Attributes:
-        by: Number of a trial on the front that is as good in everything and better in something.
-        changes: What that one has more of.
-        may_belong: Were both as far off as their intervals allow, none would beat it.
-    """
+    """A ranked trial that another one beats."""
 
     trial_id: str
     number: int
     label: str
     values: tuple[float, ...]
     by: int
+    """Number of a trial on the front that is as good in everything and better in something."""
     changes: tuple[Change, ...]
+    """What that one has more of."""
     may_belong: bool
+    """Were both as far off as their intervals allow, none would beat it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,23 +94,20 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFront:
-    """The front of a sweep so far.
-
-    Attributes:
-        metrics: What counts; ``values`` have this order.
-        profile: How much each counts where one trial has to be named; empty: the sweep's metric does.
-        points: On the front, by falling first metric.
-        behind: All other ranked trials, by number.
-        num_untold: Ranked trials that do not tell some of the metrics.
-        progress: How the hypervolume rose, with each ranked trial by number.
-    """
+    """The front of a sweep so far."""
 
     metrics: tuple[Metric, ...]
+    """What counts; ``values`` have this order."""
     profile: tuple[Weight, ...]
+    """How much each counts where one trial has to be named; empty: the sweep's metric does."""
     points: tuple[FrontPoint, ...]
+    """On the front, by falling first metric."""
     behind: tuple[Behind, ...]
+    """All other ranked trials, by number."""
     num_untold: int
+    """Ranked trials that do not tell some of the metrics."""
     progress: tuple[Reach, ...]
+    """How the hypervolume rose, with each ranked trial by number."""
 
 
 def sweep_front(

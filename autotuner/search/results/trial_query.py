@@ -51,17 +51,14 @@ _SUFFIXES: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a row must be to be shown.
-
-    Attributes:
-        said: As it was written, without blanks.
-        values: In SI units; of more than one, any may match.
-    """
+    """What a row must be to be shown."""
 
     column: Column
     sign: str
     values: tuple[int | float | str, ...]
+    """In SI units; of more than one, any may match."""
     said: str
+    """As it was written, without blanks."""
 
     def __call__(self, row: TableRow) -> bool:
         """Whether the row is; one that has no value there is never more, less or equal."""
@@ -187,19 +184,16 @@ def _nearest(word: str) -> str:
 # ---------------------------------------------------------------- the query
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuery:
-    """What somebody wants to see of a table.
-
-    Attributes:
-        conditions: All of which a row must meet.
-        sort: The column that orders the rows; equal ones, and those without a value there, stay in their order.
-        is_descending: From the highest value down.
-        columns: In the order in which they are shown.
-    """
+    """What somebody wants to see of a table."""
 
     conditions: tuple[Condition, ...] = ()
+    """All of which a row must meet."""
     sort: Column = COLUMNS["rank"]
+    """The column that orders the rows; equal ones, and those without a value there, stay in their order."""
     is_descending: bool = False
+    """From the highest value down."""
     columns: tuple[Column, ...] = USUAL
+    """In the order in which they are shown."""
 
     @classmethod
     def read(cls, where: str = "", sort: str = "", columns: str = "") -> Self:

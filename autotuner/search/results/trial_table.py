@@ -26,28 +26,24 @@ _SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A layout with what is known of it.
-
-    Attributes:
-        rank: Its place among the trials of the sweep; None where it was not tried.
-        trial: None where it was not tried.
-        standing: How sure the place is; None without one.
-        price_per_s: Dollars that the whole cluster takes per second; 0 where no price is known.
-        modelled: What it is modelled to take beside time, where it was not tried.
-        time_to_loss_s: Seconds to the loss that the sweep's loss gates compare; None where that is not known.
-        value: What the sweep maximises, as reached or, where it was not tried, as predicted; None where that is not
-            known.
-    """
+    """A layout with what is known of it."""
 
     layout: Layout
     prediction: Prediction
     rank: int | None = None
+    """Its place among the trials of the sweep; None where it was not tried."""
     trial: Trial | None = None
+    """None where it was not tried."""
     standing: Standing | None = None
+    """How sure the place is; None without one."""
     price_per_s: float = 0.0
+    """Dollars that the whole cluster takes per second; 0 where no price is known."""
     modelled: Footprint | None = None
+    """What it is modelled to take beside time, where it was not tried."""
     time_to_loss_s: float | None = None
+    """Seconds to the loss that the sweep's loss gates compare; None where that is not known."""
     value: float | None = None
+    """What the sweep maximises, as reached or, where it was not tried, as predicted; None where that is not known."""
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
@@ -178,30 +174,27 @@ Unit = Literal["count", "word", "text", "share", "s", "bytes", "per_s", "dollars
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One thing that a table says of every row.
-
-    Attributes:
-        name: In addresses and documents: ``tp``, ``step_time_s``.
-        label: In the table's head.
-        meaning: A sentence without a full stop.
-        value: Of a row.
-        error: Half the width of the interval of the value, in its unit; None where there is none to tell.
-        words: Every value in order, the plainest first, of a choice; empty for anything else.
-        short: Other names that people may write.
-        is_usual: It is shown unless somebody chooses columns.
-        best_is_high: The best rows have the highest values; None where no value is better than another.
-    """
+    """One thing that a table says of every row."""
 
     name: str
+    """In addresses and documents: ``tp``, ``step_time_s``."""
     label: str
+    """In the table's head."""
     meaning: str
+    """A sentence without a full stop."""
     unit: Unit
     value: Callable[[TableRow], Value]
+    """Of a row."""
     error: Callable[[TableRow], float | None] | None = None
+    """Half the width of the interval of the value, in its unit; None where there is none to tell."""
     words: tuple[str, ...] = ()
+    """Every value in order, the plainest first, of a choice; empty for anything else."""
     short: tuple[str, ...] = ()
+    """Other names that people may write."""
     is_usual: bool = False
+    """It is shown unless somebody chooses columns."""
     best_is_high: bool | None = None
+    """The best rows have the highest values; None where no value is better than another."""
 
     @property
     def is_figure(self) -> bool:

@@ -30,35 +30,29 @@ _MAX_EXPLAINED = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
-    """Layouts that a rule takes out of a space.
-
-    Attributes:
-        rule: Name of the rule.
-        field: What to change: a field of the layout, or the path of one of the job.
-        num_layouts: That break it, and none of the rules before it.
-        message: Why the first of them cannot run, a sentence with its numbers.
-    """
+    """Layouts that a rule takes out of a space."""
 
     rule: str
+    """Name of the rule."""
     field: str
+    """What to change: a field of the layout, or the path of one of the job."""
     num_layouts: int
+    """That break it, and none of the rules before it."""
     message: str
+    """Why the first of them cannot run, a sentence with its numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sieved:
-    """How the candidates of a space become its legal layouts.
-
-    Attributes:
-        num_candidates: Different layouts that the values of the space make; those that differ only in a choice that
-            means nothing are one.
-        num_legal: Those that keep every rule: the candidates less what falls out.
-        falls: The rule that takes out most first.
-    """
+    """How the candidates of a space become its legal layouts."""
 
     num_candidates: int
+    """Different layouts that the values of the space make; those that differ only in a choice that means nothing are
+    one."""
     num_legal: int
+    """Those that keep every rule: the candidates less what falls out."""
     falls: tuple[Fall, ...]
+    """The rule that takes out most first."""
 
 
 def sieved(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:

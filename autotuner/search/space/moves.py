@@ -376,30 +376,27 @@ _IN_WORDS: Mapping[BatchBalance, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWay:
-    """A way to share batches, of the layout or beside it.
-
-    Attributes:
-        name: ``stratified + snake, packed``.
-        real_tokens: Of a sequence on average.
-        computed_tokens: Of a sequence on average, padding included.
-        slowest_tokens: The same on the rank that the others wait for.
-        imbalance: What that rank computes above the mean, as a share of it.
-        padding_waste: Padding as a share of real tokens.
-        step_time_s: Predicted, all else as in the layout.
-        is_own: The layout's.
-        sentence: All of it, without a full stop.
-    """
+    """A way to share batches, of the layout or beside it."""
 
     name: str
+    """``stratified + snake, packed``."""
     layout: Layout
     real_tokens: float
+    """Of a sequence on average."""
     computed_tokens: float
+    """Of a sequence on average, padding included."""
     slowest_tokens: float
+    """The same on the rank that the others wait for."""
     imbalance: float
+    """What that rank computes above the mean, as a share of it."""
     padding_waste: float
+    """Padding as a share of real tokens."""
     step_time_s: float
+    """Predicted, all else as in the layout."""
     is_own: bool
+    """The layout's."""
     sentence: str
+    """All of it, without a full stop."""
 
 
 def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:
