@@ -33,7 +33,7 @@ from autotuner.search.explain.choosable import Choosable, what_if
 from autotuner.search.explain.communication import rank_groups
 from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.layers import layer_report
-from autotuner.search.explain.limits import source_of_memory
+from autotuner.search.explain.limits import limit_of
 from autotuner.search.explain.links import link_timelines
 from autotuner.search.job_phases.plan import PhasesQuestion, plan_phases
 from autotuner.search.planning.goal import Goal
@@ -63,7 +63,7 @@ def test_the_explanation_of_a_layout_is_the_one_that_was_recorded(golden: Golden
         "time": [[one.part, few_digits(one.seconds), one.limit] for one in found.time],
         "step": [[one.name, one.kind, few_digits(one.predicted_s or 0.0)] for one in found.step.parts],
         "largest loss": found.step.largest_loss,
-        "memory": [[one.part, source_of_memory(one.part, layout, job)] for one in found.memory],
+        "memory": [[one.part, limit_of(one.part, layout, job)] for one in found.memory],
         "stages": abbreviate(found.stages),
         "changes": [one.sentence for one in (*found.helpful, *found.too_large)],
         "illegal": [[one.change, one.reason.message] for one in found.illegal],

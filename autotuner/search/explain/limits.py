@@ -20,7 +20,6 @@ from autotuner.core.choices import (
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import BF16_ON_CORES, Job
 from autotuner.core.layout import Layout
-from autotuner.core.link import LinkHealth
 from autotuner.core.placement import Spread, pipeline_crosses, replicate_spreads
 from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stages import follows_signs
@@ -57,7 +56,7 @@ PART_WORDS: Mapping[str, str] = {
 
 
 def limit_of(part: str, layout: Layout, job: Job) -> str:
-    """Why that part of the step takes the time it takes; ``part`` is a field of ``StepTime``."""
+    """Why that part of a step or of a rank's memory is as large as it is; a field of ``StepTime`` or ``Memory``."""
     return _LIMITS[part](layout, job)
 
 
@@ -82,13 +81,9 @@ def _pointwise(layout: Layout, job: Job) -> str:
     return f"{_bandwidth(job)}: {norms}, activations, sums and the loss read and write their tensors{how}"
 
 
-def _host(layout: Layout, job: Job) -> str:
-    del job
-    return f"the host: at micro-batch {layout.micro_batch_size} some kernels are shorter than their launch"
-
-
 def _recompute(layout: Layout, job: Job) -> str:
-    return f"recompute {layout.recompute}: {_again(layout, job)} again in the backward pass{_of_layers(layout)}"
+    every = f" on one layer in {layout.recompute_every}" if layout.recompute_every > 1 else ""
+    return f"recompute {layout.recompute}: {_again(layout, job)} again in the backward pass{every}, to save memory"
 
 
 def _again(layout: Layout, job: Job) -> str:
@@ -100,11 +95,6 @@ def _again(layout: Layout, job: Job) -> str:
     if policies == (RecomputePolicy.CORE_ATTN,):
         return "the attention cores run"
     return f"what {' and '.join(policy.value for policy in policies)} names runs"
-
-
-def _of_layers(layout: Layout) -> str:
-    every = f" on one layer in {layout.recompute_every}" if layout.recompute_every > 1 else ""
-    return f"{every}, to save memory"
 
 
 def _offload(layout: Layout, job: Job) -> str:
@@ -155,7 +145,9 @@ def _pipeline(layout: Layout, job: Job) -> str:
 
 def _borne(layout: Layout, job: Job) -> Iterator[str]:
     """Which links between stages are slow, and how the layout bears them."""
-    slow = [one for one in job.cluster.link_health if not one.is_healthy and _sends_over(layout, one, job)]
+    cluster = job.cluster
+    ailing = [one for one in cluster.link_health if not one.is_healthy] if layout.pipeline_parallel_degree > 1 else []
+    slow = [one for one in ailing if pipeline_crosses(layout, one, cluster)]
     if not slow:
         return
     delegated = layout.p2p_transport == P2PTransport.DELEGATED
@@ -164,14 +156,6 @@ def _borne(layout: Layout, job: Job) -> Iterator[str]:
     schedule = str(layout.pipeline_schedule).replace("_", " ")
     ahead = "the plan runs further ahead" if plans else f"{schedule} does not plan for it"
     yield f"{', '.join(map(link_in_words, slow))}: {how}, and {ahead}"
-
-
-def _sends_over(layout: Layout, health: LinkHealth, job: Job) -> bool:
-    return layout.pipeline_parallel_degree > 1 and bool(pipeline_crosses(layout, health, job.cluster))
-
-
-def _data(layout: Layout, job: Job) -> str:
-    return _full_exchange(layout, job) if layout.gradient_sync == GradientSync.FULL else _lossy_exchange(layout, job)
 
 
 def _lossy_exchange(layout: Layout, job: Job) -> str:
@@ -222,29 +206,7 @@ def _optimizer(layout: Layout, job: Job) -> str:
     return f"{_bandwidth(job)}: a rank reads and writes AdamW's states of {held}{times}"
 
 
-_LIMITS: Mapping[str, Callable[[Layout, Job], str]] = {
-    "matrix_s": _matrix,
-    "attention_s": _attention,
-    "pointwise_s": _pointwise,
-    "host_s": _host,
-    "recompute_s": _recompute,
-    "offload_s": _offload,
-    "tensor_communication_s": _tensor,
-    "context_communication_s": _context,
-    "expert_communication_s": _expert,
-    "pipeline_communication_s": _pipeline,
-    "data_communication_s": _data,
-    "bubble_s": _bubble,
-    "optimizer_s": _optimizer,
-}
-
-
 # ---------------------------------------------------------------- memory
-def source_of_memory(part: str, layout: Layout, job: Job) -> str:
-    """Why that part of a rank's memory is as large as it is; ``part`` is a field of ``Memory``."""
-    return _SOURCES[part](layout, job)
-
-
 def _parameters(layout: Layout, job: Job) -> str:
     size = f"{format_count(job.model.num_parameters)} × {_bytes(_sharding(layout, job).parameter_bytes)}"
     split = f"{size} / {_split(layout)}" if _split(layout) else size
@@ -316,8 +278,7 @@ def _buffers(layout: Layout, job: Job) -> str:
     return ", ".join(parts)
 
 
-def _allowance(layout: Layout, job: Job) -> str:
-    del layout
+def _allowance(_: Layout, job: Job) -> str:
     if job.cluster.accelerator.kind == "cpu":
         return "none: on cores memory means bytes of tensors"
     share = f"{100 * job.stack.activation_overhead:.3g} % of the activations"
@@ -335,10 +296,7 @@ def _ranks(layout: Layout, job: Job) -> str:
 
 
 def _split(layout: Layout) -> str:
-    degrees = (
-        ("tp", layout.tensor_parallel_degree),
-        ("pp", layout.pipeline_parallel_degree),
-    )
+    degrees = ("tp", layout.tensor_parallel_degree), ("pp", layout.pipeline_parallel_degree)
     factors = [f"{name} {degree}" for name, degree in degrees if degree > 1]
     product = f"({' × '.join(factors)})" if len(factors) > 1 else "".join(factors)
     if layout.expert_parallel_degree > 1:
@@ -348,11 +306,27 @@ def _split(layout: Layout) -> str:
 
 
 def _bytes(column: object) -> str:
-    value = float(np.asarray(column)[0])
-    return f"{value:.3g} bytes"
+    return f"{float(np.asarray(column)[0]):.3g} bytes"
 
 
-_SOURCES: Mapping[str, Callable[[Layout, Job], str]] = {
+_LIMITS: Mapping[str, Callable[[Layout, Job], str]] = {
+    "matrix_s": _matrix,
+    "attention_s": _attention,
+    "pointwise_s": _pointwise,
+    "host_s": lambda x, job: (
+        f"the host: at micro-batch {x.micro_batch_size} some kernels are shorter than their launch"
+    ),
+    "recompute_s": _recompute,
+    "offload_s": _offload,
+    "tensor_communication_s": _tensor,
+    "context_communication_s": _context,
+    "expert_communication_s": _expert,
+    "pipeline_communication_s": _pipeline,
+    "data_communication_s": lambda x, job: (
+        _full_exchange if x.gradient_sync == GradientSync.FULL else _lossy_exchange
+    )(x, job),
+    "bubble_s": _bubble,
+    "optimizer_s": _optimizer,
     "parameters_bytes": _parameters,
     "gradients_bytes": _gradients,
     "optimizer_bytes": _states,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 from autotuner.batches.shape import batch_shape
@@ -90,30 +90,47 @@ def _may_grow(layout: Layout, degree: str) -> bool:
 
 def _consistent(layout: Layout, job: Job, **changes: Any) -> Layout:
     """The layout with these fields, and without what one rank of a kind cannot have or what now means nothing."""
-    moved = replace(layout, **changes)
-    if moved.tensor_parallel_degree == 1:
-        moved = replace(moved, sequence_parallel=False)
-    if moved.pipeline_parallel_degree == 1:
-        moved = replace(
-            moved,
-            pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
-            virtual_stages_per_rank=1,
-            first_stage_less_layers=0,
-            last_stage_less_layers=0,
-        )
+    moved = _without_one_rank(replace(layout, **changes))
     if moved.data_parallel_shard_degree == 1:
         moved = replace(moved, shard_level=ShardLevel.NONE, reshard_after_forward=False)
+    return _without_idle(moved, job, formats=False)
+
+
+def _without_one_rank(layout: Layout) -> Layout:
+    """The layout without what one tensor rank or one pipeline rank cannot have."""
+    if layout.tensor_parallel_degree == 1:
+        layout = replace(layout, sequence_parallel=False)
+    if layout.pipeline_parallel_degree > 1:
+        return layout
+    return replace(
+        layout,
+        pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
+        virtual_stages_per_rank=1,
+        first_stage_less_layers=0,
+        last_stage_less_layers=0,
+    )
+
+
+def _without_idle(layout: Layout, job: Job, *, formats: bool) -> Layout:
+    """The layout with defaults where a choice means nothing beside the others; number formats only if asked."""
     for rule in IDLE_RULES:
-        if not OPTIONS[rule.field].is_number_format and rule.broken(moved, job):
-            moved = replace(moved, **{rule.field: OPTIONS[rule.field].default})  # type: ignore[arg-type]
-    return moved
+        one = OPTIONS[rule.field]
+        if (formats or not one.is_number_format) and rule.broken(layout, job):
+            layout = replace(layout, **{rule.field: one.default})  # type: ignore[arg-type]
+    return layout
+
+
+def _least_stages(layout: Layout, job: Job) -> int:
+    """The fewest virtual stages of an interleaved schedule."""
+    counts = divisors(max(1, job.model.num_layers // layout.pipeline_parallel_degree))
+    return (*counts[1:2], 2)[0]
 
 
 def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
     if layout.pipeline_parallel_degree == 1:
         return
     counts = divisors(max(1, job.model.num_layers // layout.pipeline_parallel_degree))
-    least = {PipelineSchedule.INTERLEAVED_1F1B: (*counts[1:2], 2)[0], **dict.fromkeys(V_SCHEDULES, 2)}
+    least = {PipelineSchedule.INTERLEAVED_1F1B: _least_stages(layout, job), **dict.fromkeys(V_SCHEDULES, 2)}
     for schedule in PipelineSchedule:
         if schedule != layout.pipeline_schedule:
             stages = least.get(schedule, 1)
@@ -132,32 +149,19 @@ def _shardings(layout: Layout, job: Job) -> Iterator[Layout]:
         return
     shard = layout.data_parallel_shard_degree if layout.data_parallel_shard_degree > 1 else data
     for level in ShardLevel:
-        if level == layout.shard_level:
-            continue
-        degree = 1 if level == ShardLevel.NONE else shard
-        yield _consistent(
-            layout,
-            job,
-            shard_level=level,
-            data_parallel_shard_degree=degree,
-            data_parallel_replicate_degree=data // degree,
-            reshard_after_forward=layout.reshard_after_forward and level == ShardLevel.PARAMETERS,
-        )
+        if level != layout.shard_level:
+            yield _consistent(_sharded(layout, level, shard), job)
     if layout.shard_level == ShardLevel.PARAMETERS:
         yield replace(layout, reshard_after_forward=not layout.reshard_after_forward)
 
 
 def _ends(layout: Layout) -> Iterator[Layout]:
     """A layer more or less on the first stage, which has the embedding, and on the last, which has the vocabulary."""
-    if layout.pipeline_parallel_degree == 1:
-        return
-    first, last = layout.first_stage_less_layers, layout.last_stage_less_layers
-    for less in (first - 1, first + 1):
-        if less >= 0:
-            yield replace(layout, first_stage_less_layers=less)
-    for less in (last - 1, last + 1):
-        if less >= 0:
-            yield replace(layout, last_stage_less_layers=less)
+    if layout.pipeline_parallel_degree > 1:
+        for end in ("first_stage_less_layers", "last_stage_less_layers"):
+            for less in (getattr(layout, end) - 1, getattr(layout, end) + 1):
+                if less >= 0:
+                    yield with_choice(layout, end, less)
 
 
 def _options(layout: Layout, job: Job) -> Iterator[Layout]:
@@ -189,52 +193,40 @@ def arranged(layout: Layout, job: Job) -> Layout:
     replicas, else in groups as large as before, as far as these divide them. A schedule has as many stages per rank as
     it runs with. A number of ranks that the other degrees do not divide stays what a rule refuses.
     """
-    arranged = _on_all_ranks(layout, job)
-    if arranged.tensor_parallel_degree == 1:
-        arranged = replace(arranged, sequence_parallel=False)
-    arranged = _scheduled(arranged, job)
+    arranged = _with_its_stages(_without_one_rank(_on_all_ranks(layout, job)), job)
     arranged = replace(arranged, stage_rotation=arranged.stage_rotation % arranged.pipeline_parallel_degree)
     if arranged.shard_level != ShardLevel.PARAMETERS:
         arranged = replace(arranged, reshard_after_forward=False)
-    for rule in IDLE_RULES:
-        if rule.broken(arranged, job):
-            arranged = replace(arranged, **{rule.field: OPTIONS[rule.field].default})  # type: ignore[arg-type]
-    return arranged
+    return _without_idle(arranged, job, formats=True)
 
 
 def _on_all_ranks(layout: Layout, job: Job) -> Layout:
     others = layout.tensor_parallel_degree * layout.pipeline_parallel_degree * layout.context_parallel_degree
     data = max(1, job.cluster.world_size // others)
-    shares = data * layout.context_parallel_degree > 1  # context ranks share what data-parallel ranks shard
-    if layout.shard_level == ShardLevel.NONE or not shares:
-        return replace(
-            layout,
-            shard_level=ShardLevel.NONE,
-            data_parallel_replicate_degree=data,
-            data_parallel_shard_degree=1,
-        )
+    level = (
+        layout.shard_level if data * layout.context_parallel_degree > 1 else ShardLevel.NONE
+    )  # context ranks share too
     in_groups = layout.data_parallel_replicate_degree > 1 and data % layout.data_parallel_shard_degree == 0
     shard = layout.data_parallel_shard_degree if in_groups and layout.data_parallel_shard_degree > 1 else data
-    return replace(layout, data_parallel_replicate_degree=data // shard, data_parallel_shard_degree=shard)
+    shard = 1 if level == ShardLevel.NONE else shard
+    return replace(
+        layout,
+        shard_level=level,
+        data_parallel_replicate_degree=data // shard,
+        data_parallel_shard_degree=shard,
+    )
 
 
-def _scheduled(layout: Layout, job: Job) -> Layout:
-    if layout.pipeline_parallel_degree == 1:
-        return replace(
-            layout,
-            pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
-            virtual_stages_per_rank=1,
-            first_stage_less_layers=0,
-            last_stage_less_layers=0,
-        )
+def _with_its_stages(layout: Layout, job: Job) -> Layout:
+    """The layout with as many virtual stages as its schedule runs with."""
+    stages = layout.virtual_stages_per_rank
     if layout.pipeline_schedule in (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE):
-        return replace(layout, virtual_stages_per_rank=1)
-    if layout.pipeline_schedule in V_SCHEDULES:
-        return replace(layout, virtual_stages_per_rank=2)
-    if layout.pipeline_schedule is PipelineSchedule.INTERLEAVED_1F1B and layout.virtual_stages_per_rank == 1:
-        counts = divisors(max(1, job.model.num_layers // layout.pipeline_parallel_degree))
-        return replace(layout, virtual_stages_per_rank=(*counts[1:2], 2)[0])
-    return layout
+        stages = 1
+    elif layout.pipeline_schedule in V_SCHEDULES:
+        stages = 2
+    elif layout.pipeline_schedule is PipelineSchedule.INTERLEAVED_1F1B and stages == 1:
+        stages = _least_stages(layout, job)
+    return replace(layout, virtual_stages_per_rank=stages)
 
 
 def with_choice(layout: Layout, field: str, value: int) -> Layout:
@@ -264,33 +256,28 @@ def nearest_legal(layout: Layout, job: Job) -> Layout | None:
 
 
 def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layout]:
+    """What the rules name as nearest, then degrees that divide the ranks there are, then any other step."""
     for reason in broken:
         if reason.nearest is not None and not reason.is_of_job:
             value = OPTIONS[reason.field].from_plain(reason.nearest)
             yield arranged(with_choice(layout, reason.field, value), job)
-    yield from _smaller_degrees(layout, job)
-    for step in neighbours(layout, job):
-        yield arranged(step, job)
-
-
-def _smaller_degrees(layout: Layout, job: Job) -> Iterator[Layout]:
-    """Degrees that divide the ranks there are, in the place of those that do not."""
     for field in ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree", "micro_batch_size"):
         own = getattr(layout, field)
         whole = job.workload.global_batch_size if field == "micro_batch_size" else job.cluster.world_size
         for value in divisors(whole):
             if value < own:
                 yield arranged(with_choice(layout, field, value), job)
+    for step in neighbours(layout, job):
+        yield arranged(step, job)
 
 
 def distance(one: Layout, other: Layout) -> float:
     """How much two layouts differ: doublings of numbers, and choices; data-parallel ranks are what the others leave."""
     total = 0.0
     for field, option in OPTIONS.items():
-        if field in _DATA_DEGREES or getattr(one, field) == getattr(other, field):
-            continue
         before, after = getattr(one, field), getattr(other, field)
-        total += abs(math.log2(max(after, 0.5) / max(before, 0.5))) if option.is_number else 1.0
+        if field not in _DATA_DEGREES and before != after:
+            total += abs(math.log2(max(after, 0.5) / max(before, 0.5))) if option.is_number else 1.0
     return total
 
 
@@ -322,19 +309,13 @@ def exchange_ways(layout: Layout, job: Job) -> dict[str, Layout]:
 def _full_ways(full: Layout, job: Job) -> Iterator[tuple[str, Layout]]:
     data = full.data_parallel_degree
     for level, name in _LEVELS.items():
-        yield name, _sharded(full, level, 1 if level == ShardLevel.NONE else data)
+        yield name, _sharded(full, level, data)
     if (shard := _ranks_of_node(full, job)) not in (1, data):
         yield _HSDP, _sharded(full, ShardLevel.PARAMETERS, shard)
-    yield _named(full), full
-
-
-def _named(full: Layout) -> str:
-    """What a layout's own sharding is called; groups of shards that are replicas of each other are HSDP."""
-    if full.data_parallel_replicate_degree > 1 and full.shard_level == ShardLevel.PARAMETERS:
-        return _HSDP
+    own = _LEVELS.get(full.shard_level, f"{full.shard_level} sharded")
     if full.data_parallel_replicate_degree > 1 and full.shard_level != ShardLevel.NONE:
-        return f"{full.shard_level} sharded in groups"
-    return _LEVELS.get(full.shard_level, f"{full.shard_level} sharded")
+        own = _HSDP if full.shard_level == ShardLevel.PARAMETERS else f"{full.shard_level} sharded in groups"
+    yield own, full
 
 
 def _lossy_ways(layout: Layout, full: Layout, job: Job) -> Iterator[tuple[str, Layout]]:
@@ -348,7 +329,9 @@ def _lossy_ways(layout: Layout, full: Layout, job: Job) -> Iterator[tuple[str, L
 
 
 def _sharded(layout: Layout, level: ShardLevel, shard: int) -> Layout:
+    """The layout with its data-parallel ranks in groups of so many that shard; one rank shards nothing."""
     level = level if shard > 1 else ShardLevel.NONE
+    shard = shard if level != ShardLevel.NONE else 1
     return replace(
         layout,
         shard_level=level,
@@ -400,24 +383,23 @@ class BatchWay:
 
 
 def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:
-    """Every legal way, padded ones first; none where all sequences are as long."""
+    """Every legal way, padded ones first; none where all sequences are as long.
+
+    A group of ranks that the layout names deals in those ways that have one.
+    """
     if job.workload.lengths is None:
         return ()
-    layouts = [one for one in _layouts(layout) if not reasons(one, job)]
+    ways = []
+    for is_packed, balance in product((False, True), BatchBalance):
+        deals = balance in (BatchBalance.SNAKE, BatchBalance.STRATIFIED_SNAKE)
+        group = layout.num_dealing_ranks if deals else OPTIONS["num_dealing_ranks"].default
+        ways.append(replace(layout, batch_balance=balance, num_dealing_ranks=group, sequence_packing=is_packed))
+    layouts = [one for one in ways if not reasons(one, job)]
     seconds = predict(LayoutColumns.from_layouts(layouts), job).step_time.total_s.tolist()
     lengths = job.workload.lengths
     return tuple(
         _way(one, job, lengths, step_s, is_own=one == layout) for one, step_s in zip(layouts, seconds, strict=True)
     )
-
-
-def _layouts(layout: Layout) -> Iterator[Layout]:
-    """The layout with each way; a group of ranks that it names deals in those that have one."""
-    for is_packed in (False, True):
-        for balance in BatchBalance:
-            deals = balance in (BatchBalance.SNAKE, BatchBalance.STRATIFIED_SNAKE)
-            group = layout.num_dealing_ranks if deals else OPTIONS["num_dealing_ranks"].default
-            yield replace(layout, batch_balance=balance, num_dealing_ranks=group, sequence_packing=is_packed)
 
 
 def _way(layout: Layout, job: Job, lengths: LengthDistribution, step_time_s: float, *, is_own: bool) -> BatchWay:
