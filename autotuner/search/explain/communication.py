@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Literal
 
@@ -39,7 +39,7 @@ from autotuner.costmodel.communication.layout_groups import (
     shard_group,
     tensor_group,
 )
-from autotuner.costmodel.communication.nccl import Band, bands, wires_of
+from autotuner.costmodel.communication.nccl import Band, Collective, bands, wires_of
 from autotuner.costmodel.details import exchanges
 from autotuner.costmodel.micro_batch import width_split
 from autotuner.search.text.faults import link_in_words
@@ -47,6 +47,13 @@ from autotuner.search.text.sentences import listed
 
 Traffic = Literal["ring", "all_to_all", "send"]
 """Around a ring, in equal shares to all, or to the next rank of the group."""
+
+_TRAFFIC: dict[Traffic, tuple[str, Callable[[Group], Iterable[LinkTime]]]] = {
+    "ring": ("rings", Group.ring_links),
+    "all_to_all": ("all-to-alls", Group.all_to_all_links),
+    "send": ("sends", Group.send_links),
+}
+"""What it is called, and the links that it passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +105,8 @@ def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
 
 
 def _groups_by_axis(layout: Layout, x: LayoutColumns, job: Job) -> Iterator[tuple[str, Traffic, Group]]:
-    context: Traffic = _OF_EXCHANGE[layout.context_exchange]
     yield "tensor", "ring", tensor_group(x, job.cluster)
-    yield "context", context, context_group(x, job.cluster)
+    yield "context", _OF_EXCHANGE[layout.context_exchange], context_group(x, job.cluster)
     yield "expert", "all_to_all" if job.stack.dispatch != "all_gather" else "ring", expert_group(x, job)
     yield "pipeline", "send", pipeline_group(x, job.cluster)
     yield "shard", "ring", shard_group(x, job.cluster)
@@ -115,7 +121,8 @@ _OF_EXCHANGE: dict[ContextExchange, Traffic] = {
 
 
 def _route(axis: str, traffic: Traffic, group: Group) -> Route:
-    used = [(link.name, float(link.s_per_byte[0])) for link in _links(traffic, group) if link.s_per_byte[0] > 0]
+    said, links_of = _TRAFFIC[traffic]
+    used = [(link.name, float(link.s_per_byte[0])) for link in links_of(group) if link.s_per_byte[0] > 0]
     limiting, longest = max(used, key=lambda use: use[1])
     # of a ring and an all-to-all the links were counted for the bytes of one rank of many
     sent = 1 if traffic == "send" else int(group.num_ranks[0]) - 1
@@ -131,23 +138,10 @@ def _route(axis: str, traffic: Traffic, group: Group) -> Route:
         bytes_per_s=bytes_per_s,
         links=tuple(LinkUse(link=name, busy_share=seconds / longest) for name, seconds in used),
         sentence=(
-            f"{axis}: {_WORDS[traffic]} of {group.num_ranks[0]} ranks {where}, limited by {limiting} to "
+            f"{axis}: {said} of {group.num_ranks[0]} ranks {where}, limited by {limiting} to "
             f"{format_rate(bytes_per_s, 'B/s')} for each rank"
         ),
     )
-
-
-_WORDS: dict[Traffic, str] = {"ring": "rings", "all_to_all": "all-to-alls", "send": "sends"}
-
-
-def _links(traffic: Traffic, group: Group) -> Iterable[LinkTime]:
-    match traffic:
-        case "ring":
-            return group.ring_links()
-        case "all_to_all":
-            return group.all_to_all_links()
-        case "send":
-            return group.send_links()
 
 
 # ---------------------------------------------------------------- the groups of one rank
@@ -236,11 +230,18 @@ def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
     )
 
 
+_DATA_AXES = ("shard", "replicate")
+
+
 def _groups(layout: Layout, job: Job, rank: int, place: Place) -> Iterator[RankGroup]:
-    found = exchanges(layout, job, place.stage)
+    found, cluster = exchanges(layout, job, place.stage), job.cluster
+    nodes_per_domain = cluster.accelerators_per_domain // cluster.accelerators_per_node
     tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
     inner = int(width_split(LayoutColumns.from_layouts([layout]), job)[0])
-    limiting = _limiting_links(layout, job)
+    slowest_last = sorted(
+        routes(layout, job), key=lambda route: -route.bytes_per_s
+    )  # of both axes of data ranks it stays
+    limiting = {("data" if one.axis in _DATA_AXES else one.axis): one.limiting_link for one in slowest_last}
     stages = [place._replace(stage=stage) for stage in range(layout.pipeline_parallel_degree)]
     for axis, letters, ranks, exchange in (
         ("tensor", "tp", _members(rank, tensor, 1), found.tensor),
@@ -250,19 +251,20 @@ def _groups(layout: Layout, job: Job, rank: int, place: Place) -> Iterator[RankG
         ("data", "dp" if context == 1 else "dp cp", _data_ranks(layout, place), found.data),
     ):
         if len(ranks) > 1:
-            group = _group(axis, letters, ranks, layout, job.cluster)
-            yield replace(
-                group,
-                link=limiting.get(axis, group.link),
+            nodes = [node_of(layout, cluster, each) for each in ranks]
+            domains = {node // nodes_per_domain for node in nodes}
+            link = cluster.intra_node_link if len(domains) == 1 else cluster.inter_node_link
+            ends = nodes if cluster.num_nodes > 1 else list(ranks)
+            yield RankGroup(
+                axis=axis,
+                letters=letters,
+                ranks=ranks,
+                link=limiting.get(axis, link.name),
+                num_nodes=len(domains),
                 sent_bytes=exchange.sent_bytes,
                 exposed_s=exchange.exposed_s,
+                slow_links=_slow_links(ends, cluster, in_a_row=axis == "pipeline"),
             )
-
-
-def _limiting_links(layout: Layout, job: Job) -> dict[str, str]:
-    """By axis, on a described network; of data-parallel ranks those of the slower of both axes."""
-    found = sorted(routes(layout, job), key=lambda route: -route.bytes_per_s)
-    return {("data" if route.axis in ("shard", "replicate") else route.axis): route.limiting_link for route in found}
 
 
 def _data_ranks(layout: Layout, place: Place) -> tuple[int, ...]:
@@ -277,25 +279,6 @@ def _members(rank: int, size: int, stride: int) -> tuple[int, ...]:
     """So many ranks that lie a stride apart, the rank among them."""
     first = rank - rank // stride % size * stride
     return tuple(range(first, first + size * stride, stride))
-
-
-def _group(axis: str, letters: str, ranks: tuple[int, ...], layout: Layout, cluster: Cluster) -> RankGroup:
-    """What is known of it by where its ranks lie."""
-    nodes = [node_of(layout, cluster, rank) for rank in ranks]
-    nodes_per_domain = cluster.accelerators_per_domain // cluster.accelerators_per_node
-    domains = {node // nodes_per_domain for node in nodes}
-    link = cluster.intra_node_link if len(domains) == 1 else cluster.inter_node_link
-    ends = nodes if cluster.num_nodes > 1 else list(ranks)
-    return RankGroup(
-        axis=axis,
-        letters=letters,
-        ranks=ranks,
-        link=link.name,
-        num_nodes=len(domains),
-        sent_bytes=0.0,
-        exposed_s=0.0,
-        slow_links=_slow_links(ends, cluster, in_a_row=axis == "pipeline"),
-    )
 
 
 def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[LinkHealth, ...]:
@@ -322,31 +305,30 @@ class NcclWays:
 
 def nccl_ways(layout: Layout, job: Job) -> tuple[NcclWays, ...]:
     """By axis, of groups of several ranks; none where NCCL does not communicate: on cores and on GPUs of others."""
-    return tuple(_ways(layout, job)) if job.cluster.accelerator.kind == "cuda" else ()
-
-
-def _ways(layout: Layout, job: Job) -> Iterator[NcclWays]:
+    if job.cluster.accelerator.kind != "cuda":
+        return ()
     x = LayoutColumns.from_layouts([layout])
-    if layout.tensor_parallel_degree > 1:
-        yield _of("tensor", tensor_group(x, job.cluster), job, gathers=layout.sequence_parallel)
-    if layout.shard_level != ShardLevel.NONE and layout.data_parallel_shard_degree > 1:
-        yield _of("shard", shard_group(x, job.cluster), job, gathers=True)
-    replicas = replicate_group(x, job.cluster)
-    if replicas.num_ranks[0] > 1:
-        yield _of("replicate", replicas, job, gathers=False)
+    is_sharded = layout.shard_level != ShardLevel.NONE and layout.data_parallel_shard_degree > 1
+    groups = (
+        ("tensor", tensor_group(x, job.cluster), layout.sequence_parallel),
+        *((("shard", shard_group(x, job.cluster), True),) if is_sharded else ()),
+        ("replicate", replicate_group(x, job.cluster), False),
+    )
+    return tuple(_nccl_ways(axis, one, job, gathers=gathers) for axis, one, gathers in groups if one.num_ranks[0] > 1)
 
 
-def _of(axis: str, group: Group, job: Job, *, gathers: bool) -> NcclWays:
+def _nccl_ways(axis: str, group: Group, job: Job, *, gathers: bool) -> NcclWays:
     num_ranks, per_node = int(group.num_ranks[0]), int(group.ranks_per_node[0])
     wires = wires_of(num_ranks, per_node, job.cluster)
-    found = bands("all_gather" if gathers else "all_reduce", wires)
+    collective: Collective = "all_gather" if gathers else "all_reduce"
     said = "gathers and reduce-scatters" if gathers else "all-reduces"
+    ways = ", ".join(_said(bands(collective, wires)))
     return NcclWays(
         axis=axis,
-        collective="all_gather" if gathers else "all_reduce",
+        collective=collective,
         num_ranks=num_ranks,
         num_nodes=wires.num_nodes,
-        sentence=f"among {num_ranks} {axis} ranks NCCL would take {', '.join(_said(found))} for {said}",
+        sentence=f"among {num_ranks} {axis} ranks NCCL would take {ways} for {said}",
     )
 
 
@@ -372,13 +354,13 @@ class CrossedLink:
 
 def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:
     """Every link of the cluster of which something is known, in its order."""
-    return tuple(_crossed(health, layout, job) for health in job.cluster.link_health if not health.is_healthy)
-
-
-def _crossed(health: LinkHealth, layout: Layout, job: Job) -> CrossedLink:
-    axes = tuple(_axes(health, layout, job))
-    over = f"{listed(axes)} groups reach over it" if axes else "no group of ranks reaches over it"
-    return CrossedLink(health=health, axes=axes, sentence=f"{link_in_words(health)}: {over}")
+    found = []
+    for health in job.cluster.link_health:
+        if not health.is_healthy:
+            axes = tuple(_axes(health, layout, job))
+            over = f"{listed(axes)} groups reach over it" if axes else "no group of ranks reaches over it"
+            found.append(CrossedLink(health=health, axes=axes, sentence=f"{link_in_words(health)}: {over}"))
+    return tuple(found)
 
 
 def _axes(health: LinkHealth, x: Layout, job: Job) -> Iterator[str]:
@@ -387,14 +369,12 @@ def _axes(health: LinkHealth, x: Layout, job: Job) -> Iterator[str]:
     ring, pairs = (dealt_crosses, dealt_crosses) if is_dealt else (ring_crosses, pair_crosses)
     if ring(tensor_spread(x), health, cluster):
         yield "tensor"
-    meets_all = x.context_exchange == ContextExchange.ALL_TO_ALL
-    context = pairs if meets_all else ring
+    context = pairs if x.context_exchange == ContextExchange.ALL_TO_ALL else ring
     if context(context_spread(x), health, cluster):
         yield "context"
     if pairs(expert_spread(x, job), health, cluster):
         yield "expert"
     if pipeline_crosses(x, health, cluster):
         yield "pipeline"
-    data = (shard_spread(x), *replicate_spreads(x))
-    if any(ring(spread, health, cluster) for spread in data):
+    if any(ring(spread, health, cluster) for spread in (shard_spread(x), *replicate_spreads(x))):
         yield "data"

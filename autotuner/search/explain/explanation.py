@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Measurement
 from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
@@ -20,6 +19,7 @@ from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
 from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.explain.step_parts import StepParts, step_parts
+from autotuner.search.explain.timeline import what_ran
 from autotuner.search.space.moves import BatchWay, batch_ways, neighbours
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
@@ -136,15 +136,22 @@ def explain(layout: Layout, job: Job) -> Explanation:
     return Explanation(
         layout=layout,
         prediction=own,
-        time=_time(own.step_time, layout, job),
+        time=tuple(
+            TimePart(part=name, seconds=seconds, share=share, limit=limit_of(name, layout, job))
+            for name, seconds, share in _parts(own.step_time)
+        ),
         step=step_parts(layout, job, own.step_time),
-        memory=_memory(own.memory),
+        memory=tuple(
+            MemoryPart(part=name, num_bytes=num_bytes, share=share) for name, num_bytes, share in _parts(own.memory)
+        ),
         stages=stage_memory(layout, job),
         limit_bytes=limit_bytes,
         margin_bytes=limit_bytes - own.memory.total_bytes,
         helpful=_helpful(changes, own),
         too_large=_too_large(changes),
-        illegal=tuple(_refusals(layout, broken.items()))[:_NUM_CHANGES],
+        illegal=tuple(
+            Refusal(change=change_in_words(layout, after), reason=why[0]) for after, why in broken.items() if why
+        )[:_NUM_CHANGES],
         caveats=caveats(job, LayoutColumns.from_layouts([layout])),
         links=crossed_links(layout, job),
         batches=batch_ways(layout, job),
@@ -153,23 +160,11 @@ def explain(layout: Layout, job: Job) -> Explanation:
     )
 
 
-# ---------------------------------------------------------------- the layout itself
-def _time(step_time: StepTime, layout: Layout, job: Job) -> tuple[TimePart, ...]:
-    parts = ((f.name, getattr(step_time, f.name)) for f in fields(StepTime))
-    return tuple(
-        TimePart(part=name, seconds=seconds, share=seconds / step_time.total_s, limit=limit_of(name, layout, job))
-        for name, seconds in sorted(parts, key=lambda part: -part[1])
-        if seconds > 0
-    )
-
-
-def _memory(memory: Memory) -> tuple[MemoryPart, ...]:
-    parts = ((f.name, getattr(memory, f.name)) for f in fields(Memory) if f.name.endswith("_bytes"))
-    return tuple(
-        MemoryPart(part=name, num_bytes=num_bytes, share=num_bytes / memory.total_bytes)
-        for name, num_bytes in sorted(parts, key=lambda part: -part[1])
-        if num_bytes > 0
-    )
+def _parts(whole: StepTime | Memory) -> list[tuple[str, float, float]]:
+    """Names and sizes of the parts that take any, the largest first, with their shares of the sum."""
+    found = {f.name: getattr(whole, f.name) for f in fields(whole) if f.name.endswith(("_s", "_bytes"))}
+    total = whole.total_s if isinstance(whole, StepTime) else whole.total_bytes
+    return [(name, one, one / total) for name, one in sorted(found.items(), key=lambda part: -part[1]) if one > 0]
 
 
 # ---------------------------------------------------------------- its neighbours
@@ -198,12 +193,6 @@ def _helpful(changes: Sequence[Change], own: Prediction) -> tuple[Change, ...]:
 def _too_large(changes: Sequence[Change]) -> tuple[Change, ...]:
     found = [c for c in changes if not c.prediction.fits and c.saved_share >= _WORTHWHILE]
     return tuple(sorted(found, key=lambda c: c.excess_bytes)[:_NUM_CHANGES])
-
-
-def _refusals(layout: Layout, broken: Iterable[tuple[Layout, tuple[Reason, ...]]]) -> Iterable[Refusal]:
-    for after, why in broken:
-        if why:
-            yield Refusal(change=change_in_words(layout, after), reason=why[0])
 
 
 def _sentence(change: str, own: Prediction, then: Prediction, excess_bytes: float) -> str:
@@ -267,25 +256,21 @@ class TrialParts:
 def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
     """The parts of what ran as the trial, or would have.
 
-    Args:
-        trial: It need not have run.
-        request: Of its sweep.
-
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
-    require_legal(trial.layout, request.legal_job)
-    layout, job = trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+    layout, job = what_ran(trial, request)
     predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
-    step = _step(layout, job, predicted, trial.measurement)
+    found = trial.measurement
+    step = step_parts(layout, job, predicted, (found.breakdown or found.phases) if found else None)
     return TrialParts(
         is_small=trial.scaled is not None,
         step=step,
         largest_loss=(step if step.rank is not None else step_parts(layout, job, predicted)).largest_loss,
-        stages=stage_peaks(layout, job, trial.measurement.peak_bytes if trial.measurement else ()),
+        stages=stage_peaks(layout, job, found.peak_bytes if found else ()),
         limit_bytes=float(job.cluster.accelerator.memory_bytes),
         predicted_overlap=overlapped_share(layout, job),
-        measured_overlap=trial.measurement.overlapped_share if trial.measurement else None,
+        measured_overlap=found.overlapped_share if found else None,
     )
 
 
@@ -311,8 +296,3 @@ def stage_peaks(layout: Layout, job: Job, peak_bytes: Sequence[int] = ()) -> tup
             )
         )
     return tuple(peaks)
-
-
-def _step(layout: Layout, job: Job, predicted: StepTime, measured: Measurement | None) -> StepParts:
-    divided = (measured.breakdown or measured.phases) if measured else None
-    return step_parts(layout, job, predicted, divided)

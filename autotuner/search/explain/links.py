@@ -13,13 +13,12 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth, latest
 from autotuner.core.placement import stage_links
-from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.timeline import Block, BlockKind, RankTimeline, StepTimeline
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_seconds
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline
+from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline, what_ran
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import percent
 
@@ -95,47 +94,40 @@ class LinkTimelines:
 
 
 def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
-    """What of a trial's step its links hold up.
-
-    Args:
-        trial: As the store has it, with its timeline; it need not have run.
-        request: Of its sweep, whose fault trace counts where it has one.
+    """What its links hold up of the step that ran as a trial, which the store read with its timeline.
 
     Raises:
         InvalidInput: A rule that is younger than the trial forbids its layout.
     """
-    require_legal(trial.layout, request.legal_job)
-    job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
-    found = link_timelines(trial.ran, job, request.fault_trace)
+    found = link_timelines(*what_ran(trial, request), request.fault_trace)
     return replace(found, measured=trial.measurement.timeline if trial.measurement else None)
 
 
 def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) -> LinkTimelines:
-    """A legal layout's step under healthy links, and under the cluster's link health or the worst of a trace.
+    """A legal layout's step under healthy links, and under those of today.
 
-    Args:
-        layout: The layout.
-        job: What it trains where.
-        trace: In the place of the cluster's link health, where something befalls the links in the course of the run.
+    Today's are the cluster's link health, or the worst of a trace of what befalls the links in the course of the run.
     """
     healthy = _predicted(layout, _under(job, ()))
     stretch = None if trace is None else _worst(layout, job, trace)
-    links = _slow(job.cluster.link_health if stretch is None else (*job.cluster.link_health, *stretch.links))
+    today = job.cluster.link_health if stretch is None else (*job.cluster.link_health, *stretch.links)
+    links = tuple(link for link in latest(today) if not link.is_healthy)  # of several of one link the last counts
     if not links:
         return LinkTimelines(healthy=healthy)
     there = _under(job, links)
     slow = _predicted(layout, there)
-    hops = _hops(layout, there.cluster)
+    hops = tuple(_hops(layout, there.cluster))
+    blocks_sends = layout.p2p_transport == P2PTransport.INLINE or job.stack.blocks_sends
     found = LinkTimelines(
         links=links,
         stretch=stretch,
         hops=hops,
         healthy=healthy,
         slow=slow,
-        messages=messages_over(hops, slow.timeline, blocks_sends=_blocks_sends(layout, job)),
+        messages=messages_over(hops, slow.timeline, blocks_sends=blocks_sends),
         added_s=slow.timeline.step_s - healthy.timeline.step_s,
     )
-    return replace(found, cost=cost_in_words(found, blocks_sends=_blocks_sends(layout, job)))
+    return replace(found, cost=cost_in_words(found, blocks_sends=blocks_sends))
 
 
 def _predicted(layout: Layout, job: Job) -> PredictedTimeline:
@@ -152,37 +144,21 @@ def _worst(layout: Layout, job: Job, trace: FaultTrace) -> Stretch | None:
     return max(befallen, key=lambda one: predict_one(layout, _under(job, one.links)).step_time.total_s, default=None)
 
 
-def _slow(links: Sequence[LinkHealth]) -> tuple[LinkHealth, ...]:
-    """Those that are not healthy; of several of one link the last counts."""
-    return tuple(link for link in latest(links) if not link.is_healthy)
-
-
-def _blocks_sends(layout: Layout, job: Job) -> bool:
-    """Whether a rank computes nothing while what it sends is under way."""
-    return layout.p2p_transport == P2PTransport.INLINE or job.stack.blocks_sends
-
-
 # ---------------------------------------------------------------- where the slow links lie
-def _hops(layout: Layout, cluster: Cluster) -> tuple[SlowHop, ...]:
+def _hops(layout: Layout, cluster: Cluster) -> Iterator[SlowHop]:
     """The pairs of neighbouring pipeline ranks with something slow between them, in the order of the pipeline."""
     num_ranks = layout.pipeline_parallel_degree
     wraps = layout.virtual_stages_per_rank > 1 and num_ranks > 2
-    found = (_hop(layout, cluster, rank) for rank in range(num_ranks if wraps else num_ranks - 1))
-    return tuple(hop for hop in found if hop is not None)
-
-
-def _hop(layout: Layout, cluster: Cluster, rank: int) -> SlowHop | None:
-    crossed = {cluster.health_between(*ends) for ends in stage_links(layout, cluster, rank)}
-    ailing = (health for health in crossed if health is not None and not health.is_healthy)
-    slow = sorted(ailing, key=lambda health: health.severity, reverse=True)
-    if not slow:
-        return None
-    return SlowHop(
-        ranks=(rank, (rank + 1) % layout.pipeline_parallel_degree),
-        links=tuple(slow),
-        delay_s=max(health.delay_s for health in slow),
-        says="; ".join(map(link_in_words, slow)),
-    )
+    for rank in range(num_ranks if wraps else num_ranks - 1):
+        crossed = {cluster.health_between(*ends) for ends in stage_links(layout, cluster, rank)}
+        ailing = (health for health in crossed if health is not None and not health.is_healthy)
+        if slow := sorted(ailing, key=lambda health: health.severity, reverse=True):
+            yield SlowHop(
+                ranks=(rank, (rank + 1) % num_ranks),
+                links=tuple(slow),
+                delay_s=max(health.delay_s for health in slow),
+                says="; ".join(map(link_in_words, slow)),
+            )
 
 
 # ---------------------------------------------------------------- what passes them
@@ -197,8 +173,7 @@ class _Lane:
     @classmethod
     def of(cls, lane: RankTimeline, num_stages: int, blocks_sends: bool) -> _Lane:
         passes, free_s, before_s = {}, {}, 0.0
-        blocks = list(lane.blocks)
-        for block, behind in pairwise((*blocks, None)):
+        for block, behind in pairwise((*lane.blocks, None)):
             assert block is not None  # the last of the pairs alone has nothing behind it
             if not block.kind.is_pass:
                 continue
@@ -274,7 +249,9 @@ def _sentences(found: LinkTimelines, slow: StepTimeline, *, blocks_sends: bool) 
     else:
         than = f"{percent(abs(longer))} {'more' if longer > 0 else 'less'}"
         yield f"{said} {format_seconds(slow.step_s)} instead of {format_seconds(healthy.step_s)}, {than}."
-        yield from _times_the_delay(found)
+        delay_s = max((hop.delay_s for hop in found.hops), default=0.0)
+        if delay_s and found.added_s > 0:
+            yield f"That is {found.added_s / delay_s:.2g} times the delay of one message."
     if not found.hops:
         yield "No neighbouring stages send over it."
     elif found.messages:
@@ -282,12 +259,6 @@ def _sentences(found: LinkTimelines, slow: StepTimeline, *, blocks_sends: bool) 
         yield f"{late or 'None'} of {len(found.messages)} messages over it {'is' if late == 1 else 'are'} waited for."
     if blocks_sends and found.hops:
         yield from _held_up(healthy, slow)
-
-
-def _times_the_delay(found: LinkTimelines) -> Iterator[str]:
-    delay_s = max((hop.delay_s for hop in found.hops), default=0.0)
-    if delay_s and found.added_s > 0:
-        yield f"That is {found.added_s / delay_s:.2g} times the delay of one message."
 
 
 def _held_up(healthy: StepTimeline, slow: StepTimeline) -> Iterator[str]:

@@ -334,6 +334,16 @@ def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
 
 
 # ---------------------------------------------------------------- of a trial
+def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
+    """The layout that ran as the trial, or would have, and its job: those of a small trial that stands for the layout.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    require_legal(trial.layout, request.legal_job)
+    return trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTimelines:
     """A step on both sides."""
@@ -347,30 +357,14 @@ class TrialTimelines:
 
 
 def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
-    """The timelines of what ran as the trial, or would have.
-
-    Args:
-        trial: As the store has it, with its timeline; it need not have run.
-        request: Of its sweep.
-
-    Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout.
-    """
-    require_legal(trial.layout, request.legal_job)
-    job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+    """The timelines of what ran as a trial, which the store read with its timeline; errors as ``what_ran``."""
     return TrialTimelines(
         is_small=trial.scaled is not None,
-        predicted=predicted_timeline(trial.ran, job),
+        predicted=predicted_timeline(*what_ran(trial, request)),
         measured=trial.measurement.timeline if trial.measurement else None,
     )
 
 
 def trial_rank_groups(trial: Trial, request: SweepRequest, rank: int) -> RankGroups:
-    """The groups of a rank of what ran as the trial, or would have.
-
-    Raises:
-        InvalidInput: A rule that is younger than the trial forbids its layout, or there is no such rank.
-    """
-    require_legal(trial.layout, request.legal_job)
-    job = request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
-    return rank_groups(trial.ran, job, rank)
+    """The groups of a rank of what ran as a trial; errors as ``what_ran`` and ``rank_groups``."""
+    return rank_groups(*what_ran(trial, request), rank)
