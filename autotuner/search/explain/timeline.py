@@ -89,10 +89,19 @@ def _timeline(layout: Layout, job: Job, times: StageTimes, most_actions: int, mo
     ends = [_with_end(blocks, rank, times, once=not each_s) for rank, blocks in enumerate(ran.ranks)]
     step_s = max(blocks[-1].end_s for blocks in ends)
     per_pipeline_rank = layout.world_size // layout.pipeline_parallel_degree
-    rows = [
-        _row(outside(blocks, ran.folds), rank, per_pipeline_rank, _seconds(blocks, ran.folded[rank], step_s))
-        for rank, blocks in enumerate(ends)
-    ]
+    rows = []
+    for rank, blocks in enumerate(ends):
+        shown, seconds = outside(blocks, ran.folds), _seconds(blocks, ran.folded[rank], step_s)
+        rows.append(
+            RankTimeline(
+                rank=rank * per_pipeline_rank,
+                pipeline_rank=rank,
+                actions=tuple(b.word for b in shown),
+                start_s=tuple(b.start_s for b in shown),
+                end_s=tuple(b.end_s for b in shown),
+                seconds=seconds,
+            )
+        )
     return StepTimeline(
         step_s=step_s,
         num_micro_batches=num_micro_batches,
@@ -110,17 +119,6 @@ def _few_enough(rows: Sequence[RankTimeline]) -> tuple[RankTimeline, ...]:
         half //= 2
         kept = (*rows[:half], *rows[-half:])
     return kept
-
-
-def _row(blocks: Sequence[Block], rank: int, per_pipeline_rank: int, seconds: RankSeconds) -> RankTimeline:
-    return RankTimeline(
-        rank=rank * per_pipeline_rank,
-        pipeline_rank=rank,
-        actions=tuple(b.word for b in blocks),
-        start_s=tuple(b.start_s for b in blocks),
-        end_s=tuple(b.end_s for b in blocks),
-        seconds=seconds,
-    )
 
 
 def _synced_each_s(layout: Layout, num_micro_batches: int, times: StageTimes) -> float:
@@ -182,7 +180,10 @@ class _Ran:
 
     def _longer_by(self, missing: int, num_ranks: int) -> _Ran:
         """The same with more micro-batches in its folds, which each take as long as those in there."""
-        added_s = [missing * _period_s(self.ranks, fold, num_ranks) for fold in self.folds]
+        added_s = [  # of the slowest rank, over one round of the ranks or the whole fold
+            missing * max((_period_s(blocks, fold, num_ranks) for blocks in self.ranks), default=0.0)
+            for fold in self.folds
+        ]
         before_s = [sum(added_s[:index]) for index in range(len(added_s))]
         return _Ran(
             ranks=tuple(tuple(self._later(b, added_s, missing) for b in blocks) for blocks in self.ranks),
@@ -224,9 +225,7 @@ def _schedule(layout: Layout, num_micro_batches: int, times: StageTimes) -> Sche
     )
 
 
-@lru_cache(maxsize=64)
-def _named(name: PipelineSchedule, p: int, v: int, num_micro_batches: int) -> Schedule:
-    return named_schedule(name, p, v, num_micro_batches)
+_named = lru_cache(maxsize=64)(named_schedule)
 
 
 def _seen(times: StageTimes) -> PassTimes:
@@ -245,12 +244,8 @@ def _planned(times: PassTimes, num_micro_batches: int, extra_slack: int) -> Sche
     return plan(times, num_micro_batches, extra_slack=extra_slack).schedule
 
 
-def _period_s(ranks: Sequence[Sequence[Block]], fold: Fold, num_ranks: int) -> float:
-    """What a micro-batch adds to a fold: of the slowest rank, over one round of the ranks or the whole fold."""
-    return max((_own_period_s(blocks, fold, num_ranks) for blocks in ranks), default=0.0)
-
-
-def _own_period_s(blocks: Sequence[Block], fold: Fold, num_ranks: int) -> float:
+def _period_s(blocks: Sequence[Block], fold: Fold, num_ranks: int) -> float:
+    """What a micro-batch adds to a fold, by one rank."""
     starts: dict[tuple[BlockKind, int | None], list[float]] = {}
     for b in blocks:
         if b.kind.is_pass and fold.start_s <= b.start_s < fold.end_s:
@@ -264,7 +259,7 @@ def _more(blocks: Sequence[Block], folds: Sequence[Fold], num_ranks: int, missin
     """Seconds by kind of so many more micro-batches: each has the passes of those in the folds, and waits like them."""
     spent: dict[BlockKind, float] = {}
     for fold in folds:
-        start_s = fold.end_s - num_ranks * _own_period_s(blocks, fold, num_ranks)
+        start_s = fold.end_s - num_ranks * _period_s(blocks, fold, num_ranks)
         latest = [b for b in blocks if max(start_s, fold.start_s) <= b.start_s < fold.end_s]
         for kind, stage in {(b.kind, b.stage) for b in latest}:
             own = [b.end_s - b.start_s for b in latest if (b.kind, b.stage) == (kind, stage)]
@@ -274,29 +269,20 @@ def _more(blocks: Sequence[Block], folds: Sequence[Fold], num_ranks: int, missin
 
 
 def _simulated(schedule: Schedule, times: StageTimes, each_s: float) -> tuple[tuple[Block, ...], ...]:
-    passes = PassTimes(
-        forward_s=times.forward_s,
-        input_s=times.input_s,
-        weight_s=tuple(seconds + each_s for seconds in times.weight_s),
-        send_s=times.flies_s,
+    weight_s, blocks_s = tuple(seconds + each_s for seconds in times.weight_s), times.blocks_s
+    passes = PassTimes(forward_s=times.forward_s, input_s=times.input_s, weight_s=weight_s, send_s=times.flies_s)
+    held_up = replace(  # each pass, with what holds up its rank when it has sent what came of it
+        passes,
+        forward_s=tuple(map(sum, zip(passes.forward_s, (*blocks_s, 0.0), strict=True))),
+        input_s=tuple(map(sum, zip(passes.input_s, (0.0, *blocks_s), strict=True))),
     )
     carriers = delegated(times.num_delegates) if times.num_delegates else BESIDE_COMPUTE
-    ran = simulate(schedule, _held_up(passes, times.blocks_s), carriers)
-    under_way_s = tuple(map(sum, zip(times.blocks_s, times.flies_s, strict=True)))
+    ran = simulate(schedule, held_up, carriers)
+    under_way_s = tuple(map(sum, zip(blocks_s, times.flies_s, strict=True)))
     arriving = replace(passes, send_s=under_way_s)
     return tuple(
         tuple(_blocks(actions, starts, ends, schedule, arriving, each_s))
         for actions, starts, ends in zip(schedule.ranks, ran.start_s, ran.end_s, strict=True)
-    )
-
-
-def _held_up(passes: PassTimes, blocks_s: Sequence[float]) -> PassTimes:
-    """The passes, each with what holds up its rank when it has sent what came of it."""
-    onward, back = (*blocks_s, 0.0), (0.0, *blocks_s)
-    return replace(
-        passes,
-        forward_s=tuple(map(sum, zip(passes.forward_s, onward, strict=True))),
-        input_s=tuple(map(sum, zip(passes.input_s, back, strict=True))),
     )
 
 
