@@ -14,7 +14,7 @@ from autotuner.search.results.failures import FailureGroup
 from autotuner.search.results.sensitivity import Choices, Grid
 from autotuner.search.results.sweep_answer import Answer
 from autotuner.search.results.trial_query import TableQuery
-from autotuner.search.results.trial_table import Column, TableRow, Unit, names_of, values_of
+from autotuner.search.results.trial_table import Column, TableRow, Unit, cells_of
 
 # What came of a sweep: the answer, what mattered, what failed, how right predictions were.
 
@@ -122,7 +122,7 @@ class TableItem:
             source=row.source,
             trial_id=None if row.trial is None else row.trial.id,
             tied_with_best=None if row.standing is None else row.standing.tied_with_best,
-            values=dict(zip(names_of(columns), values_of(row, columns), strict=True)),
+            values={name: value(row) for name, value in cells_of(columns)},
         )
 
 

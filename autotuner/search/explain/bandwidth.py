@@ -148,7 +148,7 @@ class _Table:
         """From the lowest bandwidth on, as far as each way is the fastest."""
         names, winners = list(self._ways), [self._fastest(self._at(one)) for one in self.bandwidths]
         changes = [index for index, (before, after) in enumerate(pairwise(winners)) if before != after]
-        edges = [self._crossing(lambda steps_s, at=at: self._fastest(steps_s) == winners[at], at) for at in changes]
+        edges = [self._crossing(partial(self._is_fastest, winners[index]), index) for index in changes]
         lows, highs = (self.bandwidths[0], *edges), (*edges, self.bandwidths[-1])
         order = [names[winners[index]] for index in (*changes, -1)]
         return tuple(
@@ -158,6 +158,9 @@ class _Table:
 
     def _fastest(self, steps_s: Floats) -> int:
         return int(np.argmin(np.where(self._fits, steps_s, np.inf)))
+
+    def _is_fastest(self, number: int, steps_s: Floats) -> bool:
+        return self._fastest(steps_s) == number
 
     def _faster_below(self, number: int) -> float | None:
         faster = [self._beats_full(number, self._at(one)) for one in self.bandwidths]
@@ -188,11 +191,11 @@ def _sentences(ways: Sequence[BandwidthWay], spans: Sequence[BandwidthSpan], own
     yield f"shortest predicted step by what a rank has of the network between nodes, {own} here: {fastest}"
     lossy = [way for way in ways if way.is_lossy and way.fits]
     wins = [
-        f"{way.name} up to {_rate(below)} and beyond"
-        if below == spans[-1].high_bytes_per_s
-        else f"{way.name} below {_rate(below)}"
+        f"{way.name} up to {_rate(bound)} and beyond"
+        if bound == spans[-1].high_bytes_per_s
+        else f"{way.name} below {_rate(bound)}"
         for way in lossy
-        if (below := way.faster_below_bytes_per_s)
+        if (bound := way.faster_below_bytes_per_s)
     ]
     if wins:
         yield (

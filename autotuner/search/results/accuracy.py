@@ -8,19 +8,14 @@ from dataclasses import dataclass, replace
 
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.results.reached import Source, source_of
+from autotuner.search.results.reached import OfTrial, Source, named, source_of
 from autotuner.search.text.sentences import percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedTrial:
+class ComparedTrial(OfTrial):
     """A trial's prediction, made before it ran, beside what it reached."""
 
-    trial_id: str
-    number: int
-    """Of the trial, inside its sweep."""
-    label: str
-    """Its layout in short."""
     source: Source
     predicted_step_s: float
     """Of the layout at full size."""
@@ -92,9 +87,7 @@ def _compared(trial: Trial, *, tells_peaks: bool) -> ComparedTrial:
     is_within = None if half_width is None else 1 / (1 + half_width) <= reached_s / predicted_s <= 1 + half_width
     measured = trial.measurement if tells_peaks and trial.scaled is None else None
     return ComparedTrial(
-        trial_id=trial.id,
-        number=trial.number,
-        label=str(trial.layout),
+        **named(trial),
         source=source_of(trial.reached),
         predicted_step_s=predicted_s,
         reached_step_s=reached_s,

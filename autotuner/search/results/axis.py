@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from autotuner.core.choices import ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.option import Kind, OptionSpec
 from autotuner.costmodel.evidence import PHRASES
 from autotuner.search.text.sentences import value_in_words
 
@@ -76,7 +76,7 @@ def _sharding(layout: Layout) -> str:
 
 def _axes() -> Iterable[Axis]:
     for letters, name in _LETTERS.items():
-        yield Axis(name=letters, label=letters, words=(), read=_reading(name))
+        yield Axis(name=letters, label=letters, words=(), read=partial(_number, name))
     every = [word + groups for word in SHARDING_WORDS.values() for groups in ("", _IN_GROUPS)]
     yield Axis(name="sharding", label="sharding", words=("none", *every), read=_sharding)
     for name, one in OPTIONS.items():
@@ -86,30 +86,18 @@ def _axes() -> Iterable[Axis]:
             phrase = PHRASES.get(name, "")
             phrase = phrase if phrase.startswith("{} ") else ""
             zero = _AT_ZERO.get(name, "")
-            yield Axis(name=name, label=one.label, words=(), read=_reading(name), phrase=phrase, zero=zero)
+            yield Axis(name=name, label=one.label, words=(), read=partial(_number, name), phrase=phrase, zero=zero)
         else:
-            yield Axis(name=name, label=one.label, words=_words(one), read=_reading_words(name, one))
+            words = {value: value_in_words(one.value_of(value)) for value in one.plainest_first or one.values}
+            yield Axis(name=name, label=one.label, words=tuple(words.values()), read=partial(_word, name, words))
 
 
-def _reading(name: str) -> Callable[[Layout], Value]:
-    def read(layout: Layout) -> Value:
-        return int(getattr(layout, name))
-
-    return read
+def _number(name: str, layout: Layout) -> Value:
+    return int(getattr(layout, name))
 
 
-def _reading_words(name: str, one: OptionSpec) -> Callable[[Layout], Value]:
-    words = {value: value_in_words(one.value_of(value)) for value in one.values}
-
-    def read(layout: Layout) -> Value:
-        return words[getattr(layout, name)]
-
-    return read
-
-
-def _words(one: OptionSpec) -> tuple[str, ...]:
-    values = one.plainest_first or one.values
-    return tuple(value_in_words(bool(value) if one.kind is Kind.SWITCH else value) for value in values)
+def _word(name: str, words: Mapping[int, str], layout: Layout) -> Value:
+    return words[getattr(layout, name)]
 
 
 _LETTERS = {

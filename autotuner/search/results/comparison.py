@@ -11,12 +11,12 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.objective import Objective
-from autotuner.core.prediction import Memory, Prediction, TrialEstimate
+from autotuner.core.prediction import Memory, Prediction
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_seconds
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.step_parts import PartKind, step_parts
-from autotuner.search.results.reached import Standing, source_of
+from autotuner.search.results.reached import Standing, known, source_of
 
 LETTERS = "ABCD"
 
@@ -148,34 +148,33 @@ class SideBySide:
     @property
     def heading(self) -> str:
         """What the comparison says first: ``A is 8.6 % faster than B and cannot be told from C``."""
-        letter = LETTERS[self.fastest]
+        letter, how = LETTERS[self.fastest], "faster than" if self.is_one_job else "ahead of"
+        in_what = "" if self.is_one_job else " in MFU"
         close = [LETTERS[i] for i, one in enumerate(self.beside) if one and not one.is_beyond_noise]
-        said = [
-            f"{verb} {' and '.join(self._faster(i) for i in ahead)}"
-            for verb, ahead in (("is", self._ahead(found=True)), ("is predicted", self._ahead(found=False)))
-            if ahead
-        ]
+        said = []
+        for verb, is_found in (("is", True), ("is predicted", False)):
+            ahead = [
+                f"{100 * one.gain:.1f} % {how} {LETTERS[i]}{in_what}"
+                for i, one in enumerate(self.beside)
+                if one and one.is_beyond_noise and self._is_found(i) is is_found
+            ]
+            if ahead:
+                said.append(f"{verb} {' and '.join(ahead)}")
         if not said:
             return f"{' and '.join((letter, *close))} cannot be told apart"
         if close:
             said.append(f"cannot be told from {' and '.join(close)}")
         return f"{letter} {' and '.join(said)}"
 
-    def _ahead(self, *, found: bool) -> list[int]:
-        """Those that the fastest is told from, of which it and they were found to be so, or predicted."""
-        apart = [i for i, one in enumerate(self.beside) if one and one.is_beyond_noise]
-        return [i for i in apart if self._is_found(i) is found]
-
-    def _faster(self, other: int) -> str:
-        beside = self.beside[other]
-        assert beside is not None, "the fastest is not beside itself"
-        how = "faster than {}" if self.is_one_job else "ahead of {} in MFU"
-        return f"{100 * beside.gain:.1f} % {how.format(LETTERS[other])}"
-
     @property
     def said(self) -> tuple[str, ...]:
         """Return sentences that say whether differences exceed noise and which parts make them, without full stops."""
-        return tuple(sentence for sentence in (self._noise, self._why) if sentence)
+        if self.slowest is None or not self.is_one_job:
+            return (self._noise,)
+        moved = shifts_in_words(self.shifts, _WORTH_SAYING * self.steps_s[self.slowest])
+        step = f"a {self.parts_are} step of {LETTERS[self.fastest]}"
+        why = (f"compared with {LETTERS[self.slowest]}, {step} spends {moved}",) if moved else ()
+        return (self._noise, *why)
 
     def _is_found(self, other: int) -> bool:
         return "predicted" not in (self.figures[self.fastest].source, self.figures[other].source)
@@ -186,19 +185,10 @@ class SideBySide:
         is_found = all(self._is_found(i) for i in range(len(self.figures)))
         bound = "the noise of equal runs" if is_found else "what predictions and runs may be off by"
         beyond = sum(one.is_beyond_noise for one in others)
-        if beyond == len(others):
-            return f"{'The difference is' if beyond == 1 else 'Each difference is'} beyond {bound}"
-        if not beyond:
-            return f"{'The difference is' if len(others) == 1 else 'Each difference is'} within {bound}"
-        return f"{beyond} of {len(others)} differences are beyond {bound}"
-
-    @property
-    def _why(self) -> str:
-        if self.slowest is None or not self.is_one_job:
-            return ""
-        moved = shifts_in_words(self.shifts, _WORTH_SAYING * self.steps_s[self.slowest])
-        step = f"a {self.parts_are} step of {LETTERS[self.fastest]}"
-        return f"compared with {LETTERS[self.slowest]}, {step} spends {moved}" if moved else ""
+        if 0 < beyond < len(others):
+            return f"{beyond} of {len(others)} differences are beyond {bound}"
+        each = "The difference" if len(others) == 1 else "Each difference"
+        return f"{each} is {'beyond' if beyond == len(others) else 'within'} {bound}"
 
 
 def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
@@ -233,14 +223,17 @@ _RANKED_BY = Objective(under_faults=True)
 def _figures(one: Contender) -> Figures:
     reached = one.trial.reached if one.trial is not None and one.trial.is_valid else None
     if reached is None:
-        return _predicted(one.prediction)
-    peak: float | None
+        return Figures(
+            source="predicted",
+            step_time_s=one.prediction.step_time.total_s,
+            tokens_per_s=one.prediction.tokens_per_s,
+            mfu=one.prediction.mfu,
+            relative_error=one.prediction.relative_error,
+            error_beside=one.prediction.relative_error,
+            peak_bytes=one.prediction.memory.total_bytes,
+        )
     counted = _RANKED_BY.counted(reached)
-    if isinstance(reached, TrialEstimate):
-        error, peak = reached.full_size.relative_error, reached.full_size.peak_bytes
-    else:
-        error = counted.step_time_error_s / counted.step_time_s
-        peak = max(reached.peak_bytes, default=None)
+    error, peak = known(reached, counted)
     return Figures(
         source=source_of(reached),
         is_robust=counted is not reached,
@@ -250,18 +243,6 @@ def _figures(one: Contender) -> Figures:
         relative_error=error,
         error_beside=one.standing.relative_error if one.standing else error,
         peak_bytes=peak,
-    )
-
-
-def _predicted(prediction: Prediction) -> Figures:
-    return Figures(
-        source="predicted",
-        step_time_s=prediction.step_time.total_s,
-        tokens_per_s=prediction.tokens_per_s,
-        mfu=prediction.mfu,
-        relative_error=prediction.relative_error,
-        error_beside=prediction.relative_error,
-        peak_bytes=prediction.memory.total_bytes,
     )
 
 
@@ -300,11 +281,14 @@ def _parts(contenders: Sequence[Contender]) -> tuple[str, tuple[tuple[Part, ...]
     trials = [one.trial for one in contenders if one.trial is not None]
     if len(trials) == len(contenders) and (measured := measured_parts(trials)):
         return measured
-    steps = [_predicted_parts(one) for one in _in_one_state(contenders)]
-    names = list(dict.fromkeys(name for step in steps for name in step))
-    kinds = {name: part.kind for step in steps for name, part in step.items()}
-    empty = {name: Part(name=name, kind=kinds[name], seconds=0.0) for name in names}
-    return "predicted", tuple(tuple(step.get(name, empty[name]) for name in names) for step in steps)
+    steps = []
+    for one in _in_one_state(contenders):
+        found = step_parts(one.layout, one.job, one.prediction.step_time).parts
+        steps.append({(part.name, part.kind): part.predicted_s for part in found if part.predicted_s})
+    every = dict.fromkeys(part for step in steps for part in step)
+    return "predicted", tuple(
+        tuple(Part(name=name, kind=kind, seconds=step.get((name, kind), 0.0)) for name, kind in every) for step in steps
+    )
 
 
 def measured_parts(trials: Sequence[Trial]) -> tuple[str, tuple[tuple[Part, ...], ...]] | None:
@@ -344,20 +328,9 @@ def _in_one_state(contenders: Sequence[Contender]) -> Sequence[Contender]:
     if all(one == calibrations[0] for one in calibrations):
         return contenders
     most = max(calibrations, key=lambda one: one.num_runs if one else 0)
-    jobs = [replace(one.job, calibration=most) for one in contenders]
-    return [
-        replace(one, job=job, prediction=predict_one(one.layout, job))
-        for one, job in zip(contenders, jobs, strict=True)
-    ]
-
-
-def _predicted_parts(one: Contender) -> dict[str, Part]:
-    step = step_parts(one.layout, one.job, one.prediction.step_time)
-    return {
-        part.name: Part(name=part.name, kind=part.kind, seconds=part.predicted_s or 0.0)
-        for part in step.parts
-        if part.predicted_s
-    }
+    jobs = (replace(one.job, calibration=most) for one in contenders)
+    each = zip(contenders, jobs, strict=True)
+    return [replace(one, job=job, prediction=predict_one(one.layout, job)) for one, job in each]
 
 
 def shifts_between(old: Sequence[Part], new: Sequence[Part]) -> tuple[Shift, ...]:

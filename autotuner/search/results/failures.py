@@ -11,11 +11,11 @@ from math import comb
 
 import numpy as np
 
-from autotuner.core.columns import Integers
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_bytes, format_duration
 from autotuner.search.results.axis import AXES, Axis, Value, varied
+from autotuner.search.results.reached import OfTrial, named
 from autotuner.search.text.failures import FAILURE_WORDS
 from autotuner.search.text.sentences import change_in_words
 
@@ -40,14 +40,7 @@ class WayOut:
 
 
 def way_out(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], request: SweepRequest) -> WayOut:
-    """What would have helped, as far as trials of the sweep tell.
-
-    Args:
-        kind: Of death.
-        died: Trials of one group.
-        ran: Trials of the sweep that were measured.
-        request: Of the sweep.
-    """
+    """What would have helped trials that died of one cause, as far as those that were measured tell."""
     match kind:
         case FailureKind.OOM:
             return _that_ran(died, ran) or WayOut(sentence=_more_memory(died, request))
@@ -66,14 +59,12 @@ def _that_ran(died: Sequence[Trial], ran: Sequence[Trial]) -> WayOut | None:
     if not died or not ran:
         return None
     one, other = _nearest(died, ran)
-    if one.layout == other.layout:
-        return _to(other, f"trial {other.number} ran the same layout: it may be run again")
     change = change_in_words(one.layout, other.layout)
-    return replace(_to(other, f"trial {other.number} ran with {change}{_peak(other)}"), change=change)
-
-
-def _to(other: Trial, sentence: str) -> WayOut:
-    return WayOut(sentence=sentence, trial_id=other.id, number=other.number, label=str(other.layout))
+    peaks = other.measurement.peak_bytes if other.measurement and other.scaled is None else ()
+    with_it = f"with {change}, in {format_bytes(max(peaks))}" if peaks else f"with {change}"
+    is_same = one.layout == other.layout
+    said = "the same layout: it may be run again" if is_same else with_it
+    return WayOut(**named(other), sentence=f"trial {other.number} ran {said}", change="" if is_same else change)
 
 
 def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]:
@@ -81,21 +72,11 @@ def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]
     every = [*fastest_first, *died]
     num_apart = np.zeros((len(ran), len(died)), dtype=np.int64)
     for axis in varied([trial.layout for trial in every]):
-        codes = _codes(axis, every)
+        known: dict[Value, int] = {}
+        codes = np.array([known.setdefault(axis.read(trial.layout), len(known)) for trial in every])
         num_apart += codes[: len(ran), None] != codes[None, len(ran) :]
     column, row = divmod(int(num_apart.argmin()), len(died))  # the first of the least, so of the fastest
     return died[row], fastest_first[column]
-
-
-def _codes(axis: Axis, trials: Sequence[Trial]) -> Integers:
-    """A number for the value of each trial's layout."""
-    known: dict[Value, int] = {}
-    return np.array([known.setdefault(axis.read(trial.layout), len(known)) for trial in trials])
-
-
-def _peak(trial: Trial) -> str:
-    peaks = trial.measurement.peak_bytes if trial.measurement and trial.scaled is None else ()
-    return f", in {format_bytes(max(peaks))}" if peaks else ""
 
 
 def _more_memory(died: Sequence[Trial], request: SweepRequest) -> str:
@@ -137,14 +118,9 @@ def _more_time(died: Sequence[Trial], request: SweepRequest) -> str:
 
 # ---------------------------------------------------------------- groups
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedTrial:
+class FailedTrial(OfTrial):
     """A trial that died."""
 
-    trial_id: str
-    number: int
-    """Inside its sweep."""
-    label: str
-    """Its layout in short."""
     message: str
     """One line."""
     rank: int | None
@@ -212,23 +188,15 @@ def _group(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], reque
     return FailureGroup(
         kind=kind,
         cause=FAILURE_WORDS[kind],
-        trials=tuple(_failed(trial) for trial in died),
+        trials=tuple(
+            FailedTrial(**named(trial), message=why.message, rank=why.rank, has_log=bool(why.log_tail))
+            for trial in died
+            if (why := trial.failure)
+        ),
         num_ran=len(ran),
         shared=_shared(died, ran),
         deciding=_deciding(kind, died, request),
         way_out=way_out(kind, died, ran, request),
-    )
-
-
-def _failed(trial: Trial) -> FailedTrial:
-    assert trial.failure is not None, "it died"
-    return FailedTrial(
-        trial_id=trial.id,
-        number=trial.number,
-        label=str(trial.layout),
-        message=trial.failure.message,
-        rank=trial.failure.rank,
-        has_log=bool(trial.failure.log_tail),
     )
 
 

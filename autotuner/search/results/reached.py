@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 
@@ -15,22 +15,45 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.objective import Figures, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import Trial
+from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import RankedTime
 
 Source = Literal["measured", "estimated", "simulated"]
 """Where a figure comes from: a run of the layout, runs on fewer ranks, or no run at all."""
 
 
+TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+"""How a trial ends that tells something of its layout."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """A trial with what it reached."""
+class OfTrial:
+    """Something that is told of a trial, by the names that people have for it."""
 
     trial_id: str
     number: int
     """Of the trial, inside its sweep."""
     label: str
-    """The layout in short."""
+    """Its layout in short."""
+
+
+class Names(TypedDict):
+    """The fields of ``OfTrial``."""
+
+    trial_id: str
+    number: int
+    label: str
+
+
+def named(trial: Trial) -> Names:
+    """What people call it."""
+    return Names(trial_id=trial.id, number=trial.number, label=str(trial.layout))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached(OfTrial):
+    """A trial with what it reached."""
+
     layout: Layout
     source: Source
     """What its figures have to be called."""
@@ -62,11 +85,9 @@ class Reached:
         reached = trial.reached
         assert reached is not None, "it was measured, and estimated where less of it ran"
         counted = request.objective.counted(reached)
-        error, confidence, peak_bytes = _known(reached, counted)
+        error, peak_bytes = known(reached, counted)
         return cls(
-            trial_id=trial.id,
-            number=trial.number,
-            label=str(trial.layout),
+            **named(trial),
             layout=trial.layout,
             source=source_of(reached),
             said=reached.said if isinstance(reached, TrialEstimate) else "",
@@ -75,7 +96,7 @@ class Reached:
             tokens_per_s=counted.tokens_per_s,
             step_time_s=counted.step_time_s,
             relative_error=error,
-            confidence=confidence,
+            confidence=0.8 if isinstance(reached, TrialEstimate) else 0.95,
             peak_bytes=peak_bytes,
             limit_bytes=float(request.trial_job.cluster.accelerator.memory_bytes),
             price_per_million_tokens=_price(request, counted.tokens_per_s),
@@ -90,24 +111,17 @@ def source_of(reached: Measurement | TrialEstimate) -> Source:
     return "simulated" if reached.is_simulated else "measured"
 
 
-def _known(reached: Measurement | TrialEstimate, counted: Figures) -> tuple[float, float, float | None]:
-    """Half-width of the interval of what counts, how often the truth lies in it, and the peak."""
+def known(reached: Measurement | TrialEstimate, counted: Figures) -> tuple[float, float | None]:
+    """Half-width of the interval of the figures that count, as a share of them, and the peak of the fullest rank."""
     if isinstance(reached, TrialEstimate):
-        return reached.full_size.relative_error, 0.8, reached.full_size.peak_bytes
-    return counted.step_time_error_s / counted.step_time_s, 0.95, max(reached.peak_bytes, default=None)
+        return reached.full_size.relative_error, reached.full_size.peak_bytes
+    return counted.step_time_error_s / counted.step_time_s, max(reached.peak_bytes, default=None)
 
 
 def _price(request: SweepRequest, tokens_per_s: float) -> float | None:
     cluster = request.job.cluster
     per_s = cluster.price_per_accelerator_hour * cluster.world_size / 3600
     return 1e6 * per_s / tokens_per_s if per_s else None
-
-
-def _worth_per_step(objective: Objective, reached: Measurement | TrialEstimate) -> float:
-    """As ``RankedTime`` has it."""
-    if not objective.reads_footprint:
-        return 1.0
-    return objective.value(reached) * objective.counted(reached).step_time_s
 
 
 def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[RankedTime]:
@@ -120,14 +134,14 @@ def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[Rank
     return [
         RankedTime(
             trial_id=trial.id,
-            step_time_s=objective.counted(trial.reached).step_time_s,
-            step_time_interval_s=objective.counted(trial.reached).step_time_error_s,
+            step_time_s=counted.step_time_s,
+            step_time_interval_s=counted.step_time_error_s,
             noise_floor=trial.measurement.noise_floor if trial.measurement else None,
             repeated_s=tuple(repeated.get(trial.number, ())),
-            worth_per_step=_worth_per_step(objective, trial.reached),
+            worth_per_step=objective.value(trial.reached) * counted.step_time_s if objective.reads_footprint else 1.0,
         )
         for trial in objective.ranked(every)
-        if trial.reached is not None
+        if trial.reached is not None and (counted := objective.counted(trial.reached))
     ]
 
 
@@ -220,15 +234,9 @@ def _chances_to_be_least(means: Floats, deviations: Floats) -> Floats:
     mean, deviation = means[contends], deviations[contends]
     grid = np.linspace((mean - _CONTENDING * deviation).min(), highest, _GRID)
     z = (grid - mean[:, None]) / deviation[:, None]
-    log_above = np.log(np.maximum(_upper_tail(z), 1e-300))
+    log_above = np.log(np.maximum(np.vectorize(math.erfc)(z / math.sqrt(2)) / 2, 1e-300))
     log_density = -(z**2) / 2 - np.log(deviation)[:, None]
     weights = np.exp(log_density + log_above.sum(axis=0) - log_above).sum(axis=1)
     chances = np.zeros(len(means))
     chances[contends] = weights / weights.sum()
     return chances
-
-
-def _upper_tail(z: Floats) -> Floats:
-    """Probability of a standard normal above each value."""
-    tails: Floats = np.vectorize(math.erfc)(z / math.sqrt(2)) / 2
-    return tails

@@ -10,9 +10,10 @@ import numpy as np
 from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial import Trial
 from autotuner.search.results.axis import AXES, Axis, Value, axis_named, varied
 from autotuner.search.results.pairs import Insight, insights
+from autotuner.search.results.reached import TRIED
 
 _NOTHING = 1e-9
 """Share of its square below which the rest of a column is rounding: it follows from others."""
@@ -45,12 +46,8 @@ def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
     columns = np.hstack([each - each.mean(axis=0) for each in choices])
     ends = np.cumsum([each.shape[1] for each in choices])
     own = [np.arange(end - each.shape[1], end) for each, end in zip(choices, ends, strict=True)]
-    fit = _Fit(
-        products=columns.T @ columns,
-        with_values=columns.T @ centred,
-        total=float(centred @ centred),
-        free=len(values) - 1,
-    )
+    products, with_values = columns.T @ columns, columns.T @ centred
+    fit = _Fit(products=products, with_values=with_values, total=float(centred @ centred), free=len(values) - 1)
     every = np.arange(columns.shape[1])
     together = fit.explained(every)
     whole = together or 0.0
@@ -191,14 +188,11 @@ def _levels(axis: Axis, ranked: Sequence[Trial], request: SweepRequest) -> tuple
     by_value: dict[Value, list[Trial]] = {}
     for trial in ranked:
         by_value.setdefault(axis.read(trial.layout), []).append(trial)
-    return tuple(_level(value, by_value[value], request) for value in axis.in_order(by_value))
-
-
-def _level(value: Value, ranked: Sequence[Trial], request: SweepRequest) -> Level:
-    best = ranked[0]
-    assert best.reached is not None, "it has a rank"
-    reached = request.objective.value(best.reached)
-    return Level(value=value, num_ranked=len(ranked), best_value=reached, best_trial_id=best.id)
+    return tuple(
+        Level(value=value, num_ranked=len(having), best_value=request.objective.value(reached), best_trial_id=best.id)
+        for value in axis.in_order(by_value)
+        if (having := by_value[value]) and (best := having[0]) and (reached := best.reached)
+    )
 
 
 def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[Insight, ...]:
@@ -283,11 +277,12 @@ def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) 
         InvalidInput: There is no such choice.
     """
     down, across = axis_named(row), axis_named(column)
-    tried = [trial for trial in trials if trial.repeats is None and trial.state in _TRIED]
+    tried = [trial for trial in trials if trial.repeats is None and trial.state in TRIED]
     by_pair: dict[tuple[Value, Value], list[Trial]] = {}
     for trial in tried:
         by_pair.setdefault((down.read(trial.layout), across.read(trial.layout)), []).append(trial)
-    rows, columns = _values(down, tried), _values(across, tried)
+    rows = down.in_order(down.read(trial.layout) for trial in tried)
+    columns = across.in_order(across.read(trial.layout) for trial in tried)
     return Grid(
         row_name=down.name,
         row_label=down.label,
@@ -298,13 +293,6 @@ def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) 
         cells=tuple(tuple(_cell(y, x, by_pair.get((y, x), []), request) for x in columns) for y in rows),
         names=tuple(axis.name for axis in varied([trial.layout for trial in tried])),
     )
-
-
-_TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
-
-
-def _values(axis: Axis, tried: Sequence[Trial]) -> tuple[Value, ...]:
-    return axis.in_order(axis.read(trial.layout) for trial in tried)
 
 
 def _cell(row: Value, column: Value, trials: Sequence[Trial], request: SweepRequest) -> Cell:

@@ -11,15 +11,14 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.objective import Objective
 from autotuner.core.prediction import StepTime
 from autotuner.core.sweep import Prospects, SweepRequest
-from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial import Trial
 from autotuner.core.units import format_rate, format_seconds
 from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.results.comparison import measured_parts, shifts_between, shifts_in_words
-from autotuner.search.results.reached import Reached, Standing, ranked_times, standings
+from autotuner.search.results.reached import TRIED, Reached, Standing, named, ranked_times, standings
 from autotuner.search.text.faults import under_trace
 from autotuner.search.text.sentences import change_in_words, gain_in_words, likely, ranges, signed
 
@@ -68,26 +67,28 @@ class Certainty:
 
 
 def certainty(
+    request: SweepRequest,
     ranked: Sequence[Trial],
     trials: Sequence[Trial],
     standing: Mapping[str, Standing],
     prospects: Prospects | None,
-    *,
-    of_front: bool = False,
 ) -> Certainty:
-    """How sure it is that the first of the ranked trials is the best there is.
-
-    Args:
-        ranked: The best first; at least one.
-        trials: All.
-        standing: Of the ranked ones, by id.
-        prospects: What the search expects of going on; None where that is not known.
-        of_front: It looks for a front, whose hypervolume is what one more trial is expected to raise.
-    """
+    """How sure it is that the first of the ranked trials is the best there is, by all trials and what is expected."""
     best = ranked[0]
-    ties = tuple(_ties(best, ranked, standing))
+    ties = tuple(
+        Tie(
+            **named(trial),
+            rank=rank,
+            layout=trial.layout,
+            change=change_in_words(best.layout, trial.layout),
+            probability_best=standing[trial.id].probability_best,
+        )
+        for rank, trial in enumerate(ranked[1:], 2)
+        if standing[trial.id].tied_with_best
+    )
     sure = standing[best.id].probability_best
-    num_tried = sum(trial.state in _TRIED and trial.repeats is None for trial in trials)
+    num_tried = sum(trial.state in TRIED and trial.repeats is None for trial in trials)
+    raised = "the front's hypervolume" if request.objective.front else "the best value"
     return Certainty(
         probability_best=sure,
         ties=ties,
@@ -96,25 +97,8 @@ def certainty(
         num_legal=prospects.num_candidates if prospects else None,
         num_fitting=prospects.num_fitting if prospects else None,
         expected_gain=prospects.expected_gain if prospects else None,
-        sentences=(*_of_ranked(sure, len(ranked), ties), *_of_space(num_tried, prospects, of_front=of_front)),
+        sentences=(*_of_ranked(sure, len(ranked), ties), *_of_space(num_tried, prospects, raised)),
     )
-
-
-_TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
-
-
-def _ties(best: Trial, ranked: Sequence[Trial], standing: Mapping[str, Standing]) -> Iterator[Tie]:
-    for rank, trial in enumerate(ranked[1:], 2):
-        if standing[trial.id].tied_with_best:
-            yield Tie(
-                rank=rank,
-                trial_id=trial.id,
-                number=trial.number,
-                label=str(trial.layout),
-                layout=trial.layout,
-                change=change_in_words(best.layout, trial.layout),
-                probability_best=standing[trial.id].probability_best,
-            )
 
 
 def _of_ranked(sure: float, num_ranked: int, ties: Sequence[Tie]) -> Iterator[str]:
@@ -132,30 +116,24 @@ def _of_ranked(sure: float, num_ranked: int, ties: Sequence[Tie]) -> Iterator[st
 
 
 def _tie(tie: Tie) -> str:
-    return f"rank {tie.rank} ({_difference(tie)}; its chance is {likely(tie.probability_best)})"
-
-
-def _difference(tie: Tie) -> str:
-    """What differs; of much only how many choices."""
+    """Its rank and what differs; of much only how many choices."""
     num_changes = tie.change.count(" → ")
-    return tie.change if num_changes <= _NUM_NAMED else f"{num_changes} choices differ"
+    change = tie.change if num_changes <= _NUM_NAMED else f"{num_changes} choices differ"
+    return f"rank {tie.rank} ({change}; its chance is {likely(tie.probability_best)})"
 
 
-def _of_space(num_tried: int, prospects: Prospects | None, *, of_front: bool) -> Iterator[str]:
+def _of_space(num_tried: int, prospects: Prospects | None, raised: str) -> Iterator[str]:
     if prospects is None:
         return
     legal, fitting = prospects.num_candidates, prospects.num_fitting
     yield f"{fitting:,} of {legal:,} legal layouts are predicted to fit in memory, and {num_tried:,} were tried"
     if prospects.expected_gain is not None:
-        yield gain_in_words(prospects.expected_gain, "the front's hypervolume" if of_front else "the best value")
+        yield gain_in_words(prospects.expected_gain, raised)
 
 
 # ---------------------------------------------------------------- what the best beats
 _NUM_NEXT = 2
 """Ranks behind the best that are told of; the ranking has the others."""
-
-_NUM_SAID = 3
-"""Choices that are named before the rest is counted."""
 
 
 class Rival(StrEnum):
@@ -195,57 +173,43 @@ class Beaten:
 
 
 def beaten(request: SweepRequest, ranked: Sequence[Trial], standing: Mapping[str, Standing]) -> tuple[Beaten, ...]:
-    """Each rival once, under the first name that it has: what runs today, the next ranks, then what lacks choices.
+    """Each rival of the first ranked trial once, under the first name that it has.
 
-    Args:
-        request: Its challenge knows what runs today.
-        ranked: The best first.
-        standing: Of each of them.
+    What runs today, which the request's challenge knows, then the next ranks, then what lacks choices.
     """
-    best = ranked[0]
     rivals = {
         rank: (rival, axes) for rank, rival, axes in reversed([*_rivals(request, ranked)])
     }  # the first name comes last, and stays
-    found = [_beside(best, ranked[rank - 1], rank, *rivals[rank], standing) for rank in sorted(rivals)]
+    found = [_beside(ranked, rank, *rivals[rank], standing) for rank in sorted(rivals)]
     return tuple(sorted(found, key=lambda one: [*Rival].index(one.rival)))
 
 
 def _rivals(request: SweepRequest, ranked: Sequence[Trial]) -> Iterator[tuple[int, Rival, tuple[Axis, ...]]]:
     """Ranks behind the best, each with why it is told of."""
     in_use = request.challenge.incumbent if request.challenge else None
-    for rank, trial in enumerate(ranked[1:], 2):
-        if trial.layout == in_use:
-            yield rank, Rival.IN_USE, ()
-    for rank in range(2, min(len(ranked), 1 + _NUM_NEXT) + 1):
-        yield rank, Rival.NEXT, ()
-    without: dict[int, tuple[Axis, ...]] = {}
+    yield from ((rank, Rival.IN_USE, ()) for rank, trial in enumerate(ranked[1:], 2) if trial.layout == in_use)
+    yield from ((rank, Rival.NEXT, ()) for rank in range(2, min(len(ranked), 1 + _NUM_NEXT) + 1))
+    without: dict[int, tuple[Axis, ...]] = {}  # of the best rank with another value on some axes
     for axis in AXES.values():
-        if rank := _first_without(axis, ranked):
+        value = axis.read(ranked[0].layout)
+        if rank := next((rank for rank, trial in enumerate(ranked, 1) if axis.read(trial.layout) != value), 0):
             without[rank] = (*without.get(rank, ()), axis)
-    for rank, axes in without.items():
-        yield rank, Rival.WITHOUT, axes
-
-
-def _first_without(axis: Axis, ranked: Sequence[Trial]) -> int:
-    """The best rank with another value on that axis; 0 where all have the same."""
-    value = axis.read(ranked[0].layout)
-    return next((rank for rank, trial in enumerate(ranked, 1) if axis.read(trial.layout) != value), 0)
+    yield from ((rank, Rival.WITHOUT, axes) for rank, axes in without.items())
 
 
 def _beside(
-    best: Trial, other: Trial, rank: int, rival: Rival, axes: tuple[Axis, ...], standing: Mapping[str, Standing]
+    ranked: Sequence[Trial], rank: int, rival: Rival, axes: tuple[Axis, ...], standing: Mapping[str, Standing]
 ) -> Beaten:
+    best, other = ranked[0], ranked[rank - 1]
     mine, theirs = standing[best.id], standing[other.id]
     ratio = mine.value / theirs.value
-    without = tuple(axis.said(axis.read(best.layout)) for axis in axes)
+    said = "what runs today" if rival is Rival.IN_USE else f"rank {rank}"
     return Beaten(
+        **named(other),
         rival=rival,
-        without=without,
-        said=_said(rival, rank, tuple(axis.label for axis in axes)),
+        without=tuple(axis.said(axis.read(best.layout)) for axis in axes),
+        said=f"{said}, the best with a different {_either([axis.label for axis in axes])}" if axes else said,
         rank=rank,
-        trial_id=other.id,
-        number=other.number,
-        label=str(other.layout),
         layout=other.layout,
         change=change_in_words(other.layout, best.layout),
         gain=ratio - 1,
@@ -254,21 +218,11 @@ def _beside(
     )
 
 
-def _said(rival: Rival, rank: int, other: tuple[str, ...]) -> str:
-    match rival:
-        case Rival.IN_USE:
-            return "what runs today"
-        case Rival.NEXT:
-            return f"rank {rank}"
-        case Rival.WITHOUT:
-            return f"rank {rank}, the best with a different {_either(other)}"
-
-
-def _either(choices: tuple[str, ...]) -> str:
+def _either(choices: Sequence[str]) -> str:
     """``tp or pp``; of many the first few, as the change names all that differs."""
-    if len(choices) <= _NUM_SAID:
+    if len(choices) <= _NUM_NAMED:
         return " or ".join(choices)
-    return f"{', '.join(choices[: _NUM_SAID - 1])} or {len(choices) - _NUM_SAID + 1} other choices"
+    return f"{', '.join(choices[: _NUM_NAMED - 1])} or {len(choices) - _NUM_NAMED + 1} other choices"
 
 
 # ---------------------------------------------------------------- why one layout is faster than another
@@ -282,32 +236,26 @@ _APART = 0.03
 """Prediction and measurement of a gain are said side by side where they differ by more: 3 points of throughput."""
 
 
-def why_faster(best: Trial, other: Trial, job: Job, gain: float, than: str, *, objective: Objective) -> tuple[str, ...]:
+def why_faster(best: Trial, other: Trial, request: SweepRequest, gain: float, than: str) -> Iterator[str]:
     """One to four sentences without full stops; they say whether parts are measured or predicted.
 
-    Where the predictions do not tell the gain, a sentence says so.
+    Where the predictions do not tell the gain, a sentence says so. Under faults, what these cost is said first.
 
     Args:
         best: The faster one.
         other: What it is held to.
-        job: Of both.
+        request: Of both.
         gain: By which it was found to be faster, as a fraction of the other's throughput.
         than: What the other is called: ``rank 2``.
-        objective: What the gain is one of; under faults, what these cost is said first.
     """
+    objective = request.objective
     mine, theirs = objective.predicted_step_s(best.prediction), objective.predicted_step_s(other.prediction)
-    expected = theirs / mine - 1
-    return (
-        *(_under_faults(mine, theirs, than) if objective.under_faults else ()),
-        *_parts(best, other, job, than, gain, is_healthy=objective.under_faults),
-        *_unforeseen(expected, gain),
-    )
-
-
-def _under_faults(mine_s: float, theirs_s: float, than: str) -> Iterator[str]:
-    """What is predicted of the whole trace."""
-    means = f"{format_seconds(mine_s)} in the mean, that of {than} {format_seconds(theirs_s)}"
-    yield f"under the fault trace a step is predicted to take {means}"
+    if objective.under_faults:
+        means = f"{format_seconds(mine)} in the mean, that of {than} {format_seconds(theirs)}"
+        yield f"under the fault trace a step is predicted to take {means}"
+    yield from _parts(best, other, request.trial_job, than, gain, is_healthy=objective.under_faults)
+    if _is_another(theirs / mine - 1, gain):
+        yield f"predicted was a gain of {signed(theirs / mine - 1)}; {signed(gain)} was found"
 
 
 def _parts(best: Trial, other: Trial, job: Job, than: str, gain: float, *, is_healthy: bool) -> Iterator[str]:
@@ -331,31 +279,21 @@ def _parts(best: Trial, other: Trial, job: Job, than: str, gain: float, *, is_he
 def _predicted_parts(best: Trial, other: Trial, job: Job, than: str, where: str) -> Iterator[str]:
     mine, theirs = best.prediction.step_time, other.prediction.step_time
     shifts = {f.name: getattr(mine, f.name) - getattr(theirs, f.name) for f in fields(StepTime)}
-    moved = {part: shift for part, shift in shifts.items() if abs(shift) >= _WORTHWHILE * theirs.total_s}
-    saved = sorted((part for part in moved if moved[part] < 0), key=moved.__getitem__)[:_NUM_PARTS]
-    added = sorted((part for part in moved if moved[part] > 0), key=moved.__getitem__, reverse=True)[:_NUM_PARTS]
+    moved = sorted((p for p, s in shifts.items() if abs(s) >= _WORTHWHILE * theirs.total_s), key=shifts.__getitem__)
+    saved = [part for part in moved if shifts[part] < 0][:_NUM_PARTS]
+    added = sorted((part for part in moved if shifts[part] > 0), key=lambda part: -shifts[part])[:_NUM_PARTS]
     if saved or added:
-        yield f"{where}its step is predicted to spend {_lists(saved, added, shifts)}"
+        less = " and ".join(f"{format_seconds(-shifts[part])} less on {PART_WORDS[part]}" for part in saved)
+        more = " and ".join(f"{format_seconds(shifts[part])} more on {PART_WORDS[part]}" for part in added)
+        yield f"{where}its step is predicted to spend {', but '.join(filter(None, (less, more)))}"
     else:
         yield f"{where}no part of the step is predicted to differ by 1 % of it"
     if saved:
         yield f"{PART_WORDS[saved[0]]} of {than}: {limit_of(saved[0], other.layout, job)}"
 
 
-def _unforeseen(expected: float, gain: float) -> Iterator[str]:
-    """Where the predictions do not tell the gain."""
-    if _is_another(expected, gain):
-        yield f"predicted was a gain of {signed(expected)}; {signed(gain)} was found"
-
-
 def _is_another(told: float, gain: float) -> bool:
     return abs(told - gain) >= _APART or (told < 0) != (gain < 0)
-
-
-def _lists(saved: list[str], added: list[str], shifts: dict[str, float]) -> str:
-    less = " and ".join(f"{format_seconds(-shifts[part])} less on {PART_WORDS[part]}" for part in saved)
-    more = " and ".join(f"{format_seconds(shifts[part])} more on {PART_WORDS[part]}" for part in added)
-    return ", but ".join(each for each in (less, more) if each)
 
 
 # ---------------------------------------------------------------- the answer
@@ -395,37 +333,26 @@ class Answer:
 
 
 def answer(request: SweepRequest, trials: Sequence[Trial], prospects: Prospects | None = None) -> Answer | None:
-    """The answer of a sweep by its trials; None before one of them has a rank.
+    """The answer of a sweep by all of its trials; None before one of them has a rank.
 
-    Args:
-        request: What was asked.
-        trials: Every trial, repeats too.
-        prospects: What its search expects of going on; None where that is not known.
+    ``prospects`` is what its search expects of going on, where that is known.
     """
     ranked = request.objective.ranked(trials)
     if not ranked:
         return None
     standing = standings(ranked_times(request.objective, trials))
     best, rivals = ranked[0], beaten(request, ranked, standing)
-    figures, sure = (
-        Reached.of(best, request),
-        certainty(ranked, trials, standing, prospects, of_front=bool(request.objective.front)),
-    )
+    figures, sure = Reached.of(best, request), certainty(request, ranked, trials, standing, prospects)
+    gate = None if best.layout.is_equivalent else GateOutcome.NOT_GATED
     return Answer(
         sentence=_sentence(figures, sure, rivals, trace=request.fault_trace),
         best=figures,
         is_in_use=request.challenge is not None and request.challenge.incumbent == best.layout,
-        gate=_gate(best),
+        gate=gate if best.gate is None else best.gate.outcome,
         certainty=sure,
         beaten=rivals,
         why=_why(best, rivals, {trial.id: trial for trial in ranked}, request),
     )
-
-
-def _gate(best: Trial) -> GateOutcome | None:
-    if best.gate is not None:
-        return best.gate.outcome
-    return None if best.layout.is_equivalent else GateOutcome.NOT_GATED
 
 
 def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], request: SweepRequest) -> Why | None:
@@ -441,9 +368,7 @@ def _why(best: Trial, rivals: Sequence[Beaten], trials: Mapping[str, Trial], req
         trial_id=other.trial_id,
         label=other.label,
         is_tie=other.is_tie,
-        sentences=why_faster(
-            best, trials[other.trial_id], request.trial_job, other.gain, name, objective=request.objective
-        ),
+        sentences=tuple(why_faster(best, trials[other.trial_id], request, other.gain, name)),
     )
 
 

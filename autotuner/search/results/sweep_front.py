@@ -8,13 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from autotuner.core.cluster import Cluster
 from autotuner.core.columns import Booleans, Floats
 from autotuner.core.objective import Metric, Weight
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.search.pareto import Frontier, Valued, dominators, log_values, non_dominated, reference_below, valued
-from autotuner.search.results.reached import Reached
+from autotuner.search.results.reached import OfTrial, Reached, named
 from autotuner.search.text.sentences import listed, signed
 
 
@@ -40,14 +39,9 @@ class Trade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontPoint:
+class FrontPoint(OfTrial):
     """A trial on the front."""
 
-    trial_id: str
-    number: int
-    """Of the trial, inside its sweep."""
-    label: str
-    """The layout in short."""
     values: tuple[float, ...]
     """By each metric of the front."""
     relative_error: float
@@ -69,12 +63,9 @@ class FrontPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
+class Behind(OfTrial):
     """A ranked trial that another one beats."""
 
-    trial_id: str
-    number: int
-    label: str
     values: tuple[float, ...]
     by: int
     """Number of a trial on the front that is as good in everything and better in something."""
@@ -116,15 +107,13 @@ def sweep_front(
     metrics: Sequence[Metric] = (),
     profile: Sequence[Weight] = (),
 ) -> SweepFront:
-    """The front of a sweep's ranked trials.
+    """The front of the ranked ones among a sweep's trials.
 
-    Args:
-        request: What was asked.
-        trials: All trials.
-        metrics: What counts; empty: what the sweep was asked for, else speed, energy where it is known, and simplicity.
-        profile: How much each counts where one trial has to be named; empty: as the sweep ranks.
+    Without ``metrics`` that counts which the sweep was asked for, else speed, energy where it is known, and simplicity.
+    ``profile`` is how much each counts where one trial has to be named; without it, as the sweep ranks.
     """
-    asked = tuple(metrics) or request.objective.front or _usual(request.job.cluster)
+    energy = (Metric.TOKENS_PER_JOULE,) if request.job.cluster.accelerator.power_w else ()
+    asked = tuple(metrics) or request.objective.front or (Metric.MFU, *energy, Metric.SIMPLICITY)
     objective = replace(request.objective, profile=tuple(profile)) if profile else request.objective
     ranked = objective.ranked(trials)
     told = valued(objective, asked, ranked)
@@ -138,12 +127,6 @@ def sweep_front(
         num_untold=len(ranked) - len(told),
         progress=drawn.progress(),
     )
-
-
-def _usual(cluster: Cluster) -> tuple[Metric, ...]:
-    """What is compared where nobody asked."""
-    energy = (Metric.TOKENS_PER_JOULE,) if cluster.accelerator.power_w else ()
-    return (Metric.MFU, *energy, Metric.SIMPLICITY)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -174,9 +157,7 @@ class _Drawn:
         best_in = tuple(m for m, own, most in zip(self.metrics, self.logs[row], best, strict=True) if own == most)
         beaten = (self.logs <= self.logs[row]).all(axis=1) & (self.logs < self.logs[row]).any(axis=1)
         point = FrontPoint(
-            trial_id=one.trial_id,
-            number=one.number,
-            label=one.label,
+            **named(self.every[row].trial),
             values=self.every[row].values,
             relative_error=one.relative_error,
             best_in=best_in,
@@ -202,8 +183,7 @@ class _Drawn:
         return int(more[np.lexsort((-self.logs[more].sum(axis=1), self.logs[more, column]))[0]])
 
     def _trade(self, row: int, other: int) -> Trade:
-        changes = [Change(metric=metric, share=share) for metric, share in self._changes(row, other).items()]
-        found = self.reached[other]
+        changes, found = self._changes(row, other), self.reached[other]
         return Trade(
             number=found.number,
             trial_id=found.trial_id,
@@ -211,9 +191,9 @@ class _Drawn:
             costs=tuple(one for one in changes if one.share < 0),
         )
 
-    def _changes(self, row: int, other: int) -> Mapping[Metric, float]:
+    def _changes(self, row: int, other: int) -> list[Change]:
         shares: list[float] = np.expm1(self.logs[other] - self.logs[row]).tolist()
-        return dict(zip(self.metrics, shares, strict=True))
+        return [Change(metric=metric, share=share) for metric, share in zip(self.metrics, shares, strict=True)]
 
     def _knee(self) -> int | None:
         """The row nearest to the best of everything, where the front's range is 1 in every metric (Zeleny 1973)."""
@@ -242,23 +222,16 @@ class _Drawn:
     def _behind(self, row: int) -> Behind:
         better = [int(other) for other in dominators(self.logs, row) if self.stays[other]]
         by = max(better, key=lambda other: float(self.logs[other].sum()))
-        changes = self._changes(row, by)
-        one = self.reached[row]
-        return Behind(
-            trial_id=one.trial_id,
-            number=one.number,
-            label=one.label,
-            values=self.every[row].values,
-            by=self.reached[by].number,
-            changes=tuple(Change(metric=metric, share=share) for metric, share in changes.items() if share > 0),
-            may_belong=self._may_belong(row),
-        )
-
-    def _may_belong(self, row: int) -> bool:
         low, high = self._reach
         beaten = (low >= high[row]).all(axis=1) & (low > high[row]).any(axis=1)
         beaten[row] = False
-        return not beaten.any()
+        return Behind(
+            **named(self.every[row].trial),
+            values=self.every[row].values,
+            by=self.reached[by].number,
+            changes=tuple(one for one in self._changes(row, by) if one.share > 0),
+            may_belong=not beaten.any(),
+        )
 
     @cached_property
     def _reach(self) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import parse_words
-from autotuner.search.results.trial_table import COLUMNS, USUAL, Column, TableRow, Value, column_named, columns_named
+from autotuner.search.results.trial_table import COLUMNS, USUAL, Column, TableRow, column_named, columns_named
 
 FIELD = "where"
 """What a refusal calls the text."""
@@ -65,10 +65,7 @@ class Condition:
         value = self.column.value(row)
         if self.sign == "!=":
             return all(value != each for each in self.values)
-        return value is not None and any(self._holds(value, each) for each in self.values)
-
-    def _holds(self, value: Value, other: int | float | str) -> bool:
-        return _COMPARISONS[self.sign](value, other)
+        return value is not None and any(_COMPARISONS[self.sign](value, each) for each in self.values)
 
 
 def conditions_said(text: str) -> tuple[Condition, ...]:
@@ -98,7 +95,8 @@ def _read(word: str) -> Iterator[Condition]:
     column = column_named(found["name"], FIELD)
     if column.unit == "text":
         raise InvalidInput(FIELD, word, "names no value; a word of a layout is a condition by itself", "tp4")
-    sign, values = found["sign"], tuple(_value(column, text, word) for text in found["value"].split(",") if text)
+    sign, value_of = found["sign"], _word if column.unit == "word" else _number
+    values = tuple(value_of(column, text, word) for text in found["value"].split(",") if text)
     _check(column, sign, values, word)
     yield Condition(column=column, sign=sign, values=values, said=word)
 
@@ -119,10 +117,6 @@ def _check(column: Column, sign: str, values: tuple[object, ...], word: str) -> 
     elif column.is_figure:
         rule = f"asks a figure to be exact; ask for more or less of {column.name}"
         raise InvalidInput(FIELD, word, rule, word.replace(sign, ">=", 1))
-
-
-def _value(column: Column, text: str, word: str) -> int | float | str:
-    return _word(column, text, word) if column.unit == "word" else _number(column, text, word)
 
 
 def _word(column: Column, text: str, word: str) -> str:
@@ -155,7 +149,9 @@ def _of_layout_word(word: str) -> Iterator[Condition]:
     except InvalidInput:
         names = ", ".join(list(COLUMNS)[:7])
         rule = f"is no condition: a column ({names} ...), one of {' '.join(_COMPARISONS)}, and a value"
-        raise InvalidInput(FIELD, word, rule, _nearest(word)) from None
+        near = COLUMNS[get_close_matches(word.lower(), COLUMNS, 1, cutoff=0.0)[0]]
+        nearest = f"{near.name}={near.words[0]}" if near.words else f"{near.name}>1"
+        raise InvalidInput(FIELD, word, rule, nearest) from None
     for name, value in fields.items():
         said = value if isinstance(value, int) and not isinstance(value, bool) else _SAID.get(value, value)
         yield from _read(f"{_COLUMN_OF.get(name, name)}={str(said).replace(' ', '-')}")
@@ -173,12 +169,6 @@ _SAID: Mapping[object, str] = {
     True: "on",
     False: "off",
 }
-
-
-def _nearest(word: str) -> str:
-    near = get_close_matches(word.lower(), COLUMNS, 1, cutoff=0.0)[0]
-    column = COLUMNS[near]
-    return f"{near}={column.words[0]}" if column.words else f"{near}>1"
 
 
 # ---------------------------------------------------------------- the query

@@ -18,7 +18,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial, time_to_loss_s
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.axis import AXES, Axis
-from autotuner.search.results.reached import Source, Standing, ranked_times, source_of, standings
+from autotuner.search.results.reached import Source, Standing, known, ranked_times, source_of, standings
 from autotuner.search.text.footprints import co2_kg_per_million_tokens, kwh_per_million_tokens, price_per_million_tokens
 
 _SECONDS_PER_HOUR = 3600
@@ -68,14 +68,7 @@ class TableRow:
     @property
     def step_error(self) -> float | None:
         """Half the 95 % interval of what was measured, or the 80 % interval of an estimate, as a share; else None."""
-        reached = self.reached
-        match reached:
-            case None:
-                return None
-            case TrialEstimate():
-                return reached.full_size.relative_error
-            case Measurement():
-                return reached.step_time_error_s / reached.step_time_s
+        return None if self.reached is None else known(self.reached, self.reached)[0]
 
     @property
     def tokens_per_s(self) -> float:
@@ -85,14 +78,8 @@ class TableRow:
     @property
     def peak_bytes(self) -> float | None:
         """Of the fullest rank, measured or estimated; None where nobody measured it."""
-        reached = self.reached
-        match reached:
-            case TrialEstimate():
-                return reached.full_size.peak_bytes
-            case Measurement() if reached.peak_bytes:
-                return float(max(reached.peak_bytes))
-            case _:
-                return None
+        peak = None if self.reached is None else known(self.reached, self.reached)[1]
+        return None if peak is None else float(peak)
 
     @property
     def footprint(self) -> Footprint | None:
@@ -110,12 +97,7 @@ class TableRow:
 
 
 def ranked_rows(request: SweepRequest, trials: Sequence[Trial]) -> tuple[TableRow, ...]:
-    """The trials of a sweep that have a rank, the best first.
-
-    Args:
-        request: Of the sweep.
-        trials: All that there are, repeats too.
-    """
+    """The ones of all trials of a sweep that have a rank, the best first."""
     known = standings(ranked_times(request.objective, trials))
     price_per_s = _price_per_s(request)
     return tuple(
@@ -138,25 +120,20 @@ def untried_rows(
 ) -> tuple[TableRow, ...]:
     """Layouts that no trial tried, in the order in which they are predicted."""
     tried = {trial.layout for trial in trials}
-    price_per_s = _price_per_s(request)
+    price_per_s, objective = _price_per_s(request), request.objective
     return tuple(
         TableRow(
             layout=one.layout,
             prediction=one.prediction,
             price_per_s=price_per_s,
             modelled=one.footprint,
-            value=_predicted_value(request, one),
+            value=None
+            if objective.reads_footprint and one.footprint is None
+            else objective.worth_per_step(request.job, one.footprint) / objective.predicted_step_s(one.prediction),
         )
         for one in predicted
         if one.layout not in tried
     )
-
-
-def _predicted_value(request: SweepRequest, one: PredictedLayout) -> float | None:
-    objective = request.objective
-    if objective.reads_footprint and one.footprint is None:
-        return None
-    return objective.worth_per_step(request.job, one.footprint) / objective.predicted_step_s(one.prediction)
 
 
 def _price_per_s(request: SweepRequest) -> float:
@@ -212,20 +189,21 @@ class Column:
 # ---------------------------------------------------------------- every column
 _DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
 
-_SHORT: Mapping[str, tuple[str, ...]] = {
-    "virtual_stages_per_rank": ("v", "stages"),
-    "pipeline_schedule": ("schedule",),
-    "sequence_parallel": ("sp",),
-    "attention_kernel": ("attention",),
-    "gradient_bucket_bytes": ("bucket",),
-    "tp": ("tensor_parallel_degree", "tensor"),
-    "pp": ("pipeline_parallel_degree", "pipeline"),
-    "dp": ("data_parallel_degree", "data"),
-    "cp": ("context_parallel_degree", "context"),
-    "ep": ("expert_parallel_degree", "expert"),
-    "mb": ("micro_batch_size", "micro-batch"),
-    "sharding": ("shard_level",),
+_OF_CHOICES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "tp": ("tensor parallel degree", ("tensor_parallel_degree", "tensor")),
+    "pp": ("pipeline ranks", ("pipeline_parallel_degree", "pipeline")),
+    "dp": ("data parallel degree: replicas of the model, sharded or not", ("data_parallel_degree", "data")),
+    "cp": ("context parallel degree", ("context_parallel_degree", "context")),
+    "ep": ("expert parallel degree", ("expert_parallel_degree", "expert")),
+    "mb": ("sequences of a micro-batch", ("micro_batch_size", "micro-batch")),
+    "sharding": ("what data parallel ranks share out", ("shard_level",)),
+    "virtual_stages_per_rank": ("", ("v", "stages")),
+    "pipeline_schedule": ("", ("schedule",)),
+    "sequence_parallel": ("", ("sp",)),
+    "attention_kernel": ("", ("attention",)),
+    "gradient_bucket_bytes": ("", ("bucket",)),
 }
+"""What choices mean, where the label of the option does not say it, and what else people may write."""
 
 _FIGURES = (
     Column(
@@ -437,31 +415,17 @@ def _counted(name: str, label: str, meaning: str, value: Callable[[TableRow], Va
 
 
 def _choice(axis: Axis, *, is_usual: bool) -> Column:
+    meaning, short = _OF_CHOICES.get(axis.name, ("", ()))
     return Column(
         name=axis.name,
         label=axis.label,
-        meaning=_meaning(axis.name),
+        meaning=meaning or OPTIONS[axis.name].label,
         unit="word" if axis.words else "count",
         value=lambda row: axis.read(row.layout),
         words=axis.words,
-        short=_SHORT.get(axis.name, ()),
+        short=short,
         is_usual=is_usual,
     )
-
-
-_MEANINGS = {
-    "tp": "tensor parallel degree",
-    "pp": "pipeline ranks",
-    "dp": "data parallel degree: replicas of the model, sharded or not",
-    "cp": "context parallel degree",
-    "ep": "expert parallel degree",
-    "mb": "sequences of a micro-batch",
-    "sharding": "what data parallel ranks share out",
-}
-
-
-def _meaning(name: str) -> str:
-    return _MEANINGS.get(name) or OPTIONS[name].label
 
 
 COLUMNS: Mapping[str, Column] = {column.name: column for column in _all()}
@@ -470,9 +434,7 @@ COLUMNS: Mapping[str, Column] = {column.name: column for column in _all()}
 USUAL: tuple[Column, ...] = tuple(column for column in COLUMNS.values() if column.is_usual)
 """What is shown unless somebody chooses."""
 
-_BY_ANY_NAME: Mapping[str, Column] = dict(COLUMNS) | {
-    short: column for column in COLUMNS.values() for short in column.short
-}
+_BY_ANY_NAME = dict(COLUMNS) | {short: column for column in COLUMNS.values() for short in column.short}
 
 
 def column_named(name: str, field: str) -> Column:
@@ -503,33 +465,17 @@ def columns_named(names: str) -> tuple[Column, ...]:
 
 
 # ---------------------------------------------------------------- cells and CSV
-_LAYOUT = "layout"
-
-_ERROR = "_error"
-"""Behind the name of a column: half the width of its interval."""
-
-
-def names_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Names of the cells of a row: of each column, and of its error where it has one."""
-    return tuple(name for column in columns for name, _ in _cells(column))
+def cells_of(columns: Iterable[Column]) -> list[tuple[str, Callable[[TableRow], Value]]]:
+    """The cells of a row by name: of each column, and half the width of its interval where it has one."""
+    both = (((column.name, column.value), (f"{column.name}_error", column.error)) for column in columns)
+    return [(name, value) for cells in both for name, value in cells if value is not None]
 
 
-def values_of(row: TableRow, columns: Sequence[Column]) -> tuple[Value, ...]:
-    """The cells of a row, in the order of ``names_of``."""
-    return tuple(value(row) for column in columns for _, value in _cells(column))
-
-
-def as_csv(rows: Iterable[TableRow], columns: Sequence[Column]) -> str:
+def as_csv(rows: Iterable[TableRow], columns: Iterable[Column]) -> str:
     """The rows as CSV with a head (RFC 4180): SI units, nothing where nothing is known, the layout in words last."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\r\n")
-    others = tuple(column for column in columns if column.name != _LAYOUT)
-    writer.writerow((*names_of(others), _LAYOUT))
-    writer.writerows((*values_of(row, others), str(row.layout)) for row in rows)
+    cells = cells_of(column for column in columns if column.name != "layout")
+    writer.writerow((*(name for name, _ in cells), "layout"))
+    writer.writerows((*(value(row) for _, value in cells), str(row.layout)) for row in rows)
     return written.getvalue()
-
-
-def _cells(column: Column) -> Iterator[tuple[str, Callable[[TableRow], Value]]]:
-    yield column.name, column.value
-    if column.error is not None:
-        yield f"{column.name}{_ERROR}", column.error

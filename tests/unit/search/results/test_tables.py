@@ -16,7 +16,7 @@ from autotuner.core.trial import TrialState
 from autotuner.search.asides import Inline
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.trial_query import TableQuery, conditions_said
-from autotuner.search.results.trial_table import COLUMNS, USUAL, as_csv, names_of, ranked_rows, untried_rows, values_of
+from autotuner.search.results.trial_table import COLUMNS, USUAL, as_csv, cells_of, ranked_rows, untried_rows
 from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.sweeps.kept_trials import KeptTrials
 from autotuner.store.sql import memory_store
@@ -167,7 +167,7 @@ def test_a_column_that_there_is_not_is_refused_with_the_nearest(field: str) -> N
 def test_a_figure_has_its_error_beside_it() -> None:
     (row,) = rows(trial(0, "tp2 mb1", mfu=0.4, step_time_s=1.0, step_time_interval_s=0.05))
     columns = TableQuery.read(columns="mfu,tp").columns
-    assert dict(zip(names_of(columns), values_of(row, columns), strict=True)) == {
+    assert {name: value(row) for name, value in cells_of(columns)} == {
         "mfu": 0.4,
         "mfu_error": pytest.approx(0.02),
         "tp": 2,
