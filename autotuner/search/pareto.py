@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -40,8 +40,8 @@ def dominators(values: Floats, row: int) -> Integers:
 
 
 # ---------------------------------------------------------------- the space that no point dominates
-Side = tuple[float, float]
-Box = tuple[Side, ...]
+Box = tuple[tuple[float, float], ...]
+"""A lower and an upper bound in each dimension."""
 
 _MOST_AT_ONCE = 1 << 21
 """Sides of boxes that are compared with points at once: 16 MiB of them."""
@@ -160,21 +160,17 @@ class Valued:
 
 
 def valued(objective: Objective, metrics: Sequence[Metric], trials: Iterable[Trial]) -> list[Valued]:
-    """Those of the trials that reached something, by all of the metrics; one that does not tell some is left out.
+    """Those of the trials that reached something, by all metrics of a front; who does not tell some is left out.
 
-    Args:
-        objective: Which of a trial's figures count: of healthy steps, or under faults.
-        metrics: Of the front.
-        trials: Any.
+    The objective says which of a trial's figures count: of healthy steps, or under faults.
     """
-    return [
-        Valued(
-            trial=trial,
-            values=tuple(metric.of(objective.counted(trial.reached), trial.reached.footprint) for metric in metrics),
-        )
-        for trial in trials
-        if trial.reached is not None and all(_tells(trial.reached.footprint, metric) for metric in metrics)
-    ]
+    found = []
+    for trial in trials:
+        reached = trial.reached
+        if reached is not None and all(_tells(reached.footprint, metric) for metric in metrics):
+            counted = objective.counted(reached)
+            found.append(Valued(trial=trial, values=tuple(one.of(counted, reached.footprint) for one in metrics)))
+    return found
 
 
 def on_front(objective: Objective, trials: Iterable[Trial]) -> list[Trial]:
@@ -199,10 +195,8 @@ def log_values(every: Sequence[Valued]) -> Floats:
 
 def _tells(footprint: Footprint | None, metric: Metric) -> bool:
     """Whether a metric has a value where this is known beside the steps."""
-    if not metric.reads_footprint:
-        return True
-    if footprint is None:
-        return False
+    if not metric.reads_footprint or footprint is None:
+        return not metric.reads_footprint
     match metric:
         case Metric.TOKENS_PER_JOULE:
             return footprint.power is not None and footprint.power.total_w > 0
@@ -243,8 +237,7 @@ class Outcomes:
 
     def take(self, rows: Integers) -> Outcomes:
         """Some of the rows."""
-        mean, deviation = self.mean[rows], self.deviation[rows]
-        return Outcomes(log_worth=self.log_worth[rows], is_rate=self.is_rate, mean=mean, deviation=deviation)
+        return replace(self, log_worth=self.log_worth[rows], mean=self.mean[rows], deviation=self.deviation[rows])
 
     @property
     def expected(self) -> Floats:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -51,12 +51,11 @@ class Sitting:
 def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
     """One for each group of logarithms; how far off is far, all groups tell together."""
     scale = _robust_deviation(groups)
-    return tuple(_sitting(_pulled_in(group, _FAR * scale)) for group in groups)
-
-
-def _sitting(logs: Floats) -> Sitting:
-    mean = float(logs.mean())
-    return Sitting(num_runs=len(logs), mean=mean, squares=float(((logs - mean) ** 2).sum()))
+    found = []
+    for logs in (_pulled_in(group, _FAR * scale) for group in groups):
+        mean = float(logs.mean())
+        found.append(Sitting(num_runs=len(logs), mean=mean, squares=float(((logs - mean) ** 2).sum())))
+    return tuple(found)
 
 
 def _pulled_in(logs: Floats, distance: float) -> Floats:
@@ -73,15 +72,12 @@ def _robust_deviation(groups: Sequence[Floats]) -> float:
     Of an odd number of runs one is the median itself, whose distance of 0 says nothing; the median of an even number
     lies between two runs, nearer to them than their mean is known.
     """
-    distances = [_distances(group) for group in groups if len(group) > 1]
-    return _MAD * float(np.median(np.concatenate(distances))) if distances else 0.0
-
-
-def _distances(logs: Floats) -> Floats:
-    """How far runs lie from their median, made comparable between few runs and many."""
-    distances: Floats = np.sort(np.abs(logs - np.median(logs)))
-    num_runs = len(logs)
-    return distances[1:] if num_runs % 2 else distances * np.sqrt(num_runs / (num_runs - 1))
+    every = []
+    for logs in groups:
+        if (num_runs := len(logs)) > 1:
+            distances = np.sort(np.abs(logs - np.median(logs)))
+            every.append(distances[1:] if num_runs % 2 else distances * np.sqrt(num_runs / (num_runs - 1)))
+    return _MAD * float(np.median(np.concatenate(every))) if every else 0.0
 
 
 # ---------------------------------------------------------------- how likely the runs are under each change
@@ -128,9 +124,7 @@ class Belief:
     def reaching(self, log_likelihood: float) -> Belief:
         """What is left of the mixture without the parts that are nowhere as likely as this."""
         kept = self.log_weights - np.log(self.deviations) > log_likelihood
-        columns = (self.log_weights, self.centres, self.deviations, self.within)
-        log_weights, centres, deviations, within = (column[kept] for column in columns)
-        return Belief(log_weights=log_weights, centres=centres, deviations=deviations, within=within)
+        return Belief(**{f.name: getattr(self, f.name)[kept] for f in fields(self)})
 
     def noise(self) -> float:
         """The likely deviation from run to run."""
@@ -161,12 +155,13 @@ class Belief:
 def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
     """What sittings of two layouts say of the change from the first to the second."""
     within, between, ratio, log_prior = _considered()
-    of_reference, of_candidate = _level(reference, within, between), _level(candidate, ratio * within, between)
+    mean, variance, log_fit = _level(reference, within, between)
+    candidates_mean, candidates_variance, candidates_log_fit = _level(candidate, ratio * within, between)
     log_scatter = _log_scatter(reference, within) + _log_scatter(candidate, ratio * within)
     return Belief(
-        log_weights=log_prior + log_scatter + of_reference.log_fit + of_candidate.log_fit,
-        centres=of_candidate.mean - of_reference.mean,
-        deviations=np.sqrt(of_candidate.variance + of_reference.variance),
+        log_weights=log_prior + log_scatter + log_fit + candidates_log_fit,
+        centres=candidates_mean - mean,
+        deviations=np.sqrt(candidates_variance + variance),
         within=ratio * within,
     )
 
@@ -187,27 +182,19 @@ def believe_pairs(differences: Sitting) -> Belief:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Level:
-    """The rate of one layout by the means of its sittings, for each pair of deviations."""
+def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> tuple[Floats, Floats, Floats]:
+    """The rate of one layout by the means of its sittings, for each pair of deviations.
 
-    mean: Floats
-    """Weighted by how well each sitting is known."""
-    variance: Floats
-    """How well this mean is known."""
-    log_fit: Floats
-    """How likely the sittings lie as far apart as they do."""
-
-
-def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> _Level:
+    Its mean, weighted by how well each sitting is known; the variance of that; and the logarithm of how likely the
+    sittings lie as far apart as they do.
+    """
     means = np.array([sitting.mean for sitting in sittings])[:, None]
     num_runs = np.array([sitting.num_runs for sitting in sittings])[:, None]
     precisions = 1 / (between**2 + within**2 / num_runs)
     total = precisions.sum(axis=0)
     mean = (precisions * means).sum(axis=0) / total
     misfit = (precisions * (means - mean) ** 2).sum(axis=0)
-    log_fit = (np.log(precisions).sum(axis=0) - np.log(total) - misfit) / 2
-    return _Level(mean=mean, variance=1 / total, log_fit=log_fit)
+    return mean, 1 / total, (np.log(precisions).sum(axis=0) - np.log(total) - misfit) / 2
 
 
 def _log_scatter(sittings: Sequence[Sitting], within: Floats) -> Floats:
@@ -242,25 +229,18 @@ _NEGLIGIBLE = 25.0
 """Natural logarithms below what a bet is held against at which nothing matters: 1 in 70 thousand million."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bets:
-    """What both have paid, as logarithms of multiples of their stakes."""
+def _paid(belief: Belief, test: SequentialTest) -> tuple[float, float]:
+    """What two bets have paid by the runs that the belief knows, as logarithms of multiples of their stakes.
 
-    on_loss: float
-    """On a loss, against equal layouts."""
-    on_none: float
-    """On no loss, against just the loss that must be found."""
-
-
-def place(belief: Belief, test: SequentialTest) -> Bets:
-    """What the bets have paid by the runs that the belief knows."""
+    That on a loss, against equal layouts; and that on no loss, against just the loss that must be found.
+    """
     point = math.log1p(-test.loss)
     equal, lost = belief.log_likelihoods([0.0, point])
     losses = [math.log1p(-(test.tolerance + test.loss) / 2), *(k * point for k in _FURTHER)]
     gains = [-k * point for k in _FURTHER]
     others = belief.reaching(min(equal, lost) - _NEGLIGIBLE).log_likelihoods([*losses, *gains])
     on_losses, on_gains = others[: len(losses)], others[len(losses) :]
-    return Bets(on_loss=_mixed(lost, on_losses) - equal, on_none=_mixed(equal, on_gains) - lost)
+    return _mixed(lost, on_losses) - equal, _mixed(equal, on_gains) - lost
 
 
 def decide(belief: Belief, test: SequentialTest) -> Decision:
@@ -269,10 +249,10 @@ def decide(belief: Belief, test: SequentialTest) -> Decision:
     A bet on a loss multiplies its stake by 1 / ``false_alarms`` in at most that share of equal layouts, however long it
     runs; the other by 1 / (1 - ``power``) in at most that share of those with the loss.
     """
-    bets, change = place(belief, test), math.expm1(belief.middle())
-    if change < -test.tolerance and bets.on_loss >= -math.log(test.false_alarms):
+    (on_loss, on_none), change = _paid(belief, test), math.expm1(belief.middle())
+    if change < -test.tolerance and on_loss >= -math.log(test.false_alarms):
         return Decision.SLOWER
-    if change >= -test.tolerance and bets.on_none >= -math.log1p(-test.power):
+    if change >= -test.tolerance and on_none >= -math.log1p(-test.power):
         return Decision.NOT_SLOWER
     return Decision.UNDECIDED
 
@@ -290,11 +270,7 @@ _INTERVAL = (0.025, 0.975)
 
 
 def compare(
-    reference: Sequence[RunGroup],
-    candidate: Sequence[RunGroup],
-    test: SequentialTest,
-    *,
-    same_sitting: bool = False,
+    reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
 ) -> Comparison:
     """What the runs so far say of the candidate; may be asked after every run.
 
@@ -309,7 +285,7 @@ def compare(
     """
     belief = weigh(reference, candidate, same_sitting=same_sitting)
     change, (low, high) = math.expm1(belief.middle()), (math.expm1(end) for end in belief.quantiles(_INTERVAL))
-    num_reference, num_candidate = _num_runs(reference), _num_runs(candidate)
+    num_reference, num_candidate = (sum(len(one.rates) for one in groups) for groups in (reference, candidate))
     counted = min(num_reference, num_candidate) if same_sitting else num_candidate
     decision = decide(belief, test) if counted >= test.min_runs else Decision.UNDECIDED
     return Comparison(
@@ -333,23 +309,13 @@ def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_
     for name, groups in (("reference", reference), ("candidate", candidate)):
         if not groups:
             raise InvalidInput(name, [], "must have one run or more")
-    return _paired(reference, candidate) if same_sitting else _apart(reference, candidate)
-
-
-def _apart(reference: Sequence[RunGroup], candidate: Sequence[RunGroup]) -> Belief:
-    both = sittings([np.log(group.rates) for group in (*reference, *candidate)])
-    return believe(both[: len(reference)], both[len(reference) :])
-
-
-def _paired(reference: Sequence[RunGroup], candidate: Sequence[RunGroup]) -> Belief:
+    if not same_sitting:
+        both = sittings([np.log(group.rates) for group in (*reference, *candidate)])
+        return believe(both[: len(reference)], both[len(reference) :])
     sides = [np.log([rate for group in groups for rate in group.rates]) for groups in (reference, candidate)]
     num_pairs = min(map(len, sides))
     differences: Floats = sides[1][:num_pairs] - sides[0][:num_pairs]
     return believe_pairs(sittings([differences])[0])
-
-
-def _num_runs(groups: Sequence[RunGroup]) -> int:
-    return sum(len(group.rates) for group in groups)
 
 
 def _detail(decision: Decision, belief: Belief, change: tuple[float, float, float], num_runs: tuple[int, int]) -> str:
@@ -358,15 +324,10 @@ def _detail(decision: Decision, belief: Belief, change: tuple[float, float, floa
     runs = f"{num_runs[0]} {'run' if num_runs[0] == 1 else 'runs'} beside {num_runs[1]}"
     scatter = f"{runs} that scatter by {_percent(belief.noise())}"
     undecided = ", which does not decide it" if decision is Decision.UNDECIDED else ""
-    return f"{_signed(middle)} (95 % interval {_interval(low, high)}), by {scatter}{undecided}"
-
-
-def _interval(low: float, high: float) -> str:
-    """The end nearer to no change first; with words where the ends lie on both sides of it."""
-    if low < 0 < high:
-        return f"{_signed(low)} to {_signed(high)}"
-    near, far = sorted((low, high), key=abs)
-    return f"{100 * abs(near):.1f} to {_percent(far)}"
+    near, far = sorted((low, high), key=abs)  # of ends on one side of no change the nearer comes first
+    both_sides = f"{_signed(low)} to {_signed(high)}"
+    interval = both_sides if low < 0 < high else f"{100 * abs(near):.1f} to {_percent(far)}"
+    return f"{_signed(middle)} (95 % interval {interval}), by {scatter}{undecided}"
 
 
 def _signed(change: float) -> str:
@@ -395,11 +356,7 @@ _Z95 = 1.645
 
 
 def next_runs(
-    reference: Sequence[RunGroup],
-    candidate: Sequence[RunGroup],
-    test: SequentialTest,
-    *,
-    same_sitting: bool = False,
+    reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
 ) -> int:
     """How many more runs of the candidate, and where both run by turns of each, would decide if they are like the last.
 
@@ -410,9 +367,8 @@ def next_runs(
     num_runs = min(counts) if same_sitting else counts[1]
     if num_runs < test.min_runs:
         return test.min_runs - num_runs
-    if num_runs >= test.max_runs:
-        return 0
-    if compare(reference, candidate, test, same_sitting=same_sitting).decision is not Decision.UNDECIDED:
+    compared = partial(compare, reference, candidate, test, same_sitting=same_sitting)
+    if num_runs >= test.max_runs or compared().decision is not Decision.UNDECIDED:
         return 0
     return 1 if same_sitting else _more(reference, candidate, test)
 

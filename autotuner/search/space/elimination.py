@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -15,7 +15,15 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import IDLE_RULES, RULES
 from autotuner.core.rules.rule import Reason, Rule, fields_read
 from autotuner.core.space import SearchSpace
-from autotuner.search.space.legal import SPLIT_FIELDS, broken_alone, combinations_of, crossed, splits_of
+from autotuner.search.space.legal import (
+    SPLIT_FIELDS,
+    broken_alone,
+    combinations_of,
+    crossed,
+    length_of,
+    named_without_default,
+    splits_of,
+)
 
 MAX_SIEVED = 1 << 21
 """Rows of a crossing that are judged rule by rule: two seconds of a processor."""
@@ -88,10 +96,10 @@ class _Sieve:
         read = fields_read(rule, self._job)
         if read <= set(SPLIT_FIELDS):
             broken = broken_rows(self._degrees, self._job, [rule])
-            self._count(rule, int(broken.sum()) * _length(self._choices), self._degrees, broken)
+            self._count(rule, int(broken.sum()) * length_of(self._choices), self._degrees, broken)
             self._degrees = self._degrees.take(~broken)
             return True
-        if any(one.field in read for one in self._unsettled()):
+        if any(one.field in read for one in named_without_default(self._space)):
             return False  # beside some degrees, the choice that it reads is another
         alone = broken_alone(rule, self._choices, self._job)
         if alone is None:
@@ -102,7 +110,7 @@ class _Sieve:
 
     def judge_crossing(self, rules: Sequence[Rule]) -> bool:
         """Take out what breaks the other rules; False where there is too much to look at."""
-        if len(self._degrees) * _length(self._choices) > MAX_SIEVED:
+        if len(self._degrees) * length_of(self._choices) > MAX_SIEVED:
             return False
         for layouts in crossed(self._degrees, self._choices, self._job, self._space):
             left = np.ones(len(layouts), dtype=np.bool_)
@@ -112,11 +120,6 @@ class _Sieve:
                 left &= ~broken
             self.num_legal += int(left.sum())
         return True
-
-    def _unsettled(self) -> Iterator[Rule]:
-        return (
-            rule for rule in IDLE_RULES if OPTIONS[rule.field].default not in (self._space.values(rule.field) or ())
-        )
 
     def _count(self, rule: Rule, count: int, table: LayoutColumns | Mapping[str, Any], broken: Booleans) -> None:
         if not count or rule.is_idle:
@@ -133,10 +136,6 @@ def _row(table: LayoutColumns | Mapping[str, Any], row: int) -> Layout:
         return table.row(row)
     values = {name: OPTIONS[name].value_of(int(column[row])) for name, column in table.items()}
     return replace(Layout(), **cast("dict[str, Any]", values))
-
-
-def _length(choices: Mapping[str, Any]) -> int:
-    return len(next(iter(choices.values())))
 
 
 # ---------------------------------------------------------------- an empty space
@@ -164,10 +163,9 @@ def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
         num_seen += len(layouts)
         if num_seen >= _MAX_EXPLAINED:
             break
-    order = sorted(examples, key=lambda index: (-removed[index], index))
-    return tuple(_reason(rules[i], f"{removed[i]} of {num_seen} layouts", examples[i], job) for i in order)
-
-
-def _reason(rule: Rule, count: str, example: Layout, job: Job) -> Reason:
-    message = f"{count}, the first {example}: {rule.message(example, job)}"
-    return Reason(rule=rule.name, field=rule.field, message=message, nearest=rule.nearest(example, job))
+    found = []
+    for index in sorted(examples, key=lambda index: (-removed[index], index)):
+        rule, example = rules[index], examples[index]
+        message = f"{removed[index]} of {num_seen} layouts, the first {example}: {rule.message(example, job)}"
+        found.append(Reason(rule=rule.name, field=rule.field, message=message, nearest=rule.nearest(example, job)))
+    return tuple(found)

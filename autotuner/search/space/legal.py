@@ -47,7 +47,7 @@ _PIPELINE_AXES = (
     "last_stage_less_layers",
 )
 
-_SPLIT_DEFAULT = Layout()
+_DEFAULT = Layout()
 
 
 class SpaceTooLarge(InvalidInput):
@@ -67,20 +67,21 @@ def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
     _require_few_values(space)
     found = list(islice(_splits(job, space), MAX_SPLITS + 1))
     if len(found) > MAX_SPLITS:
-        rule = f"{_named_degrees(space)} split {job.cluster.world_size} ranks in more ways than are looked at"
+        named = ", ".join(f"{len(_named(space, name))} of {name}" for name in SPLIT_FIELDS[1:] if space.values(name))
+        rule = f"these values ({named}) split {job.cluster.world_size} ranks in more ways than are looked at"
         raise SpaceTooLarge("space", f"more than {MAX_SPLITS}", f"{rule}; name fewer values", MAX_SPLITS)
     rows = list(dict.fromkeys(found))
-    columns = {name: [getattr(_SPLIT_DEFAULT, name)] * len(rows) for name in OPTIONS if name not in SPLIT_FIELDS}
+    columns = {name: [getattr(_DEFAULT, name)] * len(rows) for name in OPTIONS if name not in SPLIT_FIELDS}
     columns |= {name: [row[index] for row in rows] for index, name in enumerate(SPLIT_FIELDS)}
     return LayoutColumns.from_values(columns)
 
 
 def _require_few_values(space: SearchSpace) -> None:
     for name in OPTIONS:
-        if name != "data_parallel_replicate_degree" and len(space.values(name) or ()) > MAX_VALUES:
+        if name != "data_parallel_replicate_degree" and len(_named(space, name)) > MAX_VALUES:
             rule = f"names more values than are looked at; name at most {MAX_VALUES}"
-            raise SpaceTooLarge(f"space.{name}", len(space.values(name) or ()), rule, MAX_VALUES)
-    pipelines = prod(len(space.values(name) or ()) or 1 for name in _PIPELINE_AXES)
+            raise SpaceTooLarge(f"space.{name}", len(_named(space, name)), rule, MAX_VALUES)
+    pipelines = prod(len(_named(space, name)) or 1 for name in _PIPELINE_AXES)
     if pipelines > _MAX_PIPELINES:
         rule = f"{', '.join(_PIPELINE_AXES)} have more combinations than are looked at; name fewer values"
         raise SpaceTooLarge("space", pipelines, rule, _MAX_PIPELINES)
@@ -99,10 +100,10 @@ def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
     pipelines: dict[int, tuple[_Pipeline, ...]] = {}
     for tensor, pipeline, context in _model_splits(world_size, space):
         data = max(1, world_size // (tensor * pipeline * context))
-        batches = space.values("micro_batch_size") or _micro_batches(
-            job.workload.global_batch_size // data, context, space
-        )
-        shards = space.values("data_parallel_shard_degree") or _shard_degrees(data, tensor * context, job)
+        own_batch = job.workload.global_batch_size // data
+        batches = space.values("micro_batch_size") or _micro_batches(own_batch, context, space)
+        inside_node = gcd(data, max(1, job.cluster.accelerators_per_domain // (tensor * context)))
+        shards = space.values("data_parallel_shard_degree") or sorted({1, inside_node, data})
         if pipeline not in pipelines:
             pipelines[pipeline] = tuple(_pipelines(pipeline, job, space))
         for shard, expert, (schedule, virtual, *less), batch in product(shards, experts, pipelines[pipeline], batches):
@@ -125,20 +126,17 @@ def _model_splits(world_size: int, space: SearchSpace) -> Iterator[tuple[int, in
         yield from product(tensors, pipelines, contexts)
 
 
-def _shard_degrees(data: int, inner: int, job: Job) -> tuple[int, ...]:
-    """Replicated, sharded inside a node, sharded over all; ``inner`` ranks lie between two data-parallel ones."""
-    inside_node = gcd(data, max(1, job.cluster.accelerators_per_domain // inner))
-    return tuple(sorted({1, inside_node, data}))
-
-
 def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipeline]:
     """What a number of pipeline ranks may run."""
     if pipeline == 1:
         yield PipelineSchedule.ONE_F_ONE_B, 1, 0, 0
         return
     schedules = cast("tuple[PipelineSchedule, ...]", space.values("pipeline_schedule"))
+    # the last stage multiplies by the vocabulary, the first looks words up, so never it alone has fewer layers
+    first, last = space.values("first_stage_less_layers"), space.values("last_stage_less_layers")
+    ends = [(a, b) for a, b in product(first or (0, 1), last or (0, 1)) if a <= b or (first and last)]
     dealt = set()
-    for schedule, less in product(schedules, _ends(space)):
+    for schedule, less in product(schedules, ends):
         share = (job.model.num_layers + sum(less)) // pipeline
         for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, share):
             if virtual > 1:  # rules ask how the sizes came about
@@ -163,13 +161,6 @@ def _stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: i
     return first, last, share if between else 0, more
 
 
-def _ends(space: SearchSpace) -> tuple[tuple[int, int], ...]:
-    """Layers less on both ends; the last multiplies by the vocabulary, the first looks words up, so never it alone."""
-    first, last = space.values("first_stage_less_layers"), space.values("last_stage_less_layers")
-    ends = product(first or (0, 1), last or (0, 1))
-    return tuple((a, b) for a, b in ends if a <= b or (first and last))
-
-
 def _virtual_stages(schedule: PipelineSchedule, num_layers: int) -> tuple[int, ...]:
     """Stages per rank of so many layers."""
     match schedule:
@@ -192,7 +183,6 @@ def _micro_batches(replica_batch: int, context: int, space: SearchSpace) -> tupl
 
 # ---------------------------------------------------------------- their crossing
 _CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
-_DEFAULT = Layout()
 
 _BLOCK = 1 << 16
 """Rows of the crossing judged at once; most of them may be illegal, and all at once would fill the memory."""
@@ -252,20 +242,20 @@ def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int
     degrees = splits_of(job, space)
     degrees = degrees.take(~broken_rows(degrees, job, [r for r in rules if r.field in SPLIT_FIELDS]))
     choice_rules = [rule for rule in rules if rule.field not in SPLIT_FIELDS]
-    choices = _possible(combinations_of(job, space), job, choice_rules)
-    if not _named_without_default(space):  # so that crossing changes no choice, and what was judged alone stays true
+    choices = combinations_of(job, space)
+    alone = [broken for rule in choice_rules if (broken := broken_alone(rule, choices, job)) is not None]
+    possible = ~np.logical_or.reduce(alone) if alone else slice(None)  # that some degrees may make a legal layout
+    choices = {name: column[possible] for name, column in choices.items()}
+    if not named_without_default(space):  # so that crossing changes no choice, and what was judged alone stays true
         choice_rules = [rule for rule in choice_rules if not fields_read(rule, job) <= choices.keys()]
-    _require_few(len(degrees), _length(choices), space, most)
+    if len(degrees) * length_of(choices) > most:
+        crossing = (
+            f"{len(degrees)} splits of the job x {length_of(choices)} combinations of choices ({_longest(space)})"
+        )
+        rule = f"{crossing} are more layouts than are judged; name fewer values"
+        raise SpaceTooLarge("space", len(degrees) * length_of(choices), rule, most)
     for layouts in crossed(degrees, choices, job, space):
         yield layouts.take(np.flatnonzero(~broken_rows(layouts, job, choice_rules)))
-
-
-def _require_few(num_splits: int, num_choices: int, space: SearchSpace, most: int) -> None:
-    """Return if so many splits can be crossed with so many combinations of choices."""
-    if num_splits * num_choices > most:
-        rule = f"{num_splits} splits of the job x {num_choices} combinations of choices ({_longest(space)}) are more"
-        rule = f"{rule} layouts than are judged; name fewer values"
-        raise SpaceTooLarge("space", num_splits * num_choices, rule, most)
 
 
 def _longest(space: SearchSpace) -> str:
@@ -276,14 +266,16 @@ def _longest(space: SearchSpace) -> str:
 
 def crossed(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
     """The crossing of all degrees with all choices, no more than ``_BLOCK`` rows at a time; at least one block."""
-    num_choices = _length(choices)
+    num_choices = length_of(choices)
     step = max(1, _BLOCK // max(1, num_choices))
     for start in range(0, max(1, len(degrees)), step):
         some = degrees.take(slice(start, start + step))
         for first in range(0, max(1, num_choices), _BLOCK):
             part = {name: column[first : first + _BLOCK] for name, column in choices.items()}
             layouts = _Crossing(some, part)
-            _settle(layouts, job, space)
+            for rule in named_without_default(space):  # a choice that means nothing beside these degrees
+                idle = broken_rows(layouts, job, [rule])
+                layouts.put(rule.field, _defaulted(getattr(layouts, rule.field), idle, rule.field, space))
             yield layouts
 
 
@@ -307,21 +299,11 @@ def combinations_of(job: Job, space: SearchSpace) -> _Choices:
         repeats //= len(values)
         column = np.repeat(as_column(name, values), repeats)
         choices[name] = np.tile(column, total // len(column))
-    for rule in _named_without_default(space):
+    for rule in named_without_default(space):
         idle = broken_alone(rule, choices, job)
         if idle is not None:
             choices[rule.field] = _defaulted(choices[rule.field], idle, rule.field, space)
     return choices
-
-
-def _possible(choices: _Choices, job: Job, rules: Sequence[Rule]) -> _Choices:
-    """The combinations that some degrees may make a legal layout: those that break no rule of choices alone."""
-    possible = np.ones(_length(choices), dtype=np.bool_)
-    for rule in rules:
-        broken = broken_alone(rule, choices, job)
-        if broken is not None:
-            possible &= ~broken
-    return {name: column[possible] for name, column in choices.items()}
 
 
 def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
@@ -329,17 +311,10 @@ def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool
     if not fields_read(rule, job) <= choices.keys():
         return None
     verdict = rule.broken(cast("Layout", SimpleNamespace(**choices)), job)
-    return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (_length(choices),))
+    return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (length_of(choices),))
 
 
-def _settle(layouts: _Crossing, job: Job, space: SearchSpace) -> None:
-    """Put defaults where a choice means nothing beside the degrees."""
-    for rule in _named_without_default(space):
-        idle = broken_rows(layouts, job, [rule])
-        layouts.put(rule.field, _defaulted(getattr(layouts, rule.field), idle, rule.field, space))
-
-
-def _named_without_default(space: SearchSpace) -> list[Rule]:
+def named_without_default(space: SearchSpace) -> list[Rule]:
     """Rules of what means nothing, for fields whose default the space does not name; if named, it is there anyway."""
     return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in _named(space, rule.field)]
 
@@ -358,7 +333,8 @@ def _named(space: SearchSpace, name: str) -> tuple[int, ...]:
     return space.values(name) or ()
 
 
-def _length(choices: _Choices) -> int:
+def length_of(choices: _Choices) -> int:
+    """How many combinations there are."""
     return len(choices[_CHOICE_FIELDS[0]])
 
 
@@ -376,14 +352,14 @@ class _Crossing(LayoutColumns):
         if name in choices:
             column = np.tile(choices[name], len(degrees))
         elif name in OPTIONS:
-            column = np.repeat(getattr(degrees, name), _length(choices))
+            column = np.repeat(getattr(degrees, name), length_of(choices))
         else:
             raise AttributeError(name)
         object.__setattr__(self, name, column)
         return column
 
     def __len__(self) -> int:
-        return len(self.__dict__["_degrees"]) * _length(self.__dict__["_choices"])
+        return len(self.__dict__["_degrees"]) * length_of(self.__dict__["_choices"])
 
     def put(self, name: str, column: npt.NDArray[Any]) -> None:
         """Change a column."""
@@ -394,7 +370,7 @@ class _Crossing(LayoutColumns):
         """Every column of some rows."""
         rows = np.arange(len(self))[index]
         degrees, choices, changed = (self.__dict__[name] for name in ("_degrees", "_choices", "_changed"))
-        of_degrees, of_choices = np.divmod(rows, max(1, _length(choices)))
+        of_degrees, of_choices = np.divmod(rows, max(1, length_of(choices)))
         columns = {name: getattr(degrees, name).take(of_degrees) for name in SPLIT_FIELDS}
         columns |= {name: column.take(of_choices) for name, column in choices.items()}
         return LayoutColumns(columns | {name: column[rows] for name, column in changed.items()})

@@ -10,7 +10,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES
-from autotuner.core.rules.rule import Reason, Rule, any_of, fields_read
+from autotuner.core.rules.rule import Rule, any_of, fields_read
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace, default_space, default_trial_space, exchange_ladder
 from autotuner.core.trial_spec import ExportFormat, Trainer
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _REST = "data_parallel_replicate_degree"
 """The field without an axis: it takes the ranks that the others leave, so that only a rule can hold it."""
+
+_AXES = tuple(name for name in OPTIONS if name != _REST)
 
 Axes = Mapping[str, tuple[int, ...] | None]
 
@@ -86,7 +88,7 @@ def sayable_space(
 def _holding(layout: Layout, space: SearchSpace, asked: Axes) -> SearchSpace:
     """The space with the layout's values on every axis for which nobody named some."""
     own: dict[str, tuple[int, ...]] = {}
-    for name in _axes():
+    for name in _AXES:
         values, value = space.values(name), getattr(layout, name)
         if name not in asked and values is not None and value not in values:
             own[name] = (*values, value)
@@ -107,20 +109,18 @@ def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
 def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
     """The space of ``trial_space`` for one of a target's trainers."""
     rules = trainer_rules(trainer, target)
-    held = {name: _held(name, trainer, job) for name in _axes() if not trainer.reads(name, target.elsewhere)}
+    held = {name: _held(name, trainer, job) for name in _AXES if not trainer.reads(name, target.elsewhere)}
     for name, values in axes.items():
-        if name in held:
-            _require_held(name, values, held[name], trainer)
-    usual = {name: _sayable(name, job, rules, is_gated=is_gated) for name in _axes() if name not in held}
+        if name in held and values not in ((held[name],), None):
+            plain = OPTIONS[name].to_plain
+            rule = f"the trainer {trainer.name} does not read it, so that it is what its own code has"
+            raise InvalidInput(f"space.{name}", [plain(one) for one in values or ()], rule, f"[{plain(held[name])}]")
+    usual = {name: _sayable(name, job, rules, is_gated=is_gated) for name in _AXES if name not in held}
     usual |= {name: values for name, values in target.searched.items() if name in usual}
     space = SearchSpace(**usual).with_axes(**axes).with_axes(**{name: (value,) for name, value in held.items()})
     asked = {name: values for name, values in axes.items() if name not in held and values is not None}
     _require_sayable(asked, job, space, rules, trainer)
     return space
-
-
-def _axes() -> tuple[str, ...]:
-    return tuple(name for name in OPTIONS if name != _REST)
 
 
 def _held_rule(trainer: Trainer) -> Rule:
@@ -168,22 +168,11 @@ def _sayable(name: str, job: Job, rules: Sequence[Rule], *, is_gated: bool) -> t
     alone = [rule for rule in rules if fields_read(rule, job) == {name}]
     usual = [v for v in values if is_gated or v not in one.not_equivalent]
     for candidates in (usual, (one.default,), one.values):
-        if kept := tuple(v for v in candidates if not _breaks(name, v, job, alone)):
+        fields: list[dict[str, Any]] = [{name: one.value_of(value)} for value in candidates]
+        layouts = zip(candidates, (replace(Layout(), **field) for field in fields), strict=True)
+        if kept := tuple(value for value, x in layouts if not any(rule.broken(x, job) for rule in alone)):
             return kept
     return values  # for the rules to refuse
-
-
-def _breaks(name: str, value: int, job: Job, rules: Sequence[Rule]) -> bool:
-    field: dict[str, Any] = {name: OPTIONS[name].value_of(value)}
-    layout = replace(Layout(), **field)
-    return any(rule.broken(layout, job) for rule in rules)
-
-
-def _require_held(name: str, values: tuple[int, ...] | None, held: int, trainer: Trainer) -> None:
-    if values != (held,) and values is not None:
-        plain = OPTIONS[name].to_plain
-        rule = f"the trainer {trainer.name} does not read it, so that it is what its own code has"
-        raise InvalidInput(f"space.{name}", [plain(value) for value in values], rule, f"[{plain(held)}]")
 
 
 def _require_sayable(
@@ -196,20 +185,17 @@ def _require_sayable(
             is about comes before those that are only met beside it.
     """
     found = legal_layouts(job, space, (*RULES, *rules))
-    complaints: list[tuple[bool, InvalidInput]] = []
+    complaints: list[InvalidInput] = []
     for name, values in asked.items():
         for value in set(values) - set(getattr(found, name).tolist()):
             narrowed = space.with_axes(**{name: (value,)})
-            if len(legal_layouts(job, narrowed)):
-                complaints.append(_complaint(name, value, explain_empty(job, narrowed, rules), trainer))
-    for _, error in sorted(complaints, key=lambda complaint: not complaint[0]):
-        raise error
-
-
-def _complaint(name: str, value: int, broken: Sequence[Reason], trainer: Trainer) -> tuple[bool, InvalidInput]:
-    """Why the trainer cannot be told the value, and whether a rule is about that field."""
-    about = next((reason for reason in broken if reason.field == name), broken[0])
-    is_about = about.field == name
-    rule = f"the trainer {trainer.name} cannot be told it: {about.message}"
-    nearest = about.nearest if is_about else None
-    return is_about, InvalidInput(f"space.{name}", OPTIONS[name].to_plain(OPTIONS[name].value_of(value)), rule, nearest)
+            if len(legal_layouts(job, narrowed)) and (broken := explain_empty(job, narrowed, rules)):
+                about = next((reason for reason in broken if reason.field == name), None)
+                rule = f"the trainer {trainer.name} cannot be told it: {(about or broken[0]).message}"
+                plain, nearest = OPTIONS[name].to_plain(OPTIONS[name].value_of(value)), about.nearest if about else None
+                refused = InvalidInput(f"space.{name}", plain, rule, nearest)
+                if about is not None:
+                    raise refused
+                complaints.append(refused)
+    for refused in complaints:
+        raise refused

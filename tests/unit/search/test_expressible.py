@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -135,6 +135,10 @@ def test_an_axis_at_the_value_that_is_held_anyway_is_fine() -> None:
 
 def test_a_value_that_nothing_could_run_is_left_out_as_in_any_sweep() -> None:
     assert space(tensor_parallel_degree=(1, 3)).values("tensor_parallel_degree") == (1, 3)
+
+
+def test_a_value_that_means_nothing_beside_the_others_is_no_reason_to_refuse() -> None:
+    assert space(context_exchange=(ContextExchange.ALL_GATHER,)).context_exchange == (ContextExchange.ALL_GATHER,)
 
 
 def test_without_a_gate_no_layout_that_changes_the_mathematics_is_tried() -> None:
