@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import LayoutColumns, concatenate
@@ -23,7 +24,7 @@ from autotuner.search.advice.advice import Advice, advice
 from autotuner.search.advice.current import Current, current_beside
 from autotuner.search.advice.shortfall import Shortfall
 from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
-from autotuner.search.scaling.table import small_trials
+from autotuner.search.scaling.table import SmallTrials, small_trials
 from autotuner.search.space.elimination import MOST_REASONS, Sieved, empty_space, sieved
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.trainers import sayable_space, trial_rules
@@ -31,22 +32,25 @@ from autotuner.search.text.caveats import caveats
 
 _DAY_S = 86_400.0
 
-_MOST_OF_TRIAL: dict[str, float] = {
-    "timeout_s": 7 * _DAY_S,
-    "measuring_budget_s": 7 * _DAY_S,
-    "num_runs": 1000,
-    "max_repeats": 1000,
-    "warmup_steps": 100_000,
-    "max_warmup_steps": 100_000,
-    "measured_steps": 100_000,
-    "max_measured_steps": 100_000,
-    "profiled_steps": 1000,
-    "num_validation_batches": 1000,
+_MOST: Mapping[str, float] = {
+    "trial.timeout_s": 7 * _DAY_S,
+    "trial.measuring_budget_s": 7 * _DAY_S,
+    "trial.num_runs": 1000,
+    "trial.max_repeats": 1000,
+    "trial.warmup_steps": 100_000,
+    "trial.max_warmup_steps": 100_000,
+    "trial.measured_steps": 100_000,
+    "trial.max_measured_steps": 100_000,
+    "trial.profiled_steps": 1000,
+    "trial.num_validation_batches": 1000,
+    "loss_gate.num_steps": 100_000,
+    "loss_gate.num_lossy_steps": 100_000,
+    "max_parallel_trials": 1000,
 }
 """Beyond any use: a trial that takes a week holds its devices for a week."""
 
-_MOST_GATE_STEPS = 100_000
-_MOST_PARALLEL = 1000
+MAX_SEARCHED = 2_000_000
+"""Legal layouts of a sweep: it holds each with its prediction, half a kilobyte, and looks at all before each trial."""
 
 
 def require_modest(request: SweepRequest) -> None:
@@ -55,22 +59,11 @@ def require_modest(request: SweepRequest) -> None:
     Raises:
         InvalidInput: With the first that is.
     """
-    for name, most in _MOST_OF_TRIAL.items():
-        _require_at_most(f"trial.{name}", getattr(request.trial, name), most)
-    for name in ("num_steps", "num_lossy_steps"):
-        _require_at_most(f"loss_gate.{name}", getattr(request.loss_gate, name), _MOST_GATE_STEPS)
-    _require_at_most("max_parallel_trials", request.max_parallel_trials, _MOST_PARALLEL)
-    is_whole = not request.trial.proxy_layers_per_stage and request.trial_cluster is None
-    if request.trainer is None and is_whole:
-        _require_room(request)
-
-
-def _require_at_most(field: str, value: float, most: float) -> None:
-    if value > most:
-        raise InvalidInput(field, value, f"must be {most:g} or less", most)
-
-
-def _require_room(request: SweepRequest) -> None:
+    for name, most in _MOST.items():
+        if (value := attrgetter(name)(request)) > most:
+            raise InvalidInput(name, value, f"must be {most:g} or less", most)
+    if request.trainer is not None or request.trial.proxy_layers_per_stage or request.trial_cluster is not None:
+        return
     cluster, model = request.job.cluster, request.job.model
     has_bytes = cluster.world_size * cluster.accelerator.memory_bytes
     needs_bytes = (2 if cluster.accelerator.kind != "cpu" else 4) * model.num_parameters
@@ -78,11 +71,6 @@ def _require_room(request: SweepRequest) -> None:
         needs = f"needs {format_bytes(needs_bytes)} for one copy of its weights"
         rule = f"{needs}, and all of {cluster.name} has {format_bytes(has_bytes)}"
         raise InvalidInput("model", model.name, rule)
-
-
-# ---------------------------------------------------------------- whether a sweep can be run at all
-MAX_SEARCHED = 2_000_000
-"""Legal layouts of a sweep: it holds each with its prediction, half a kilobyte, and looks at all before each trial."""
 
 
 def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
@@ -94,14 +82,6 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
     """
     require_modest(request)
     rules = trial_rules(request.trainer)
-    layouts = _few_layouts(request, rules, most)
-    if not len(layouts):
-        raise empty_space(request.job, request.space, rules, "holds no layout that a trial can run")
-    if request.small_cluster:
-        _require_small_trials(request, layouts, request.small_cluster)
-
-
-def _few_layouts(request: SweepRequest, rules: Sequence[Rule], most: int) -> LayoutColumns:
     chunks, num_legal = [], 0
     for chunk in legal_chunks(request.job, request.space, rules):
         chunks.append(chunk)
@@ -109,15 +89,19 @@ def _few_layouts(request: SweepRequest, rules: Sequence[Rule], most: int) -> Lay
         if num_legal > most:
             rule = "legal layouts are more than a sweep searches; name fewer values"
             raise SpaceTooLarge("space", f"more than {most}", rule, most)
-    return concatenate(chunks)
+    if not num_legal:
+        raise empty_space(request.job, request.space, rules, "holds no layout that a trial can run")
+    if request.small_cluster:
+        trials = _small_trials(request, request.small_cluster, concatenate(chunks))
+        if not len(trials):
+            whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:MOST_REASONS])
+            rule = f"holds no trial that stands for a layout of the job: {whys}"
+            raise InvalidInput("trial_cluster", request.small_cluster.name, rule)
 
 
-def _require_small_trials(request: SweepRequest, layouts: LayoutColumns, cluster: Cluster) -> None:
+def _small_trials(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> SmallTrials:
     is_whole = request.trainer is not None
-    trials = small_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
-    if not len(trials):
-        whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:MOST_REASONS])
-        raise InvalidInput("trial_cluster", cluster.name, f"holds no trial that stands for a layout of the job: {whys}")
+    return small_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
 
 
 # ---------------------------------------------------------------- answers
@@ -176,8 +160,7 @@ def best_of_space(question: Question) -> PredictedBest:
     table = best_predicted(job, space, limit=question.limit, rules=rules, compared_by=compared)
     if not table.num_legal:
         raise empty_space(job, space, rules, "holds no legal layout")
-    best = (table.rows or (None,))[0]
-    current = _current(question, best, table.unchanged)
+    current = _current(question, (table.rows or (None,))[0], table.unchanged)
     shown = [row.layout for row in table.rows]
     return PredictedBest(
         table=table,
@@ -238,12 +221,9 @@ class Outlook:
 
 
 def outlook(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True) -> Outlook:
-    """What the sweep would search.
+    """What the sweep would search, with the ``limit`` best layouts.
 
-    Args:
-        request: The sweep.
-        limit: Layouts that are predicted whole.
-        with_remedies: Where nothing fits, look for what would help: that takes several times as long as all the rest.
+    To look for what would help where nothing fits takes several times as long as all the rest.
 
     Raises:
         InvalidInput: It holds no layout that a trial can run, with why.
@@ -255,24 +235,14 @@ def outlook(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
     if not table.num_legal:
         raise empty_space(job, space, rules, "holds no layout that a trial can run")
     if table.nearest is not None and not with_remedies:
-        found = Advice(shortfall=_bare(table.nearest, job))
+        lacks = max(0.0, table.nearest.prediction.memory.total_bytes - job.cluster.accelerator.memory_bytes)
+        found = Advice(shortfall=Shortfall(nearest=table.nearest, missing_bytes=lacks, remedies=(), larger=None))
     else:
         found = advice(job, space, table, rules)
     best = PredictedBest(table=table, advice=found, current=None, caveats=table.caveats)
-    return Outlook(sieved=sieved(job, space, rules), best=best, stand_ins=_stand_ins(request))
-
-
-def _bare(nearest: PredictedLayout, job: Job) -> Shortfall:
-    """What the layout with the smallest peak lacks, and nothing of what would help."""
-    missing = max(0.0, nearest.prediction.memory.total_bytes - job.cluster.accelerator.memory_bytes)
-    return Shortfall(nearest=nearest, missing_bytes=missing, remedies=(), larger=None)
-
-
-def _stand_ins(request: SweepRequest) -> StandIns | None:
-    if request.small_cluster is None:
-        return None
-    rules = trial_rules(request.trainer)
-    layouts = concatenate(list(legal_chunks(request.job, request.space, rules)))
-    is_whole = request.trainer is not None
-    trials = small_trials(request.trial_job, layouts, request.small_cluster, rules, whole_model=is_whole)
-    return StandIns(num_layouts=len(trials), refused=tuple(trials.refused))
+    stand_ins = None
+    if request.small_cluster is not None:
+        layouts = concatenate(list(legal_chunks(request.job, request.space, rules)))
+        trials = _small_trials(request, request.small_cluster, layouts)
+        stand_ins = StandIns(num_layouts=len(trials), refused=tuple(trials.refused))
+    return Outlook(sieved=sieved(job, space, rules), best=best, stand_ins=stand_ins)

@@ -111,10 +111,10 @@ def best_predicted(
         num_fitting=num_fitting,
         caveats=caveats(job, best.layouts),
         rows=rows,
-        unchanged=_first(unchanged.predicted(job, trace))
-        if not any(row.layout.is_equivalent for row in rows)
-        else None,
-        nearest=None if num_fitting else _first(nearest.predicted(job, trace)),
+        unchanged=None
+        if any(row.layout.is_equivalent for row in rows)
+        else next(iter(unchanged.predicted(job, trace)), None),
+        nearest=None if num_fitting else next(iter(nearest.predicted(job, trace)), None),
     )
 
 
@@ -162,10 +162,6 @@ def _keeps_mathematics(x: LayoutColumns) -> Booleans:
     changing = {name: one.not_equivalent for name, one in OPTIONS.items() if one.not_equivalent}
     keeps: Booleans = ~np.logical_or.reduce([is_one_of(getattr(x, name), values) for name, values in changing.items()])
     return keeps
-
-
-def _first(rows: tuple[PredictedLayout, ...]) -> PredictedLayout | None:
-    return rows[0] if rows else None
 
 
 def _highest(rows: Integers, value: Floats, limit: int) -> Integers:

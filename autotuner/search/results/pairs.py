@@ -74,58 +74,47 @@ _SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipel
 def insights(measured: Iterable[MeasuredLayouts]) -> tuple[Insight, ...]:
     """Every statement that pairs of measured layouts support, the six of arXiv 2311.05610 first.
 
-    A layout measured more than once counts once, by its median. Pairs are made inside a job and pooled over all.
-
-    Args:
-        measured: One entry per job; times that are no number are left out.
+    A layout measured more than once counts once, by its median. Pairs are made inside each job that was ``measured``
+    and pooled over all; times that are no number are left out.
     """
     gains: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for layouts, step_time_s in measured:
-        rows, seconds = _distinct(layouts, step_time_s)
-        codes = _codes(rows)
+        codes, seconds = _distinct(layouts, step_time_s)
         for axis in _AXES:
             for before, after in _pairs(codes, axis):
                 first = _COLUMN[axis.fields[0]]
                 values = axis.values(int(codes[before, first]), int(codes[after, first]))
                 gains[axis.subject, *values].append(float(seconds[before] / seconds[after] - 1))
     found = [_insight(*key, values) for key, values in gains.items()]
-    missing = [_nothing(subject) for subject in _SIX if subject not in {insight.subject for insight in found}]
-    return tuple(sorted((*found, *missing), key=_place))
+    missing = [_insight(subject, "", "", []) for subject in _SIX if subject not in {one.subject for one in found}]
+    places = {subject: place for place, subject in enumerate(_SIX)}
+    every = (*found, *missing)
+    return tuple(sorted(every, key=lambda one: (places.get(one.subject, len(_SIX)), one.subject, -one.num_pairs)))
 
 
 # ---------------------------------------------------------------- pairs
-def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[LayoutColumns, Floats]:
-    """Each measured layout once, with the median of its times."""
+def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[Integers, Floats]:
+    """The fields of each measured layout once as integers, shape (layouts, fields), with the median of its times."""
     known = np.flatnonzero(np.isfinite(step_time_s))
-    layouts, step_time_s = layouts.take(known), step_time_s[known]
-    _, first, which = np.unique(_codes(layouts), axis=0, return_index=True, return_inverse=True)
-    medians = [float(np.median(step_time_s[which.ravel() == index])) for index in range(len(first))]
-    return layouts.take(first), np.array(medians, dtype=np.float64)
-
-
-def _codes(layouts: LayoutColumns) -> Integers:
-    """The fields as integers: shape (layouts, fields)."""
-    return np.stack([np.asarray(getattr(layouts, name), dtype=np.int64) for name in OPTIONS], axis=1)
+    codes = np.stack([np.asarray(getattr(layouts, name), dtype=np.int64)[known] for name in OPTIONS], axis=1)
+    each, which = np.unique(codes, axis=0, return_inverse=True)
+    medians = [float(np.median(step_time_s[known][which.ravel() == index])) for index in range(len(each))]
+    return each, np.array(medians, dtype=np.float64)
 
 
 def _pairs(codes: Integers, axis: Axis) -> Iterator[tuple[int, int]]:
     """Rows before and after, which differ in every field of the axis and in no other."""
-    columns = [_COLUMN[name] for name in axis.fields]
-    for rows in _equal_but_for(codes, columns):
-        ordered = sorted(rows, key=lambda row: axis.rank(int(codes[row, columns[0]])))
-        for before, after in pairwise(ordered) if axis.stepwise else combinations(ordered, 2):
-            if (codes[before, columns] != codes[after, columns]).all():
-                yield before, after
-
-
-def _equal_but_for(codes: Integers, columns: list[int]) -> Iterator[list[int]]:
-    """Groups of two rows or more that agree in all other columns."""
     if not len(codes):
         return
+    columns = [_COLUMN[name] for name in axis.fields]
     others: npt.NDArray[np.int64] = np.delete(codes, columns, axis=1)
     _, group, sizes = np.unique(others, axis=0, return_inverse=True, return_counts=True)
     for index in np.flatnonzero(sizes > 1):
-        yield [int(row) for row in np.flatnonzero(group.ravel() == index)]
+        rows: list[int] = np.flatnonzero(group.ravel() == index).tolist()
+        rows.sort(key=lambda row: axis.rank(int(codes[row, columns[0]])))
+        for before, after in pairwise(rows) if axis.stepwise else combinations(rows, 2):
+            if (codes[before, columns] != codes[after, columns]).all():
+                yield before, after
 
 
 def _axes() -> Iterator[Axis]:
@@ -148,44 +137,25 @@ _COLUMN = {name: column for column, name in enumerate(OPTIONS)}
 
 # ---------------------------------------------------------------- statements
 def _insight(subject: str, before: str, after: str, gains: list[float]) -> Insight:
-    faster = sum(gain > 0 for gain in gains)
+    change = f"{subject} {before} → {after}" if before else subject
+    num_faster, median = sum(gain > 0 for gain in gains), float(np.median(gains)) if gains else None
+    match gains:
+        case []:
+            size = "no pairs; no two measured layouts differ in it alone"
+        case [gain]:
+            size = f"{signed(gain)} throughput, one pair"
+        case _:
+            spread = f"{signed(min(gains))} to {signed(max(gains))}"
+            whole = f"{signed(median or 0.0)} throughput in the median of {len(gains)} pairs ({spread})"
+            size = f"{whole}, faster in {num_faster} of them"
     return Insight(
         subject=subject,
         before=before,
         after=after,
         num_pairs=len(gains),
-        num_faster=faster,
-        median_gain=float(np.median(gains)),
-        least_gain=min(gains),
-        greatest_gain=max(gains),
-        statement=f"{subject} {before} → {after}: {_size(gains, faster)}"
-        if before
-        else f"{subject}: {_size(gains, faster)}",
+        num_faster=num_faster,
+        median_gain=median,
+        least_gain=min(gains, default=None),
+        greatest_gain=max(gains, default=None),
+        statement=f"{change}: {size}",
     )
-
-
-def _size(gains: list[float], num_faster: int) -> str:
-    if len(gains) == 1:
-        return f"{signed(gains[0])} throughput, one pair"
-    spread = f"{signed(min(gains))} to {signed(max(gains))}"
-    median = signed(float(np.median(gains)))
-    return f"{median} throughput in the median of {len(gains)} pairs ({spread}), faster in {num_faster} of them"
-
-
-def _nothing(subject: str) -> Insight:
-    return Insight(
-        subject=subject,
-        before="",
-        after="",
-        num_pairs=0,
-        num_faster=0,
-        median_gain=None,
-        least_gain=None,
-        greatest_gain=None,
-        statement=f"{subject}: no pairs; no two measured layouts differ in it alone",
-    )
-
-
-def _place(insight: Insight) -> tuple[int, str, int]:
-    known = _SIX.index(insight.subject) if insight.subject in _SIX else len(_SIX)
-    return known, insight.subject, -insight.num_pairs
