@@ -33,11 +33,8 @@ class ModelSize:
     @classmethod
     def of(cls, model: TransformerSpec) -> Self:
         """The size of a model."""
-        return cls(
-            name=model.name,
-            num_parameters=model.num_parameters,
-            num_active_parameters=model.num_active_parameters,
-        )
+        num_active = model.num_active_parameters
+        return cls(name=model.name, num_parameters=model.num_parameters, num_active_parameters=num_active)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +78,15 @@ class PredictedLayout:
     """What it takes beside time, as modelled; null where nobody asked."""
 
     @classmethod
-    def of(cls, rank: int | None, layout: Layout, prediction: Prediction, footprint: Footprint | None = None) -> Self:
+    def of(cls, row: ranking.PredictedLayout, rank: int | None = None) -> Self:
         """A row of a table."""
         return cls(
             rank=rank,
-            label=str(layout),
-            changes_mathematics=not layout.is_equivalent,
-            layout=layout,
-            predicted=Predicted.of(prediction),
-            footprint=footprint,
+            label=str(row.layout),
+            changes_mathematics=not row.layout.is_equivalent,
+            layout=row.layout,
+            predicted=Predicted.of(row.prediction),
+            footprint=row.footprint,
         )
 
 
@@ -140,26 +137,19 @@ class Shortfall:
     @classmethod
     def of(cls, shortfall: shortfalls.Shortfall) -> Self:
         """What the search found."""
-        larger = shortfall.larger
+        larger = None
+        if (found := shortfall.larger) is not None:
+            num_accelerators, best = found.num_nodes * found.accelerators_per_node, PredictedLayout.of(found.best)
+            larger = LargerCluster(num_accelerators=num_accelerators, num_nodes=found.num_nodes, best=best)
         return cls(
             missing_bytes=shortfall.missing_bytes,
-            nearest=_unranked(shortfall.nearest),
+            nearest=PredictedLayout.of(shortfall.nearest),
             remedies=tuple(
-                Remedy(change=one.change, missing_bytes=one.missing_bytes, candidate=_unranked(one.candidate))
+                Remedy(change=one.change, missing_bytes=one.missing_bytes, candidate=PredictedLayout.of(one.candidate))
                 for one in shortfall.remedies
             ),
-            larger=None
-            if larger is None
-            else LargerCluster(
-                num_accelerators=larger.num_nodes * larger.accelerators_per_node,
-                num_nodes=larger.num_nodes,
-                best=_unranked(larger.best),
-            ),
+            larger=larger,
         )
-
-
-def _unranked(row: ranking.PredictedLayout) -> PredictedLayout:
-    return PredictedLayout.of(None, row.layout, row.prediction, row.footprint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +174,7 @@ class Current:
         return cls(
             label=str(current.layout),
             layout=current.layout,
-            candidate=None if current.predicted is None else _unranked(current.predicted),
+            candidate=None if current.predicted is None else PredictedLayout.of(current.predicted),
             reasons=current.reasons,
             best=current.best,
             unchanged=current.unchanged,
@@ -222,21 +212,17 @@ class PredictionTable:
     def answering(cls, job: Job, found: PredictedBest) -> Self:
         """The best of a space, and what is to be said beside them."""
         table, advice = found.table, found.advice
-        rows = tuple(
-            PredictedLayout.of(rank, row.layout, row.prediction, row.footprint)
-            for rank, row in enumerate(table.rows, 1)
-        )
-        whole = cls.of(job, rows, found.current, found.caveats)
+        rows = tuple(PredictedLayout.of(row, rank) for rank, row in enumerate(table.rows, 1))
         return replace(
-            whole,
+            cls._of(job, rows, found),
             num_legal=table.num_legal,
             num_fitting=table.num_fitting,
-            unchanged=None if table.unchanged is None else _unranked(table.unchanged),
+            unchanged=None if table.unchanged is None else PredictedLayout.of(table.unchanged),
             not_searched=tuple(
                 NotSearched(
                     change=one.change,
                     saved_share=one.saved_share,
-                    candidate=PredictedLayout.of(None, one.layout, one.prediction),
+                    candidate=PredictedLayout.of(ranking.PredictedLayout(layout=one.layout, prediction=one.prediction)),
                 )
                 for one in advice.not_searched
             ),
@@ -246,17 +232,10 @@ class PredictionTable:
     @classmethod
     def of_one(cls, job: Job, found: PredictedOne) -> Self:
         """One layout."""
-        row = PredictedLayout.of(1, found.row.layout, found.row.prediction, found.row.footprint)
-        return cls.of(job, (row,), found.current, found.caveats)
+        return cls._of(job, (PredictedLayout.of(found.row, 1),), found)
 
     @classmethod
-    def of(
-        cls,
-        job: Job,
-        items: tuple[PredictedLayout, ...],
-        current: comparison.Current | None,
-        caveats: tuple[str, ...],
-    ) -> Self:
+    def _of(cls, job: Job, items: tuple[PredictedLayout, ...], found: PredictedBest | PredictedOne) -> Self:
         """The rows with what they are a share of."""
         accelerator = job.cluster.accelerator
         return cls(
@@ -266,6 +245,6 @@ class PredictionTable:
             reference_flop_per_s=accelerator.reference_flop_per_s,
             num_legal=None,
             num_fitting=None,
-            caveats=caveats,
-            current=None if current is None else Current.of(current),
+            caveats=found.caveats,
+            current=None if found.current is None else Current.of(found.current),
         )
