@@ -18,9 +18,9 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.export.registry import read
 from autotuner.export.target import Note
 from autotuner.ports import Page, Store
-from autotuner.search.explain.arranging import arranged
-from autotuner.search.results.side_by_side import LETTERS, Contender
-from autotuner.search.standings import Standing, standings
+from autotuner.search.results.comparison import LETTERS, Contender
+from autotuner.search.results.reached import Standing, standings
+from autotuner.search.space.moves import arranged
 from autotuner.service.build import App
 
 _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")

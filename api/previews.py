@@ -12,8 +12,7 @@ from autotuner.core.codec import to_plain
 from autotuner.core.documents import violation
 from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
-from autotuner.search.modest import require_modest
-from autotuner.search.outlook import Outlook, outlook
+from autotuner.search.preview import Outlook, outlook, require_modest
 from autotuner.service.build import App
 
 _KEPT = 64

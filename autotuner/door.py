@@ -22,9 +22,9 @@ from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.run import Run, RunState
 from autotuner.host.machine import is_this_host
 from autotuner.requests import PlanCreate, PredictionRequest
-from autotuner.search.answers import best_of_space, prediction_of_layout
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.predictions import PredictionTable
+from autotuner.search.preview import best_of_space, prediction_of_layout
 
 if TYPE_CHECKING:
     from autotuner.ports import Names, Store

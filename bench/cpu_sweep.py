@@ -45,7 +45,7 @@ from autotuner.costmodel.predict import predict
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.this_machine import profile_of
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from bench.patient import Patient
 
 _DATA = Path(__file__).parent / "data"

@@ -20,9 +20,7 @@ import numpy as np
 
 from autotuner.core.columns import Floats
 from autotuner.core.comparison import Decision, RunGroup, SequentialTest
-from autotuner.search.comparing.bets import decide
-from autotuner.search.comparing.compare import weigh
-from autotuner.search.comparing.next_runs import next_baseline_runs
+from autotuner.search.sequential_test import decide, next_baseline_runs, weigh
 
 Tail = Literal["normal", "heavy", "one-sided", "disturbed 5 %", "disturbed 10 %", "correlated", "drift by turns"]
 

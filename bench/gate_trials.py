@@ -28,8 +28,7 @@ from scipy.stats import binomtest
 from autotuner.core.comparison import Decision, RunGroup, SequentialTest
 from autotuner.core.layout import Layout
 from autotuner.launch.local import LocalLauncher
-from autotuner.search.comparing.compare import compare
-from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
+from autotuner.search.sequential_test import compare, next_baseline_runs, next_runs
 from bench.gate_power import Tally
 from bench.gate_sources import PLAIN, SLOWER, SOURCES, Source
 

@@ -32,7 +32,7 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate

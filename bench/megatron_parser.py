@@ -32,7 +32,7 @@ from autotuner.core.workload import Workload
 from autotuner.export.launched import launched
 from autotuner.export.megatron.rules import MEGATRON_RULES
 from autotuner.export.registry import export, read
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 
 _JOBS = (
     ("gpt-3-175b", "a100:128", 2048),

@@ -32,7 +32,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of
 from autotuner.search.ranking import best_predicted
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 
 NUM_RUNS = 5
 AT_LEAST_PER_S = 1_300_000

@@ -45,7 +45,7 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.search.sampler.full_size import FullSize, SmallTrial
 from autotuner.search.sampler.stand_ins import StandIn
 from autotuner.search.scaling.table import SmallTrials, small_trials
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from bench.patient import Patient
 
 _KEPT = Path(__file__).parent / "data" / "small_for_large_4_on_2.json"

@@ -21,7 +21,7 @@ from autotuner.core.network import Network, Tier
 from autotuner.core.space import default_space
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 
 NUM_RUNS = 5
 TIERS = (

@@ -32,7 +32,7 @@ from autotuner.export.torchtitan.catalog import presets
 from autotuner.export.torchtitan.entries import SCHEDULES
 from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.rules import RULES_0_3, SEARCHED_0_3
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 
 _JOBS = (
     ("llama-3.1-8b", "h100:16"),

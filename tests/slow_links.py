@@ -11,7 +11,7 @@ from autotuner.core.timeline import Block, BlockKind, RankSeconds, RankTimeline,
 from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Action, Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Timeline, simulate
-from autotuner.search.explain.link_timelines import LinkTimelines, SlowHop, cost_in_words, messages_over
+from autotuner.search.explain.links import LinkTimelines, SlowHop, cost_in_words, messages_over
 from autotuner.search.explain.timeline import PredictedTimeline
 
 NUM_STAGES, NUM_MICRO_BATCHES = 4, 12

@@ -23,7 +23,7 @@ from autotuner.core.units import format_duration as duration
 from autotuner.core.units import format_long_duration as long_duration
 from autotuner.costmodel.evidence import PHRASES
 from autotuner.ports import COUNTED_BEHIND
-from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest
 from autotuner.search.text.jobs import job_in_words as job
 from autotuner.search.text.jobs import waiting_in_words as waiting

@@ -14,7 +14,7 @@ from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
 from autotuner.core.rules.legality import reasons, refused_layout
 from autotuner.ports import Page
-from autotuner.search.expressible import trial_rules
+from autotuner.search.space.trainers import trial_rules
 from autotuner.search.upkeep.gates.reports.badge import badge_svg
 from autotuner.search.upkeep.gates.reports.junit import junit_xml
 from autotuner.search.upkeep.gates.reports.markdown import markdown

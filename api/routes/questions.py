@@ -41,14 +41,13 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.rules.legality import reasons, refused_layout
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
-from autotuner.search.explain.bandwidth_curve import bandwidth_curve, trial_bandwidth_curve
-from autotuner.search.explain.explanation import explain
+from autotuner.search.explain.bandwidth import bandwidth_curve, trial_bandwidth_curve
+from autotuner.search.explain.explanation import explain, trial_parts
 from autotuner.search.explain.layers import layer_report
-from autotuner.search.explain.link_timelines import trial_link_timelines
-from autotuner.search.explain.trial_parts import trial_parts
-from autotuner.search.explain.trial_timelines import trial_timelines
+from autotuner.search.explain.links import trial_link_timelines
+from autotuner.search.explain.timeline import trial_timelines
 from autotuner.search.job_phases.plan import plan_phases
-from autotuner.search.results.side_by_side import side_by_side
+from autotuner.search.results.comparison import side_by_side
 from autotuner.search.sweeps.history import all_trials
 
 # Predictions without a sweep.

@@ -25,13 +25,12 @@ from autotuner.core.sweep import Sweep
 from autotuner.ports import Page
 from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.search.results.accuracy import accuracy
-from autotuner.search.results.answer import answer
 from autotuner.search.results.failures import failures
-from autotuner.search.results.front import sweep_front
-from autotuner.search.results.grid import mattered
-from autotuner.search.table.query import TableQuery
-from autotuner.search.table.row import TableRow
-from autotuner.search.table.written import as_csv
+from autotuner.search.results.sensitivity import mattered
+from autotuner.search.results.sweep_answer import answer
+from autotuner.search.results.sweep_front import sweep_front
+from autotuner.search.results.trial_query import TableQuery
+from autotuner.search.results.trial_table import TableRow, as_csv
 from autotuner.service.build import App
 
 # What came of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were.

@@ -102,11 +102,11 @@ from autotuner.requests import (
     named_model,
 )
 from autotuner.search.advice.current import Gain
-from autotuner.search.explain.bandwidth_curve import BandwidthCurve
+from autotuner.search.explain.bandwidth import BandwidthCurve
+from autotuner.search.explain.explanation import TrialParts
 from autotuner.search.explain.layers import LayerReport
-from autotuner.search.explain.link_timelines import LinkTimelines
-from autotuner.search.explain.trial_parts import TrialParts
-from autotuner.search.explain.trial_timelines import TrialTimelines
+from autotuner.search.explain.links import LinkTimelines
+from autotuner.search.explain.timeline import TrialTimelines
 from autotuner.search.job_phases.plan import PhasesPlan
 from autotuner.search.planning.plan_view import (
     PlanView,
@@ -122,7 +122,7 @@ from autotuner.search.predictions import (
     Remedy,
     Shortfall,
 )
-from autotuner.search.results.front import SweepFront
+from autotuner.search.results.sweep_front import SweepFront
 
 __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",

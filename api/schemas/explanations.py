@@ -14,14 +14,12 @@ from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Memory
 from autotuner.core.trial import Trial
-from autotuner.search.explain.batch_ways import BatchWay
-from autotuner.search.explain.crossed_links import CrossedLink
+from autotuner.search.explain.communication import CrossedLink, NcclWays, Route
 from autotuner.search.explain.explanation import Change, Explanation, MemoryPart, Refusal, TimePart, explain
-from autotuner.search.explain.nccl_ways import NcclWays
-from autotuner.search.explain.pairwise import Insight, insights
-from autotuner.search.explain.routes import Route
 from autotuner.search.explain.step_parts import StepParts
 from autotuner.search.predictions import ModelSize, Predicted
+from autotuner.search.results.pairs import Insight, insights
+from autotuner.search.space.moves import BatchWay
 from autotuner.service.build import App
 
 

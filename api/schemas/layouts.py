@@ -19,7 +19,7 @@ from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
 from autotuner.requests import GivenLayout, JobRequest
 from autotuner.search.predictions import ModelSize
-from autotuner.search.results.side_by_side import LETTERS, Beside, Contender, Figures, Part, Shift, SideBySide
+from autotuner.search.results.comparison import LETTERS, Beside, Contender, Figures, Part, Shift, SideBySide
 from autotuner.service.build import App
 
 # Layouts in the words of trainers, and trainers' configurations as layouts.

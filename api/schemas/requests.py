@@ -23,10 +23,10 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.requests import GivenAxes, GivenCluster, GivenModel, PredictedJobRequest, named_cluster, named_model
-from autotuner.search.expressible import trial_space
-from autotuner.search.outlook import Outlook, StandIns
 from autotuner.search.predictions import PredictionTable
-from autotuner.search.sieve import Fall
+from autotuner.search.preview import Outlook, StandIns
+from autotuner.search.space.elimination import Fall
+from autotuner.search.space.trainers import trial_space
 from autotuner.service.build import App
 
 # A fault trace as callers write it: lines of text, or the object that these stand for.

@@ -10,14 +10,11 @@ from autotuner.core.sweep import Prospects
 from autotuner.ports import Page
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.results.accuracy import Accuracy
-from autotuner.search.results.answer import Answer
-from autotuner.search.results.choices import Choices
 from autotuner.search.results.failures import FailureGroup
-from autotuner.search.results.grid import Grid
-from autotuner.search.table.column import Column, Unit
-from autotuner.search.table.query import TableQuery
-from autotuner.search.table.row import TableRow
-from autotuner.search.table.written import names_of, values_of
+from autotuner.search.results.sensitivity import Choices, Grid
+from autotuner.search.results.sweep_answer import Answer
+from autotuner.search.results.trial_query import TableQuery
+from autotuner.search.results.trial_table import Column, TableRow, Unit, cells_of
 
 # What came of a sweep: the answer, what mattered, what failed, how right predictions were.
 
@@ -125,7 +122,7 @@ class TableItem:
             source=row.source,
             trial_id=None if row.trial is None else row.trial.id,
             tied_with_best=None if row.standing is None else row.standing.tied_with_best,
-            values=dict(zip(names_of(columns), values_of(row, columns), strict=True)),
+            values={name: value(row) for name, value in cells_of(columns)},
         )
 
 

@@ -23,7 +23,7 @@ from autotuner.core.run import KnownWorker
 from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.export.registry import target_of
 from autotuner.ports import AccountStore, AnnouncementStore, Page
-from autotuner.search.expressible import searched_by
+from autotuner.search.space.trainers import searched_by
 from autotuner.search.upkeep.attention import attention, place_of
 from autotuner.service.announcing.destination import origin
 from autotuner.service.build import App

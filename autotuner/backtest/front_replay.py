@@ -18,8 +18,7 @@ from autotuner.backtest.replay import Ended, Replay, chance, moved_proposals
 from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric, Objective
 from autotuner.costmodel.resource_cost import predicted_footprints
-from autotuner.search.fronts.dominance import non_dominated
-from autotuner.search.fronts.frontier import Frontier, reference_below
+from autotuner.search.pareto import Frontier, non_dominated, reference_below
 from autotuner.search.sampler.front_worths import FrontWorths
 from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of

@@ -26,7 +26,7 @@ from autotuner.core.trial import EngineJob, FailureKind, PastTrial, Stopped, Tri
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.scenarios import predicted_under
 from autotuner.runs.kind import Do, Step, Wait
-from autotuner.search.fronts.of_trials import on_front
+from autotuner.search.pareto import on_front
 from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps import instructions, stopping
 from autotuner.search.sweeps.candidates import Candidates

@@ -30,8 +30,8 @@ from autotuner.ports import Launcher, Store
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.expressible import trial_rules
 from autotuner.search.learning.recollection import informed_with_trials
+from autotuner.search.space.trainers import trial_rules
 from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.instructions import RunGate, RunTrial

@@ -12,17 +12,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsidesStanding:
-    """How asides stand now.
-
-    Attributes:
-        num_running: Computed at this moment.
-        num_waiting: Asked for and not begun.
-        num_ended: Ended without an answer since the service began: they took too long or too much memory.
-    """
+    """How asides stand now."""
 
     num_running: int = 0
+    """Computed at this moment."""
     num_waiting: int = 0
+    """Asked for and not begun."""
     num_ended: int = 0
+    """Ended without an answer since the service began: they took too long or too much memory."""
 
 
 class Asides(Protocol):

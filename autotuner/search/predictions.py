@@ -17,30 +17,24 @@ from autotuner.search import ranking
 from autotuner.search.advice import current as comparison
 from autotuner.search.advice import shortfall as shortfalls
 from autotuner.search.advice.current import Gain
-from autotuner.search.answers import PredictedBest, PredictedOne
+from autotuner.search.preview import PredictedBest, PredictedOne
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """How large a model is: what tells at a glance that its description was read as it was meant.
-
-    Attributes:
-        num_parameters: Every trainable element, once.
-        num_active_parameters: Those of them that one token meets: of the routed experts only those it is sent to.
-    """
+    """How large a model is: what tells at a glance that its description was read as it was meant."""
 
     name: str
     num_parameters: int
+    """Every trainable element, once."""
     num_active_parameters: int
+    """Those of them that one token meets: of the routed experts only those it is sent to."""
 
     @classmethod
     def of(cls, model: TransformerSpec) -> Self:
         """The size of a model."""
-        return cls(
-            name=model.name,
-            num_parameters=model.num_parameters,
-            num_active_parameters=model.num_active_parameters,
-        )
+        num_active = model.num_active_parameters
+        return cls(name=model.name, num_parameters=model.num_parameters, num_active_parameters=num_active)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,62 +63,52 @@ class Predicted(Prediction):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedLayout:
-    """A layout with its prediction.
-
-    Attributes:
-        rank: From 1, by the predicted value, which is MFU unless something else was asked for, x probability to fit,
-            among the layouts predicted to fit; null outside a ranking.
-        label: The layout in short: ``tp2 pp4 1f1b mb1``.
-        changes_mathematics: It trains another function than most layouts do (fp8), so that its speed is not all that
-            counts.
-        footprint: What it takes beside time, as modelled; null where nobody asked.
-    """
+    """A layout with its prediction."""
 
     rank: int | None
+    """From 1, by the predicted value, which is MFU unless something else was asked for, x probability to fit, among the
+    layouts predicted to fit; null outside a ranking."""
     label: str
+    """The layout in short: ``tp2 pp4 1f1b mb1``."""
     changes_mathematics: bool
+    """It trains another function than most layouts do (fp8), so that its speed is not all that counts."""
     layout: Layout
     predicted: Predicted
     footprint: Footprint | None = None
+    """What it takes beside time, as modelled; null where nobody asked."""
 
     @classmethod
-    def of(cls, rank: int | None, layout: Layout, prediction: Prediction, footprint: Footprint | None = None) -> Self:
+    def of(cls, row: ranking.PredictedLayout, rank: int | None = None) -> Self:
         """A row of a table."""
         return cls(
             rank=rank,
-            label=str(layout),
-            changes_mathematics=not layout.is_equivalent,
-            layout=layout,
-            predicted=Predicted.of(prediction),
-            footprint=footprint,
+            label=str(row.layout),
+            changes_mathematics=not row.layout.is_equivalent,
+            layout=row.layout,
+            predicted=Predicted.of(row.prediction),
+            footprint=row.footprint,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotSearched:
-    """A layout outside the space, one step from the best one inside.
-
-    Attributes:
-        change: What differs from the best one.
-        saved_share: Share of the best one's step that it is predicted to save.
-    """
+    """A layout outside the space, one step from the best one inside."""
 
     change: str
+    """What differs from the best one."""
     saved_share: float
+    """Share of the best one's step that it is predicted to save."""
     candidate: PredictedLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change that may make a layout fit.
-
-    Attributes:
-        change: Of the space or the workload, in words.
-        missing_bytes: What the candidate lacks with it; 0 where it fits.
-    """
+    """A change that may make a layout fit."""
 
     change: str
+    """Of the space or the workload, in words."""
     missing_bytes: float
+    """What the candidate lacks with it; 0 where it fits."""
     candidate: PredictedLayout
 
 
@@ -139,63 +123,50 @@ class LargerCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """Why nothing fits, and what would.
-
-    Attributes:
-        missing_bytes: What the fullest rank of the nearest layout lacks.
-        nearest: The layout of the space with the smallest peak.
-        remedies: Changes that make a layout fit, the fastest first; where none does, all of them at once.
-        larger: Null where not even 128 times the nodes are enough.
-    """
+    """Why nothing fits, and what would."""
 
     missing_bytes: float
+    """What the fullest rank of the nearest layout lacks."""
     nearest: PredictedLayout
+    """The layout of the space with the smallest peak."""
     remedies: tuple[Remedy, ...]
+    """Changes that make a layout fit, the fastest first; where none does, all of them at once."""
     larger: LargerCluster | None
+    """Null where not even 128 times the nodes are enough."""
 
     @classmethod
     def of(cls, shortfall: shortfalls.Shortfall) -> Self:
         """What the search found."""
-        larger = shortfall.larger
+        larger = None
+        if (found := shortfall.larger) is not None:
+            num_accelerators, best = found.num_nodes * found.accelerators_per_node, PredictedLayout.of(found.best)
+            larger = LargerCluster(num_accelerators=num_accelerators, num_nodes=found.num_nodes, best=best)
         return cls(
             missing_bytes=shortfall.missing_bytes,
-            nearest=_unranked(shortfall.nearest),
+            nearest=PredictedLayout.of(shortfall.nearest),
             remedies=tuple(
-                Remedy(change=one.change, missing_bytes=one.missing_bytes, candidate=_unranked(one.candidate))
+                Remedy(change=one.change, missing_bytes=one.missing_bytes, candidate=PredictedLayout.of(one.candidate))
                 for one in shortfall.remedies
             ),
-            larger=None
-            if larger is None
-            else LargerCluster(
-                num_accelerators=larger.num_nodes * larger.accelerators_per_node,
-                num_nodes=larger.num_nodes,
-                best=_unranked(larger.best),
-            ),
+            larger=larger,
         )
-
-
-def _unranked(row: ranking.PredictedLayout) -> PredictedLayout:
-    return PredictedLayout.of(None, row.layout, row.prediction, row.footprint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """The layout that runs today, beside a table of predictions.
-
-    Attributes:
-        label: The layout in short.
-        candidate: It with its prediction; null where it breaks a rule.
-        reasons: Every rule that it breaks; empty for a legal one.
-        best: What the first of ``items`` would give; null without a prediction or a row.
-        unchanged: What the best layout that keeps the mathematics would give, where every row changes them.
-    """
+    """The layout that runs today, beside a table of predictions."""
 
     label: str
+    """The layout in short."""
     layout: Layout
     candidate: PredictedLayout | None
+    """It with its prediction; null where it breaks a rule."""
     reasons: tuple[Reason, ...]
+    """Every rule that it breaks; empty for a legal one."""
     best: Gain | None
+    """What the first of ``items`` would give; null without a prediction or a row."""
     unchanged: Gain | None
+    """What the best layout that keeps the mathematics would give, where every row changes them."""
 
     @classmethod
     def of(cls, current: comparison.Current) -> Self:
@@ -203,7 +174,7 @@ class Current:
         return cls(
             label=str(current.layout),
             layout=current.layout,
-            candidate=None if current.predicted is None else _unranked(current.predicted),
+            candidate=None if current.predicted is None else PredictedLayout.of(current.predicted),
             reasons=current.reasons,
             best=current.best,
             unchanged=current.unchanged,
@@ -212,53 +183,46 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
-    """The layouts predicted to be best.
-
-    Attributes:
-        model_size: How large the model is that they are layouts of.
-        reference_precision: Format of the reference peak.
-        reference_flop_per_s: Dense peak of one accelerator that every MFU of the table is a share of.
-        num_legal: Layouts of the space that break no rule; null when one layout was asked for.
-        num_fitting: Those predicted to fit in memory; null when one layout was asked for.
-        caveats: What a reader should know: what of it was never compared with a measured run, whose constants were
-            borrowed, what the measured runs that were sent say; sentences without full stops.
-        unchanged: The best layout that keeps the mathematics, where every row changes them.
-        not_searched: Layouts one step outside the space that are expected to beat its best, the fastest first.
-        shortfall: What is missing and what would help, where no layout fits.
-        current: What runs today, where the request says it.
-    """
+    """The layouts predicted to be best."""
 
     model_size: ModelSize
+    """How large the model is that they are layouts of."""
     items: tuple[PredictedLayout, ...]
     reference_precision: Precision
+    """Format of the reference peak."""
     reference_flop_per_s: float
+    """Dense peak of one accelerator that every MFU of the table is a share of."""
     num_legal: int | None
+    """Layouts of the space that break no rule; null when one layout was asked for."""
     num_fitting: int | None
+    """Those predicted to fit in memory; null when one layout was asked for."""
     caveats: tuple[str, ...]
+    """What a reader should know: what of it was never compared with a measured run, whose constants were borrowed, what
+    the measured runs that were sent say; sentences without full stops."""
     unchanged: PredictedLayout | None = None
+    """The best layout that keeps the mathematics, where every row changes them."""
     not_searched: tuple[NotSearched, ...] = ()
+    """Layouts one step outside the space that are expected to beat its best, the fastest first."""
     shortfall: Shortfall | None = None
+    """What is missing and what would help, where no layout fits."""
     current: Current | None = None
+    """What runs today, where the request says it."""
 
     @classmethod
     def answering(cls, job: Job, found: PredictedBest) -> Self:
         """The best of a space, and what is to be said beside them."""
         table, advice = found.table, found.advice
-        rows = tuple(
-            PredictedLayout.of(rank, row.layout, row.prediction, row.footprint)
-            for rank, row in enumerate(table.rows, 1)
-        )
-        whole = cls.of(job, rows, found.current, found.caveats)
+        rows = tuple(PredictedLayout.of(row, rank) for rank, row in enumerate(table.rows, 1))
         return replace(
-            whole,
+            cls._of(job, rows, found),
             num_legal=table.num_legal,
             num_fitting=table.num_fitting,
-            unchanged=None if table.unchanged is None else _unranked(table.unchanged),
+            unchanged=None if table.unchanged is None else PredictedLayout.of(table.unchanged),
             not_searched=tuple(
                 NotSearched(
                     change=one.change,
                     saved_share=one.saved_share,
-                    candidate=PredictedLayout.of(None, one.layout, one.prediction),
+                    candidate=PredictedLayout.of(ranking.PredictedLayout(layout=one.layout, prediction=one.prediction)),
                 )
                 for one in advice.not_searched
             ),
@@ -268,17 +232,10 @@ class PredictionTable:
     @classmethod
     def of_one(cls, job: Job, found: PredictedOne) -> Self:
         """One layout."""
-        row = PredictedLayout.of(1, found.row.layout, found.row.prediction, found.row.footprint)
-        return cls.of(job, (row,), found.current, found.caveats)
+        return cls._of(job, (PredictedLayout.of(found.row, 1),), found)
 
     @classmethod
-    def of(
-        cls,
-        job: Job,
-        items: tuple[PredictedLayout, ...],
-        current: comparison.Current | None,
-        caveats: tuple[str, ...],
-    ) -> Self:
+    def _of(cls, job: Job, items: tuple[PredictedLayout, ...], found: PredictedBest | PredictedOne) -> Self:
         """The rows with what they are a share of."""
         accelerator = job.cluster.accelerator
         return cls(
@@ -288,6 +245,6 @@ class PredictionTable:
             reference_flop_per_s=accelerator.reference_flop_per_s,
             num_legal=None,
             num_fitting=None,
-            caveats=caveats,
-            current=None if current is None else Current.of(current),
+            caveats=found.caveats,
+            current=None if found.current is None else Current.of(found.current),
         )

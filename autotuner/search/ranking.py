@@ -20,21 +20,18 @@ from autotuner.core.space import SearchSpace
 from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.search.space import MAX_CANDIDATES, legal_chunks
+from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks
 from autotuner.search.text.caveats import caveats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedBy:
-    """What predicted layouts are compared by.
-
-    Attributes:
-        objective: What more of is better.
-        trace: What befalls the links meanwhile; None: nothing does.
-    """
+    """What predicted layouts are compared by."""
 
     objective: Objective = field(default_factory=Objective)
+    """What more of is better."""
     trace: FaultTrace | None = None
+    """What befalls the links meanwhile; None: nothing does."""
 
     def judged(self, x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
         """The value of every row beside its peak bytes; speed alone is told by MFU, which takes least to predict."""
@@ -50,36 +47,30 @@ class ComparedBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedLayout:
-    """A layout beside its prediction.
-
-    Attributes:
-        footprint: What it takes beside time; None where nobody asked.
-    """
+    """A layout beside its prediction."""
 
     layout: Layout
     prediction: Prediction
     footprint: Footprint | None = None
+    """What it takes beside time; None where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
-    """Layouts that are predicted to fit, highest expected value first.
-
-    Attributes:
-        num_legal: Layouts that keep every rule.
-        num_fitting: Legal layouts that are predicted to fit in memory.
-        rows: At most as many as were asked for.
-        caveats: What a reader of them should know: sentences without full stops.
-        unchanged: The best layout that keeps the mathematics, where each of the rows changes them.
-        nearest: The legal layout with the smallest peak, where none fits.
-    """
+    """Layouts that are predicted to fit, highest expected value first."""
 
     num_legal: int
+    """Layouts that keep every rule."""
     num_fitting: int
+    """Legal layouts that are predicted to fit in memory."""
     rows: tuple[PredictedLayout, ...]
+    """At most as many as were asked for."""
     caveats: tuple[str, ...] = ()
+    """What a reader of them should know: sentences without full stops."""
     unchanged: PredictedLayout | None = None
+    """The best layout that keeps the mathematics, where each of the rows changes them."""
     nearest: PredictedLayout | None = None
+    """The legal layout with the smallest peak, where none fits."""
 
 
 def best_predicted(
@@ -120,25 +111,22 @@ def best_predicted(
         num_fitting=num_fitting,
         caveats=caveats(job, best.layouts),
         rows=rows,
-        unchanged=_first(unchanged.predicted(job, trace))
-        if not any(row.layout.is_equivalent for row in rows)
-        else None,
-        nearest=None if num_fitting else _first(nearest.predicted(job, trace)),
+        unchanged=None
+        if any(row.layout.is_equivalent for row in rows)
+        else next(iter(unchanged.predicted(job, trace)), None),
+        nearest=None if num_fitting else next(iter(nearest.predicted(job, trace)), None),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leaders:
-    """The best layouts of those seen.
-
-    Attributes:
-        limit: How many are kept.
-        value: What they are ordered by, the highest first; equal ones by their peak, the smallest first.
-    """
+    """The best layouts of those seen."""
 
     limit: int
+    """How many are kept."""
     layouts: LayoutColumns
     value: Floats
+    """What they are ordered by, the highest first; equal ones by their peak, the smallest first."""
     peak_bytes: Floats
 
     @classmethod
@@ -174,10 +162,6 @@ def _keeps_mathematics(x: LayoutColumns) -> Booleans:
     changing = {name: one.not_equivalent for name, one in OPTIONS.items() if one.not_equivalent}
     keeps: Booleans = ~np.logical_or.reduce([is_one_of(getattr(x, name), values) for name, values in changing.items()])
     return keeps
-
-
-def _first(rows: tuple[PredictedLayout, ...]) -> PredictedLayout | None:
-    return rows[0] if rows else None
 
 
 def _highest(rows: Integers, value: Floats, limit: int) -> Integers:

@@ -36,10 +36,10 @@ from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.asides import Asides, Inline
-from autotuner.search.runnable import require_layouts
+from autotuner.search.preview import require_layouts
 from autotuner.search.studies.starts import starts_of
+from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.sweeps.kept_trials import KeptTrials
-from autotuner.search.table.sweep_tables import SweepTables
 from autotuner.search.upkeep.gates.asking import ask_gate, baseline_of
 from autotuner.search.upkeep.gates.measured import gate_sweep
 from autotuner.search.upkeep.retunes.retuning import Retuning

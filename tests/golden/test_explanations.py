@@ -27,20 +27,19 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import default_space
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.workload import Workload
-from autotuner.search.answers import Question, best_of_space
 from autotuner.search.asides import Inline
-from autotuner.search.explain.bandwidth_curve import bandwidth_curve
-from autotuner.search.explain.choosable import Choosable
+from autotuner.search.explain.bandwidth import bandwidth_curve
+from autotuner.search.explain.choosable import Choosable, what_if
+from autotuner.search.explain.communication import rank_groups
 from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.layers import layer_report
-from autotuner.search.explain.link_timelines import link_timelines
-from autotuner.search.explain.memory_sources import source_of_memory
-from autotuner.search.explain.rank_groups import rank_groups
-from autotuner.search.explain.what_if import what_if
+from autotuner.search.explain.limits import limit_of
+from autotuner.search.explain.links import link_timelines
 from autotuner.search.job_phases.plan import PhasesQuestion, plan_phases
 from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import PlanRequest
+from autotuner.search.preview import Question, best_of_space
 from autotuner.search.text.faults import link_in_words, trace_in_words
 from autotuner.search.text.footprints import complexity_in_words
 from autotuner.search.text.jobs import engine_in_words, job_in_words
@@ -64,7 +63,7 @@ def test_the_explanation_of_a_layout_is_the_one_that_was_recorded(golden: Golden
         "time": [[one.part, few_digits(one.seconds), one.limit] for one in found.time],
         "step": [[one.name, one.kind, few_digits(one.predicted_s or 0.0)] for one in found.step.parts],
         "largest loss": found.step.largest_loss,
-        "memory": [[one.part, source_of_memory(one.part, layout, job)] for one in found.memory],
+        "memory": [[one.part, limit_of(one.part, layout, job)] for one in found.memory],
         "stages": abbreviate(found.stages),
         "changes": [one.sentence for one in (*found.helpful, *found.too_large)],
         "illegal": [[one.change, one.reason.message] for one in found.illegal],

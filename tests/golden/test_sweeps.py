@@ -32,18 +32,17 @@ from autotuner.core.trial import FailureKind, Trial, TrialFailure
 from autotuner.core.trial_spec import ExportFormat, Trainer, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.simulated import SimulatedLauncher
+from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
-from autotuner.search.explain.link_timelines import trial_link_timelines
-from autotuner.search.explain.trial_parts import trial_parts
-from autotuner.search.expressible import trial_space
+from autotuner.search.explain.links import trial_link_timelines
 from autotuner.search.results.accuracy import accuracy
-from autotuner.search.results.answer import answer
+from autotuner.search.results.comparison import Contender, side_by_side
 from autotuner.search.results.failures import failures
-from autotuner.search.results.front import sweep_front
-from autotuner.search.results.grid import mattered
-from autotuner.search.results.reached import ranked_times
-from autotuner.search.results.side_by_side import Contender, side_by_side
-from autotuner.search.standings import standings
+from autotuner.search.results.reached import ranked_times, standings
+from autotuner.search.results.sensitivity import mattered
+from autotuner.search.results.sweep_answer import answer
+from autotuner.search.results.sweep_front import sweep_front
+from autotuner.search.space.trainers import trial_space
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.comparisons import findings_in_words

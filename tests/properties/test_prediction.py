@@ -31,7 +31,7 @@ from autotuner.costmodel.memory.peak import memory
 from autotuner.costmodel.memory.weights import owned_elements, weights
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.stages import critical_ranks
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from tests.properties.strategies import jobs
 
 WIDE = SearchSpace(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.backtest.table import read_table
-from autotuner.search.explain.pairwise import Insight, insights
+from autotuner.search.results.pairs import Insight, insights
 
 TABLE = Path(__file__).parent / "aleph_alpha_layouts_sweep.csv"
 

@@ -20,7 +20,7 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.trainers.registration import Registration
 from autotuner.ports import Launcher, Store
 from autotuner.runs.worker import Worker
-from autotuner.search.expressible import trial_space
+from autotuner.search.space.trainers import trial_space
 from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker

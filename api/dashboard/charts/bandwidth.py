@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.drawing import Frame, Scale, for_both, line, path, picture, rect, text
 from autotuner.core.units import format_rate, format_seconds
-from autotuner.search.explain.bandwidth_curve import BandwidthCurve, BandwidthWay
+from autotuner.search.explain.bandwidth import BandwidthCurve, BandwidthWay
 
 _ROW = 14.0
 """Pixels between the base lines of two names."""

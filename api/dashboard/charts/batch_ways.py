@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from api.dashboard.charts.drawing import Frame, Scale, for_both, hatched, line, picture, rect, text
 from autotuner.core.workload import LengthDistribution
-from autotuner.search.explain.batch_ways import BatchWay
+from autotuner.search.space.moves import BatchWay
 
 _HEIGHT = 170.0
 _MOST_BARS = 32

@@ -17,7 +17,7 @@ from api.dashboard.charts.drawing import Scale, SecondsUnit, decimals, line, pic
 from api.dashboard.charts.timeline import LEFT, WHOLE, WIDE, Stretch, Window, idle, numbers, paths, placed
 from autotuner.core.timeline import RankTimeline, StepTimeline
 from autotuner.core.units import format_seconds
-from autotuner.search.explain.link_timelines import LinkTimelines, Message, SlowHop
+from autotuner.search.explain.links import LinkTimelines, Message, SlowHop
 
 _RIGHT, _TOP, _BOTTOM = 12.0, 6.0, 26.0
 _HEAD = 24.0

@@ -9,7 +9,7 @@ from math import ceil
 from markupsafe import Markup
 
 from api.dashboard.charts.drawing import element, picture, rect, text
-from autotuner.search.explain.rank_groups import RankGroups
+from autotuner.search.explain.communication import RankGroups
 
 GROUP_CLASSES = {"tensor": "tp", "context": "cp", "pipeline": "pp", "data": "dp", "expert": "ep"}
 """Classes of lit ranks; expert ranks lie among those of the other groups and are told in the table alone."""

@@ -19,7 +19,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
-from autotuner.search.expressible import trial_space
+from autotuner.search.space.trainers import trial_space
 from autotuner.service.build import App
 
 # What somebody gave the form, as text by the name of the input: nothing that was typed is lost, legal or not.

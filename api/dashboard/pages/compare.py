@@ -16,7 +16,7 @@ from api.schemas import TrialView
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview
 from autotuner.ports import Page
-from autotuner.search.results.side_by_side import LETTERS, side_by_side
+from autotuner.search.results.comparison import LETTERS, side_by_side
 from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

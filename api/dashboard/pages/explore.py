@@ -29,13 +29,12 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import default_space
 from autotuner.core.units import format_bytes, format_count, format_rate
-from autotuner.search.answers import Question, best_of_space
-from autotuner.search.explain.arranging import arranged
-from autotuner.search.explain.bandwidth_curve import bandwidth_curve
-from autotuner.search.explain.batch_ways import BatchWay
-from autotuner.search.explain.link_timelines import link_timelines
+from autotuner.search.explain.bandwidth import bandwidth_curve
+from autotuner.search.explain.choosable import WhatIf, what_if
+from autotuner.search.explain.links import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
-from autotuner.search.explain.what_if import WhatIf, what_if
+from autotuner.search.preview import Question, best_of_space
+from autotuner.search.space.moves import BatchWay, arranged
 from autotuner.search.text.faults import link_in_words
 from autotuner.service.build import App
 

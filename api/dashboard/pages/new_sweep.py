@@ -29,7 +29,7 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import SweepRequest
 from autotuner.launch.simulation import SCENARIOS
-from autotuner.search.expressible import trial_rules
+from autotuner.search.space.trainers import trial_rules
 from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

@@ -17,7 +17,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.link import MOST_ENDS_OF_ALL_PAIRS, LinkEnds, LinkHealth, LinkPoint, health_said, links_compared
 from autotuner.core.units import format_rate, format_seconds
-from autotuner.search.explain.routes import routes
+from autotuner.search.explain.communication import routes
 from autotuner.search.text.topologies import described_said
 
 # The links of a cluster one by one, as its page shows them: a matrix of ends, and what ails which link in words.

@@ -21,7 +21,7 @@ from api.dashboard.words import short
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.units import format_bytes, format_seconds
-from autotuner.search.results.side_by_side import LETTERS, Beside, Figures, SideBySide
+from autotuner.search.results.comparison import LETTERS, Beside, Figures, SideBySide
 from autotuner.search.text.sentences import value_in_words
 
 _DEGREES: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from autotuner.catalog.text import read_lengths, read_links, written_lengths, wr
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
-from autotuner.search.explain.arranging import with_choice
+from autotuner.search.space.moves import with_choice
 
 ALL_RANKS = "all"
 """Value of the shard degree that stands for as many as there are, however many that will be."""

@@ -12,8 +12,7 @@ from autotuner.core.choices import P2PTransport, PipelineSchedule, Recompute, Sh
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
-from autotuner.search.explain.choosable import Choosable
-from autotuner.search.explain.what_if import WhatIf
+from autotuner.search.explain.choosable import Choosable, WhatIf
 
 _ROOM = 30
 """Letters that stand side by side beside a label; more are a menu."""

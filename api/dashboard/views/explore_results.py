@@ -15,9 +15,9 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import Memory, Prediction
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import GIGA, MEGA, TERA
-from autotuner.search.explain.arranging import arranged, with_choice
 from autotuner.search.explain.explanation import Change, Explanation
-from autotuner.search.explain.memory_sources import source_of_memory
+from autotuner.search.explain.limits import limit_of
+from autotuner.search.space.moves import arranged, with_choice
 from autotuner.search.text.sentences import is_wide, likely, value_in_words
 
 _MOST_STAGES = 8
@@ -185,7 +185,7 @@ class MemoryTable:
                 MemoryRow(
                     part=part,
                     sizes=tuple(_three(_part(stages[rank], part) / unit) for rank in shown),
-                    source=source_of_memory(f"{part}_bytes", layout, job),
+                    source=limit_of(f"{part}_bytes", layout, job),
                 )
                 for part in MEMORY_PARTS
                 if any(_part(stages[rank], part) for rank in shown)

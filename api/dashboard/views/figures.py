@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from autotuner.search.table.column import Unit
+from autotuner.search.results.trial_table import Unit
 from autotuner.search.text.sentences import is_wide
 
 _DIGITS = 3

@@ -15,7 +15,7 @@ from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.link import LinkHealth, latest
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.units import format_rate, format_seconds
-from autotuner.search.explain.bandwidth_curve import BandwidthCurve
+from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.text.faults import trace_in_words
 from autotuner.search.text.links import event_in_words
 

@@ -21,7 +21,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Objective, Weight, metrics_told, read_metrics, read_profile, require_told
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.results.front import Behind, FrontPoint, SweepFront, sweep_front
+from autotuner.search.results.sweep_front import Behind, FrontPoint, SweepFront, sweep_front
 from autotuner.search.text.sentences import listed
 
 _WEIGHTS = (0.5, 1.0, 2.0, 4.0)

@@ -16,10 +16,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.table.column import Column
-from autotuner.search.table.columns import COLUMNS
-from autotuner.search.table.query import TableQuery
-from autotuner.search.table.row import TableRow
+from autotuner.search.results.trial_query import TableQuery
+from autotuner.search.results.trial_table import COLUMNS, Column, TableRow
 from autotuner.search.text.measured import has_own_peak
 from autotuner.search.text.sentences import gate_in_words
 

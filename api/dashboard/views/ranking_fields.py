@@ -11,8 +11,7 @@ from markupsafe import Markup
 from api.dashboard.charts.cells import MemoryAxis, RangeAxis, memory_cell, range_cell, range_head
 from api.dashboard.charts.spread import Spread
 from api.dashboard.views.figures import Scaled
-from autotuner.search.table.column import Column
-from autotuner.search.table.row import TableRow
+from autotuner.search.results.trial_table import Column, TableRow
 
 DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
 

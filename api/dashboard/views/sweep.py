@@ -21,13 +21,12 @@ from autotuner.core.errors import Busy, InvalidInput, TooCostly
 from autotuner.core.objective import Metric, metrics_text, metrics_told
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
-from autotuner.search.results.answer import Answer, answer
 from autotuner.search.results.axis import AXES
-from autotuner.search.results.choices import Choices
 from autotuner.search.results.failures import FailureGroup, failures
-from autotuner.search.results.grid import Grid, grid, mattered, two_that_matter
+from autotuner.search.results.sensitivity import Choices, Grid, grid, mattered, two_that_matter
+from autotuner.search.results.sweep_answer import Answer, answer
+from autotuner.search.results.trial_table import TableRow
 from autotuner.search.sweeps.kept_trials import SweepTrials
-from autotuner.search.table.row import TableRow
 from autotuner.search.text.sentences import EMULATED
 from autotuner.service.build import App
 

@@ -15,14 +15,12 @@ from api.dashboard.charts.sweep.parallel import ChoiceAxis, ParallelAxis, parall
 from api.dashboard.views.figures import Scaled
 from api.dashboard.words import token_rate
 from autotuner.core.layout import Layout
-from autotuner.search.explain.pairwise import Insight
 from autotuner.search.results.axis import varied
-from autotuner.search.results.certainty import Certainty
-from autotuner.search.results.choices import Choices
-from autotuner.search.results.grid import Cell, Grid
+from autotuner.search.results.pairs import Insight
 from autotuner.search.results.reached import Reached
-from autotuner.search.table.column import Unit
-from autotuner.search.table.row import TableRow
+from autotuner.search.results.sensitivity import Cell, Choices, Grid
+from autotuner.search.results.sweep_answer import Certainty
+from autotuner.search.results.trial_table import TableRow, Unit
 
 # The answer card of a sweep: its figures, and how likely each of the first is the best, drawn as one bar.
 

@@ -24,8 +24,8 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.accuracy import accuracy as how_right
-from autotuner.search.results.choices import Choices
-from autotuner.search.results.choices import choices as what_mattered
+from autotuner.search.results.sensitivity import Choices
+from autotuner.search.results.sensitivity import choices as what_mattered
 
 # Trials of a sweep as its pictures take them.
 

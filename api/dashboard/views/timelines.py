@@ -12,7 +12,7 @@ from api.dashboard.charts.link_timelines import link_timeline_picture
 from api.dashboard.charts.timeline import KIND_CLASSES, KIND_WORDS, WIDE, Window, timeline_picture
 from autotuner.core.timeline import BlockKind, RankTimeline, StepTimeline
 from autotuner.core.units import format_seconds
-from autotuner.search.explain.link_timelines import LinkTimelines
+from autotuner.search.explain.links import LinkTimelines
 from autotuner.search.explain.timeline import PredictedTimeline
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import percent

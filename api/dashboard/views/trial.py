@@ -31,10 +31,10 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
-from autotuner.search.explain.bandwidth_curve import trial_bandwidth_curve
-from autotuner.search.explain.link_timelines import trial_link_timelines
-from autotuner.search.explain.trial_parts import TrialParts, trial_parts
-from autotuner.search.explain.trial_timelines import trial_rank_groups, trial_timelines
+from autotuner.search.explain.bandwidth import trial_bandwidth_curve
+from autotuner.search.explain.explanation import TrialParts, trial_parts
+from autotuner.search.explain.links import trial_link_timelines
+from autotuner.search.explain.timeline import trial_rank_groups, trial_timelines
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.text.loss_gates import time_to_loss_in_words
 from autotuner.search.text.measured import overlap_sentence

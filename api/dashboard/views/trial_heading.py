@@ -24,7 +24,7 @@ from autotuner.core.units import format_bytes, format_seconds
 from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export
 from autotuner.ports import RankedTime
-from autotuner.search.standings import standings
+from autotuner.search.results.reached import standings
 from autotuner.search.text.sentences import fit_in_words, percent
 
 # The head of a trial's page: its place in the ranking, its figures, and what lies one step away.

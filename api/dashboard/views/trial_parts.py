@@ -14,9 +14,9 @@ from api.dashboard.charts.spread import Spread
 from api.dashboard.charts.stage_memory import MEMORY_PARTS, StageBar, stage_memory
 from api.dashboard.charts.step_bars import step_bars
 from autotuner.core.units import format_bytes, format_seconds
-from autotuner.search.explain.rank_groups import RankGroup, RankGroups
+from autotuner.search.explain.communication import RankGroup, RankGroups
+from autotuner.search.explain.explanation import StagePeak, TrialParts
 from autotuner.search.explain.step_parts import PartKind, StepPart, StepParts
-from autotuner.search.explain.trial_parts import StagePeak, TrialParts
 from autotuner.search.text.faults import link_in_words
 from autotuner.search.text.sentences import percent
 

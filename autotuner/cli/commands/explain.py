@@ -126,7 +126,7 @@ def _rules_of_table(path: str) -> dict[str, Any]:
 
     from autotuner.backtest.table import read_table
     from autotuner.core.codec import to_plain
-    from autotuner.search.explain.pairwise import insights
+    from autotuner.search.results.pairs import insights
 
     sheets = read_table(Path(path)).sheets
     found = insights((sheet.layouts, sheet.step_time_s) for sheet in sheets)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.text.sentences import with_interval
 
 _NOTHING = "no trial was measured yet: predictions are those for typical hardware (autotuner sweep measures)"

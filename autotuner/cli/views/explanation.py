@@ -17,7 +17,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.report.terminal import plain_table
 from autotuner.report.words import model_in_words
-from autotuner.search.explain.bottlenecks import PART_WORDS
+from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.predictions import ModelSize
 from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent

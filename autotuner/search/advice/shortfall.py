@@ -11,7 +11,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
 from autotuner.core.space import SearchSpace
 from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
-from autotuner.search.splits import SpaceTooLarge
+from autotuner.search.space.legal import SpaceTooLarge
 
 _FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """How many times the nodes are tried: sizes that divide batches and layers."""

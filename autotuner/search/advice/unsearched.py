@@ -13,8 +13,8 @@ from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import predict
-from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.ranking import PredictedLayout
+from autotuner.search.space.moves import neighbours
 from autotuner.search.text.sentences import change_in_words
 
 _WORTHWHILE = 0.005

@@ -1,4 +1,4 @@
-"""Which values each option of a layout may take beside its others, and by which rule it may not take the rest."""
+"""What a layout chosen by hand would do, and which values each of its options may take beside the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.rules.rule import Reason
+from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.value import divisors
-from autotuner.search.explain.arranging import arranged, with_choice
+from autotuner.search.explain.explanation import Explanation, explain
+from autotuner.search.space.moves import arranged, nearest_legal, with_choice
 
 _MOST_VALUES = 7
 """Numbers that stand side by side: more do not fit beside their label, and no finger hits them."""
@@ -19,26 +21,23 @@ _MOST_VALUES = 7
 _SPLITTING = ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree")
 """Degrees that divide the ranks of the cluster; the data-parallel ones are what they leave."""
 
-_MOST_TENSOR_DOMAINS = 2
+_MOST_DOMAINS = 2
 """Tensor ranks are offered up to so many groups that NVLink joins: one step beyond shows where they end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosable:
-    """A value that an option may take, or why it may not.
-
-    Attributes:
-        layout: The whole layout with it, and with what follows from it.
-        reasons: Rules that it breaks and the present layout does not, or that are about this very option.
-        is_idle: It means nothing beside the other choices: nothing would change.
-    """
+    """A value that an option may take, or why it may not."""
 
     field: str
     value: int
     is_chosen: bool
     layout: Layout
+    """The whole layout with it, and with what follows from it."""
     reasons: tuple[Reason, ...] = ()
+    """Rules that it breaks and the present layout does not, or that are about this very option."""
     is_idle: bool = False
+    """It means nothing beside the other choices: nothing would change."""
 
     @property
     def is_legal(self) -> bool:
@@ -68,12 +67,10 @@ def _choosable(layout: Layout, job: Job, field: str, value: int, broken: frozens
         return Choosable(field=field, value=value, is_chosen=True, layout=layout, reasons=why)
     asked = with_choice(layout, field, value)
     after = arranged(asked, job)
-    is_idle = getattr(after, field) != value
-    why = reasons(asked if is_idle else after, job)
-    if is_idle:
-        why = tuple(reason for reason in why if reason.field == field)
+    if is_idle := getattr(after, field) != value:
+        why = tuple(reason for reason in reasons(asked, job) if reason.field == field)
     else:
-        why = tuple(reason for reason in why if _is_about(reason, field) or reason.rule not in broken)
+        why = tuple(one for one in reasons(after, job) if _is_about(one, field) or one.rule not in broken)
     return Choosable(field=field, value=value, is_chosen=False, layout=after, reasons=why, is_idle=is_idle)
 
 
@@ -115,42 +112,19 @@ def _around(own: int, values: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # ---------------------------------------------------------------- numbers that suit the job
-def _tensor(layout: Layout, job: Job) -> tuple[int, ...]:
-    del layout
-    most = _MOST_TENSOR_DOMAINS * job.cluster.accelerators_per_domain
-    return tuple(value for value in divisors(job.cluster.world_size) if value <= most)
-
-
-def _pipeline(layout: Layout, job: Job) -> tuple[int, ...]:
-    del layout
-    return tuple(value for value in divisors(job.cluster.world_size) if value <= job.model.num_layers + 2)
-
-
-def _context(layout: Layout, job: Job) -> tuple[int, ...]:
-    del layout
-    return tuple(value for value in divisors(job.cluster.world_size) if 2 * value <= job.workload.seq_len)
-
-
-def _expert(layout: Layout, job: Job) -> tuple[int, ...]:
-    del layout
-    experts = job.model.experts.num_experts if job.model.experts else 1
-    return tuple(value for value in divisors(experts) if value <= job.cluster.world_size)
-
-
-def _shards(layout: Layout, job: Job) -> tuple[int, ...]:
-    del job
-    if layout.shard_level == ShardLevel.NONE:
-        return ()
-    return divisors(layout.data_parallel_degree)[1:]
-
-
 def _stages(layout: Layout, job: Job) -> tuple[int, ...]:
     ends = layout.first_stage_less_layers + layout.last_stage_less_layers
     return divisors(max(1, (job.model.num_layers + ends) // layout.pipeline_parallel_degree))
 
 
-def _micro_batches(layout: Layout, job: Job) -> tuple[int, ...]:
-    return divisors(max(1, job.workload.global_batch_size // layout.data_parallel_degree))
+def _splits(job: Job, most: float) -> tuple[int, ...]:
+    """Degrees that divide the ranks of the cluster, up to a bound."""
+    return tuple(value for value in divisors(job.cluster.world_size) if value <= most)
+
+
+def _experts(_: Layout, job: Job) -> tuple[int, ...]:
+    experts = job.model.experts.num_experts if job.model.experts else 1
+    return tuple(value for value in divisors(experts) if value <= job.cluster.world_size)
 
 
 def _intervals(layout: Layout, job: Job) -> tuple[int, ...]:
@@ -158,30 +132,25 @@ def _intervals(layout: Layout, job: Job) -> tuple[int, ...]:
     return tuple(value for value in (1, 2, 3, 4, 6, 8) if value <= most)
 
 
-def _delegates(layout: Layout, job: Job) -> tuple[int, ...]:
-    return divisors(max(1, job.workload.num_micro_batches(layout)))
-
-
-def _rotations(layout: Layout, job: Job) -> tuple[int, ...]:
-    del job
-    return tuple(range(layout.pipeline_parallel_degree))
-
-
 def _doublings(first: int, count: int) -> tuple[int, ...]:
     return tuple(first << power for power in range(count))
 
 
 _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
-    "tensor_parallel_degree": _tensor,
-    "pipeline_parallel_degree": _pipeline,
-    "context_parallel_degree": _context,
-    "expert_parallel_degree": _expert,
-    "data_parallel_shard_degree": _shards,
+    "tensor_parallel_degree": lambda layout, job: _splits(job, _MOST_DOMAINS * job.cluster.accelerators_per_domain),
+    "pipeline_parallel_degree": lambda layout, job: _splits(job, job.model.num_layers + 2),
+    "context_parallel_degree": lambda layout, job: _splits(job, job.workload.seq_len / 2),
+    "expert_parallel_degree": _experts,
+    "data_parallel_shard_degree": lambda layout, job: (
+        () if layout.shard_level == ShardLevel.NONE else divisors(layout.data_parallel_degree)[1:]
+    ),
     "virtual_stages_per_rank": _stages,
-    "micro_batch_size": _micro_batches,
+    "micro_batch_size": lambda layout, job: divisors(
+        max(1, job.workload.global_batch_size // layout.data_parallel_degree)
+    ),
     "recompute_every": _intervals,
-    "num_delegates": _delegates,
-    "stage_rotation": _rotations,
+    "num_delegates": lambda layout, job: divisors(max(1, job.workload.num_micro_batches(layout))),
+    "stage_rotation": lambda layout, job: tuple(range(layout.pipeline_parallel_degree)),
     "gradient_bucket_bytes": lambda layout, job: _doublings(DEFAULT_BUCKET_BYTES, 6),
     "sync_sparsity": lambda layout, job: _doublings(1, 6),
     "sync_chunk": lambda layout, job: _doublings(16, 6),
@@ -192,3 +161,44 @@ _NUMBERS: Mapping[str, Callable[[Layout, Job], tuple[int, ...]]] = {
     "collective_channels": lambda layout, job: (0, *_doublings(2, 6)),
     "queue_pairs": lambda layout, job: _doublings(1, 5),
 }
+
+
+# ---------------------------------------------------------------- what it would do
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegalLayout:
+    """What is predicted of a layout that can run."""
+
+    explanation: Explanation
+    untried: tuple[Reason, ...]
+    """Rules of our own trial job that it breaks: a sweep does not try it, other software may run it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What a layout would do."""
+
+    layout: Layout
+    """On all ranks of the cluster, without what means nothing beside its other choices."""
+    choices: Mapping[str, tuple[Choosable, ...]]
+    """Values of each option beside the others, and why some cannot be; by field."""
+    reasons: tuple[Reason, ...]
+    """Every rule that it breaks; empty for one that can run."""
+    nearest: Layout | None
+    """One that can run and differs little; None where it can itself, or a few steps find none."""
+    legal: LegalLayout | None
+    """None where it cannot run."""
+
+
+def what_if(layout: Layout, job: Job) -> WhatIf:
+    """The layout on all ranks of the job's cluster, judged and predicted."""
+    layout = arranged(layout, job)
+    broken = reasons(layout, job)
+    return WhatIf(
+        layout=layout,
+        choices=choices_of(layout, job),
+        reasons=broken,
+        nearest=nearest_legal(layout, job) if broken else None,
+        legal=None
+        if broken
+        else LegalLayout(explanation=explain(layout, job), untried=reasons(layout, job, TRIAL_RULES)),
+    )

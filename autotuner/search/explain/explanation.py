@@ -1,8 +1,8 @@
-"""Why a layout takes the time and memory it is predicted to take, and which step away from it would help."""
+"""Why a layout takes the time and memory that it takes, which step away would help, and what a trial measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from autotuner.core.columns import LayoutColumns
@@ -11,16 +11,16 @@ from autotuner.core.layout import Layout
 from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
 from autotuner.core.units import format_bytes, format_seconds
-from autotuner.costmodel.details import stage_memory
-from autotuner.costmodel.predict import predict
-from autotuner.search.explain.batch_ways import BatchWay, batch_ways
-from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
-from autotuner.search.explain.crossed_links import CrossedLink, crossed_links
-from autotuner.search.explain.nccl_ways import NcclWays, nccl_ways
-from autotuner.search.explain.neighbours import neighbours
-from autotuner.search.explain.routes import Route, routes
+from autotuner.costmodel.details import overlapped_share, stage_memory
+from autotuner.costmodel.predict import predict, predict_one
+from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
+from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.explain.step_parts import StepParts, step_parts
+from autotuner.search.explain.timeline import what_ran
+from autotuner.search.space.moves import BatchWay, batch_ways, neighbours
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, expected_seconds, fit_in_words, percent
 
@@ -33,105 +33,90 @@ _WORTHWHILE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePart:
-    """A part of the step that takes time.
-
-    Attributes:
-        part: The field of ``StepTime``.
-        share: Fraction of the whole step, 0..1.
-        limit: What it is limited by, as a sentence without a full stop.
-    """
+    """A part of the step that takes time."""
 
     part: str
+    """The field of ``StepTime``."""
     seconds: float
     share: float
+    """Fraction of the whole step, 0..1."""
     limit: str
+    """What it is limited by, as a sentence without a full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
-    """A part of the peak.
-
-    Attributes:
-        part: The field of ``Memory``.
-        share: Fraction of the whole peak, 0..1.
-    """
+    """A part of the peak."""
 
     part: str
+    """The field of ``Memory``."""
     num_bytes: float
     share: float
+    """Fraction of the whole peak, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A legal layout one step away.
-
-    Attributes:
-        change: What differs: ``tensor 4 → 2, replicate 8 → 16``.
-        layout: The layout after the change.
-        saved_share: Step time saved, as a share of the present step; below 0 where it grows.
-        excess_bytes: How far its peak lies above the limit; 0 where it fits.
-        sentence: What the change does to time and memory.
-    """
+    """A legal layout one step away."""
 
     change: str
+    """What differs: ``tensor 4 → 2, replicate 8 → 16``."""
     layout: Layout
+    """The layout after the change."""
     prediction: Prediction
     saved_share: float
+    """Step time saved, as a share of the present step; below 0 where it grows."""
     excess_bytes: float
+    """How far its peak lies above the limit; 0 where it fits."""
     sentence: str
+    """What the change does to time and memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A step away that breaks a rule.
-
-    Attributes:
-        change: What would differ.
-        reason: The first rule it breaks.
-    """
+    """A step away that breaks a rule."""
 
     change: str
+    """What would differ."""
     reason: Reason
+    """The first rule it breaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured.
-
-    Attributes:
-        time: Parts that take time, longest first.
-        step: The same time in the words that measured steps are told in, in the order of a step.
-        memory: Parts that take memory, largest first.
-        stages: Memory of each pipeline rank; ``memory`` is that of the fullest.
-        limit_bytes: What a rank has.
-        margin_bytes: The limit less the predicted peak; below 0 where it does not fit.
-        helpful: Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more,
-            the most first; where the layout itself does not fit, those that do.
-        too_large: Changes that would save as much and do not fit, the nearest to fitting first.
-        illegal: Changes that no cluster of this shape or model can run.
-        caveats: What a reader should know: sentences without full stops.
-        links: Links of the cluster that are not healthy, and which groups reach over them.
-        batches: Ways to deal and pack sequences that differ in length; none where all are as long.
-        routes: On a described network which link limits the groups of each axis; none without one.
-        nccl: Which algorithm and protocol NCCL would take by itself among the ranks of each axis; none without NCCL.
-    """
+    """One layout: where its time and memory go, and what its neighbours promise. Nothing here was measured."""
 
     layout: Layout
     prediction: Prediction
     time: tuple[TimePart, ...]
+    """Parts that take time, longest first."""
     step: StepParts
+    """The same time in the words that measured steps are told in, in the order of a step."""
     memory: tuple[MemoryPart, ...]
+    """Parts that take memory, largest first."""
     stages: tuple[Memory, ...]
+    """Memory of each pipeline rank; ``memory`` is that of the fullest."""
     limit_bytes: float
+    """What a rank has."""
     margin_bytes: float
+    """The limit less the predicted peak; below 0 where it does not fit."""
     helpful: tuple[Change, ...]
+    """Changes that fit, lengthen the step by 1 % at most and raise MFU x probability to fit by 1 % or more, the most
+    first; where the layout itself does not fit, those that do."""
     too_large: tuple[Change, ...]
+    """Changes that would save as much and do not fit, the nearest to fitting first."""
     illegal: tuple[Refusal, ...]
+    """Changes that no cluster of this shape or model can run."""
     caveats: tuple[str, ...]
+    """What a reader should know: sentences without full stops."""
     links: tuple[CrossedLink, ...] = ()
+    """Links of the cluster that are not healthy, and which groups reach over them."""
     batches: tuple[BatchWay, ...] = ()
+    """Ways to deal and pack sequences that differ in length; none where all are as long."""
     routes: tuple[Route, ...] = ()
+    """On a described network which link limits the groups of each axis; none without one."""
     nccl: tuple[NcclWays, ...] = ()
+    """Which algorithm and protocol NCCL would take by itself among the ranks of each axis; none without NCCL."""
 
 
 def explain(layout: Layout, job: Job) -> Explanation:
@@ -151,15 +136,22 @@ def explain(layout: Layout, job: Job) -> Explanation:
     return Explanation(
         layout=layout,
         prediction=own,
-        time=_time(own.step_time, layout, job),
+        time=tuple(
+            TimePart(part=name, seconds=seconds, share=share, limit=limit_of(name, layout, job))
+            for name, seconds, share in _parts(own.step_time)
+        ),
         step=step_parts(layout, job, own.step_time),
-        memory=_memory(own.memory),
+        memory=tuple(
+            MemoryPart(part=name, num_bytes=num_bytes, share=share) for name, num_bytes, share in _parts(own.memory)
+        ),
         stages=stage_memory(layout, job),
         limit_bytes=limit_bytes,
         margin_bytes=limit_bytes - own.memory.total_bytes,
         helpful=_helpful(changes, own),
         too_large=_too_large(changes),
-        illegal=tuple(_refusals(layout, broken.items()))[:_NUM_CHANGES],
+        illegal=tuple(
+            Refusal(change=change_in_words(layout, after), reason=why[0]) for after, why in broken.items() if why
+        )[:_NUM_CHANGES],
         caveats=caveats(job, LayoutColumns.from_layouts([layout])),
         links=crossed_links(layout, job),
         batches=batch_ways(layout, job),
@@ -168,23 +160,11 @@ def explain(layout: Layout, job: Job) -> Explanation:
     )
 
 
-# ---------------------------------------------------------------- the layout itself
-def _time(step_time: StepTime, layout: Layout, job: Job) -> tuple[TimePart, ...]:
-    parts = ((f.name, getattr(step_time, f.name)) for f in fields(StepTime))
-    return tuple(
-        TimePart(part=name, seconds=seconds, share=seconds / step_time.total_s, limit=limit_of(name, layout, job))
-        for name, seconds in sorted(parts, key=lambda part: -part[1])
-        if seconds > 0
-    )
-
-
-def _memory(memory: Memory) -> tuple[MemoryPart, ...]:
-    parts = ((f.name, getattr(memory, f.name)) for f in fields(Memory) if f.name.endswith("_bytes"))
-    return tuple(
-        MemoryPart(part=name, num_bytes=num_bytes, share=num_bytes / memory.total_bytes)
-        for name, num_bytes in sorted(parts, key=lambda part: -part[1])
-        if num_bytes > 0
-    )
+def _parts(whole: StepTime | Memory) -> list[tuple[str, float, float]]:
+    """Names and sizes of the parts that take any, the largest first, with their shares of the sum."""
+    found = {f.name: getattr(whole, f.name) for f in fields(whole) if f.name.endswith(("_s", "_bytes"))}
+    total = whole.total_s if isinstance(whole, StepTime) else whole.total_bytes
+    return [(name, one, one / total) for name, one in sorted(found.items(), key=lambda part: -part[1]) if one > 0]
 
 
 # ---------------------------------------------------------------- its neighbours
@@ -215,12 +195,6 @@ def _too_large(changes: Sequence[Change]) -> tuple[Change, ...]:
     return tuple(sorted(found, key=lambda c: c.excess_bytes)[:_NUM_CHANGES])
 
 
-def _refusals(layout: Layout, broken: Iterable[tuple[Layout, tuple[Reason, ...]]]) -> Iterable[Refusal]:
-    for after, why in broken:
-        if why:
-            yield Refusal(change=change_in_words(layout, after), reason=why[0])
-
-
 def _sentence(change: str, own: Prediction, then: Prediction, excess_bytes: float) -> str:
     after = expected_seconds(then.step_time.total_s, then.relative_error)
     effect = f"{moved_in_words(own.step_time, then.step_time)}: step {format_seconds(own.step_time.total_s)} → {after}"
@@ -239,3 +213,86 @@ def moved_in_words(before: StepTime, after: StepTime) -> str:
     if shifts[most] >= _WORTHWHILE:
         texts.append(f"adds {percent(shifts[most])} {PART_WORDS[most]}")
     return " and ".join(texts) or "changes little"
+
+
+# ---------------------------------------------------------------- a trial's parts, with what was measured of each
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePeak:
+    """A pipeline rank's memory."""
+
+    stage: int
+    """The pipeline rank, from 0; it may hold several stages."""
+    predicted: Memory
+    """By part."""
+    predicted_bytes: float
+    """Sum of the parts."""
+    measured_bytes: int | None
+    """Highest peak among the ranks of the job that it stands for; None where they did not tell."""
+    rank: int | None
+    """Which of them had it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialParts:
+    """Where a trial's time and memory go."""
+
+    is_small: bool
+    """It is the trial on fewer ranks that stands for the layout of which this is told, not that layout."""
+    step: StepParts
+    """A step's parts: as predicted before the trial ran, and as measured."""
+    largest_loss: str
+    """What of the step is no computation: sentences."""
+    stages: tuple[StagePeak, ...]
+    """Memory by pipeline rank, as today's cost model predicts it."""
+    limit_bytes: float
+    """What a rank may allocate."""
+    predicted_overlap: float | None = None
+    """Share of the bytes of gradients whose reduction starts before the backward passes end, by prediction; None where
+    one rank sees all tokens."""
+    measured_overlap: float | None = None
+    """The same by hooks; None where none hears of it, as under FSDP, and where nothing was measured."""
+
+
+def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
+    """The parts of what ran as the trial, or would have.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    layout, job = what_ran(trial, request)
+    predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
+    found = trial.measurement
+    step = step_parts(layout, job, predicted, (found.breakdown or found.phases) if found else None)
+    return TrialParts(
+        is_small=trial.scaled is not None,
+        step=step,
+        largest_loss=(step if step.rank is not None else step_parts(layout, job, predicted)).largest_loss,
+        stages=stage_peaks(layout, job, found.peak_bytes if found else ()),
+        limit_bytes=float(job.cluster.accelerator.memory_bytes),
+        predicted_overlap=overlapped_share(layout, job),
+        measured_overlap=found.overlapped_share if found else None,
+    )
+
+
+def stage_peaks(layout: Layout, job: Job, peak_bytes: Sequence[int] = ()) -> tuple[StagePeak, ...]:
+    """Memory of each pipeline rank beside the peaks that all ranks of the job told, if they did.
+
+    The pipeline is the outermost axis of the ranks: those of one stage are neighbours.
+    """
+    by_stage = stage_memory(layout, job)
+    num_each = layout.world_size // len(by_stage)
+    told = len(peak_bytes) == layout.world_size
+    peaks = []
+    for stage, memory in enumerate(by_stage):
+        ranks = range(stage * num_each, (stage + 1) * num_each)
+        fullest = max(ranks, key=lambda rank: peak_bytes[rank]) if told else None
+        peaks.append(
+            StagePeak(
+                stage=stage,
+                predicted=memory,
+                predicted_bytes=memory.total_bytes,
+                measured_bytes=None if fullest is None else peak_bytes[fullest],
+                rank=fullest,
+            )
+        )
+    return tuple(peaks)

@@ -25,7 +25,7 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from autotuner.search.text.caveats import caveats
 from autotuner.search.text.sentences import change_in_words, percent
 
@@ -38,46 +38,42 @@ _BLOCK = 1 << 16
 _BETTER = 1e-9
 """Share by which a value must be higher to count: less is the order of sums."""
 
+_NOTHING = "nothing found is better"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGain:
-    """The best layout with the options of a layer and of all before it searched, the others as they are by default.
-
-    Attributes:
-        options: Of the layer, by their fields.
-        label: The layout in short.
-        value: What is compared: expected MFU, or what the sweep of measured trials maximises.
-        gain: Share by which it is above the best of the layer before; 0 of the first.
-        change: What differs from that, as a sentence has it; empty where nothing does.
-        num_layouts: Among which it was found.
-        sentence: What the layer gave, without a full stop.
-    """
+    """The best layout with the options of a layer and of all before it searched, the others as they are by default."""
 
     layer: CommunicationLayer
     options: tuple[str, ...]
+    """Of the layer, by their fields."""
     layout: Layout
     label: str
+    """The layout in short."""
     step_time_s: float
     value: float
+    """What is compared: expected MFU, or what the sweep of measured trials maximises."""
     gain: float
+    """Share by which it is above the best of the layer before; 0 of the first."""
     change: str
+    """What differs from that, as a sentence has it; empty where nothing does."""
     num_layouts: int
+    """Among which it was found."""
     sentence: str
+    """What the layer gave, without a full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """What each layer gives, by prediction or as it was measured.
-
-    Attributes:
-        gains: In the order of the layers; of measured trials those of which there are any.
-        total_gain: Share by which the last best is above the first.
-        caveats: What a reader should know: sentences without full stops.
-    """
+    """What each layer gives, by prediction or as it was measured."""
 
     gains: tuple[LayerGain, ...]
+    """In the order of the layers; of measured trials those of which there are any."""
     total_gain: float
+    """Share by which the last best is above the first."""
     caveats: tuple[str, ...] = ()
+    """What a reader should know: sentences without full stops."""
 
     @classmethod
     def of(cls, gains: Sequence[LayerGain], said: tuple[str, ...] = ()) -> LayerReport:
@@ -162,18 +158,13 @@ def _algorithms(job: Job) -> tuple[int, ...]:
     return (CollectiveAlgorithm.COLLNET,) if adds else ()
 
 
-def _queue_pairs(job: Job) -> tuple[int, ...]:
-    network = job.cluster.network
-    return (2, 4, 8) if network is not None and not network.adapts_routes else ()
-
-
 _WIDER: Mapping[str, Callable[[Job], tuple[int, ...]]] = {
     "gradient_bucket_bytes": lambda job: (4 * DEFAULT_BUCKET_BYTES, 16 * DEFAULT_BUCKET_BYTES),
     "async_tensor_parallel": lambda job: (True,),
     "collective_algorithm": _algorithms,
     "collective_hierarchy": lambda job: tuple(CollectiveHierarchy),
     "pxn": lambda job: (False,),
-    "queue_pairs": _queue_pairs,
+    "queue_pairs": lambda job: (2, 4, 8) if job.cluster.network and not job.cluster.network.adapts_routes else (),
     "rank_order": lambda job: tuple(RankOrder),
     "rank_placement": lambda job: tuple(RankPlacement),
 }
@@ -208,6 +199,8 @@ def _gain(
     layout, step_s, value = found
     gain = 0.0 if before is None else value / before.value - 1
     change = "" if before is None or layout == before.layout else change_in_words(before.layout, layout)
+    said = _NOTHING if before is not None else f"the best is {layout}"
+    said = f"{change} gives {percent(gain)} more" if change else said
     return LayerGain(
         layer=layer,
         options=options_of_layer(layer),
@@ -218,18 +211,14 @@ def _gain(
         gain=gain,
         change=change,
         num_layouts=num_layouts,
-        sentence=_said(layer, gain, change) if before is not None else f"{layer}: the best is {layout}",
+        sentence=f"{layer}: {said}",
     )
-
-
-def _said(layer: CommunicationLayer, gain: float, change: str) -> str:
-    return f"{layer}: {change} gives {percent(gain)} more" if change else f"{layer}: nothing found is better"
 
 
 def _nothing_more(layer: CommunicationLayer, before: LayerGain) -> LayerGain:
     """The best of the layer before, where this one has nothing to search, or nothing better."""
-    said = _said(layer, 0.0, "")
-    return replace(before, layer=layer, options=options_of_layer(layer), gain=0.0, change="", sentence=said)
+    own = options_of_layer(layer)
+    return replace(before, layer=layer, options=own, gain=0.0, change="", sentence=f"{layer}: {_NOTHING}")
 
 
 def _crossed(table: LayoutColumns, axes: Mapping[str, tuple[int, ...]], job: Job) -> Iterator[LayoutColumns]:
@@ -264,7 +253,10 @@ def measured_layers(objective: Objective, trials: Iterable[Trial]) -> LayerRepor
     for layer in CommunicationLayer:
         plain = [trial for trial in ranked if _leaves_alone(trial.layout, layer, searched)]
         if plain:
-            gains.append(_reached_with(layer, plain[0], len(plain), objective, gains[-1] if gains else None))
+            reached = plain[0].reached
+            assert reached is not None, "it has a rank"
+            found = plain[0].layout, objective.counted(reached).step_time_s, objective.value(reached)
+            gains.append(_gain(layer, found, gains[-1] if gains else None, len(plain)))
     return LayerReport.of(gains) if gains else None
 
 
@@ -272,11 +264,3 @@ def _leaves_alone(layout: Layout, layer: CommunicationLayer, searched: Iterable[
     """Whether those options of later layers that were searched have their defaults."""
     later = (name for name in searched if OPTIONS[name].layer > layer)
     return all(getattr(layout, name) == OPTIONS[name].default for name in later)
-
-
-def _reached_with(
-    layer: CommunicationLayer, trial: Trial, num_trials: int, objective: Objective, before: LayerGain | None
-) -> LayerGain:
-    assert trial.reached is not None, "it has a rank"
-    step_s = objective.counted(trial.reached).step_time_s
-    return _gain(layer, (trial.layout, step_s, objective.value(trial.reached)), before, num_trials)

@@ -18,7 +18,7 @@ from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.prediction import StepTime
 from autotuner.core.units import format_seconds
 from autotuner.costmodel.details import pass_shares
-from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.text.sentences import likely, listed, percent
 
 PartKind = Literal["forward", "backward", "weight", "recompute", "communication", "idle", "optimizer", "other"]
@@ -39,30 +39,20 @@ _Atom = Literal[
 ]
 """The least that a prediction tells apart."""
 
-_KINDS: Mapping[_Atom, PartKind] = {
-    "forward": "forward",
-    "backward": "backward",
-    "weight": "weight",
-    "recompute": "recompute",
-    "tensor": "communication",
-    "context": "communication",
-    "expert": "communication",
-    "data": "communication",
-    "pipeline": "communication",
-    "idle": "idle",
-    "optimizer": "optimizer",
+_ATOMS: Mapping[_Atom, tuple[PartKind, str, str]] = {
+    "forward": ("forward", "forward", ""),
+    "backward": ("backward", "backward", ""),
+    "weight": ("weight", "weight gradients", ""),
+    "recompute": ("recompute", "recomputation", "recompute_s"),
+    "tensor": ("communication", "tensor collectives", "tensor_communication_s"),
+    "context": ("communication", "context collectives", "context_communication_s"),
+    "expert": ("communication", "expert collectives", "expert_communication_s"),
+    "data": ("communication", "data collectives", "data_communication_s"),
+    "pipeline": ("communication", "pipeline sends", "pipeline_communication_s"),
+    "idle": ("idle", "pipeline idle", "bubble_s"),
+    "optimizer": ("optimizer", "optimizer", "optimizer_s"),
 }
-"""Every atom in the order of a picture."""
-
-_WORDS: Mapping[_Atom, str] = {
-    "forward": "forward",
-    "backward": "backward",
-    "weight": "weight gradients",
-    "recompute": "recomputation",
-    "pipeline": "pipeline sends",
-    "idle": "pipeline idle",
-    "optimizer": "optimizer",
-}
+"""In the order of a picture: its kind, its name alone, and the field of ``StepTime`` that it is, if it is one."""
 
 _WORTH_SAYING = 0.01
 """Share of a step from which on recomputation is worth a sentence."""
@@ -72,55 +62,37 @@ _COMPUTED = ("matrix_s", "attention_s", "pointwise_s", "host_s")
 _IN_PASSES = (*_COMPUTED, "recompute_s", "offload_s")
 """Fields of ``StepTime`` that forward and backward passes are made of."""
 
-_LIMITS: Mapping[_Atom, str] = {
-    "recompute": "recompute_s",
-    "tensor": "tensor_communication_s",
-    "context": "context_communication_s",
-    "expert": "expert_communication_s",
-    "data": "data_communication_s",
-    "pipeline": "pipeline_communication_s",
-    "idle": "bubble_s",
-    "optimizer": "optimizer_s",
-}
-"""The field of ``StepTime`` that an atom is."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPart:
-    """A part of a step, on both sides where both are known.
-
-    Attributes:
-        name: In words: ``tensor and data collectives``.
-        predicted_s: None where no law of the model explains it.
-        measured_s: None where nothing was measured, or nothing divided the step.
-        limit: What limits it, as a sentence without a full stop.
-    """
+    """A part of a step, on both sides where both are known."""
 
     name: str
+    """In words: ``tensor and data collectives``."""
     kind: PartKind
     predicted_s: float | None
+    """None where no law of the model explains it."""
     measured_s: float | None
+    """None where nothing was measured, or nothing divided the step."""
     limit: str
+    """What limits it, as a sentence without a full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
-    """A whole step, part by part in one order.
-
-    Attributes:
-        parts: Those that take time on either side.
-        predicted_s: Sum of the predicted parts: the predicted step.
-        measured_s: Sum of the measured parts: the step that was divided, not the median of the timed ones. None where
-            nothing divided one.
-        recompute_s: What of the prediction is computation done again, which a measured backward pass holds, too.
-        rank: Whose step was profiled; None where it was not, or where the slowest rank of each phase was timed.
-    """
+    """A whole step, part by part in one order."""
 
     parts: tuple[StepPart, ...]
+    """Those that take time on either side."""
     predicted_s: float
+    """Sum of the predicted parts: the predicted step."""
     measured_s: float | None
+    """Sum of the measured parts: the step that was divided, not the median of the timed ones. None where nothing
+    divided one."""
     recompute_s: float
+    """What of the prediction is computation done again, which a measured backward pass holds, too."""
     rank: int | None
+    """Whose step was profiled; None where it was not, or where the slowest rank of each phase was timed."""
 
     @property
     def largest_loss(self) -> str:
@@ -129,7 +101,9 @@ class StepParts:
         As it was measured, where it was; phases do not tell it, as what interrupts a pass counts as the pass there.
         """
         is_measured = self.measured_s is not None
-        seconds = {part.name: (part.kind, _seconds(part, measured=is_measured)) for part in self.parts}
+        seconds = {
+            part.name: (part.kind, (part.measured_s if is_measured else part.predicted_s) or 0.0) for part in self.parts
+        }
         whole_s = sum(each_s for _, each_s in seconds.values())
         lost = {name: s for name, (kind, s) in seconds.items() if kind not in ("forward", "backward", "weight")}
         said = f"{likely(1 - sum(lost.values()) / whole_s)} of the step computes."
@@ -147,32 +121,29 @@ class StepParts:
 def step_parts(
     layout: Layout, job: Job, predicted: StepTime, measured: Breakdown | PhaseTimes | None = None
 ) -> StepParts:
-    """The parts of a legal layout's step.
+    """The parts of a legal layout's step, as predicted of it in the job, and as measured of a step, if anything was.
 
     Activations that are copied to the host and back are half of each pass; a prediction does not divide them.
-
-    Args:
-        layout: What ran, or would.
-        job: The job that it ran, or would.
-        predicted: Of that layout and job.
-        measured: What was measured of a step, if anything was.
     """
     atoms_s = _atoms(layout, job, predicted)
     measured_s = _fields(measured)
-    together = _merged([atoms for name in measured_s if (atoms := _measured_as(name, layout, measured))])
+    claims = {name: _measured_as(name, layout, measured) for name in measured_s}
     parts = [
         StepPart(
             name=_name(atoms),
-            kind=_kind(atoms),
+            kind=next(kind for atom, (kind, _, _) in _ATOMS.items() if atom in atoms),
             predicted_s=sum(atoms_s[atom] for atom in atoms),
-            measured_s=_sum_of(measured_s, atoms, layout, measured),
+            measured_s=None if measured is None else sum(s for name, s in measured_s.items() if claims[name] & atoms),
             limit=_limit(atoms, atoms_s, layout, job, predicted),
         )
-        for atoms in together
+        for atoms in _merged(filter(None, claims.values()))
     ]
-    unclaimed_s = sum(s for name, s in measured_s.items() if not _measured_as(name, layout, measured))
     if measured is not None:
-        parts.append(_anything_else(unclaimed_s))
+        unclaimed_s = sum(s for name, s in measured_s.items() if not claims[name])
+        limit = "measured alone: no law of the model explains it"
+        parts.append(
+            StepPart(name="anything else", kind="other", predicted_s=None, measured_s=unclaimed_s, limit=limit)
+        )
     return StepParts(
         parts=tuple(part for part in parts if part.predicted_s or part.measured_s),
         predicted_s=predicted.total_s,
@@ -180,15 +151,6 @@ def step_parts(
         recompute_s=predicted.recompute_s,
         rank=measured.rank if isinstance(measured, Breakdown) else None,
     )
-
-
-def _seconds(part: StepPart, *, measured: bool) -> float:
-    return (part.measured_s if measured else part.predicted_s) or 0.0
-
-
-def _anything_else(seconds: float) -> StepPart:
-    limit = "measured alone: no law of the model explains it"
-    return StepPart(name="anything else", kind="other", predicted_s=None, measured_s=seconds, limit=limit)
 
 
 def measured_fields(layout: Layout, measured: Breakdown | PhaseTimes) -> Mapping[tuple[str, ...], float]:
@@ -201,7 +163,7 @@ def measured_fields(layout: Layout, measured: Breakdown | PhaseTimes) -> Mapping
     claims = {name: _measured_as(name, layout, measured) for name in measured_s}
     found: dict[tuple[str, ...], float] = {}
     for atoms in _merged([_PASSES, *filter(None, claims.values())]):
-        own = [_LIMITS[atom] for atom in _KINDS if atom in atoms - _PASSES]
+        own = [field for atom, (_, _, field) in _ATOMS.items() if atom in atoms - _PASSES]
         together = (*_IN_PASSES, *own) if atoms & _PASSES else tuple(own)
         found[together] = sum(seconds for name, seconds in measured_s.items() if (claims[name] or _PASSES) & atoms)
     return found
@@ -216,7 +178,7 @@ def _atoms(layout: Layout, job: Job, predicted: StepTime) -> dict[_Atom, float]:
         "backward": shares.backward * computed_s + predicted.offload_s / 2,
         "weight": shares.weight * computed_s,
     }
-    return atoms_s | {atom: getattr(predicted, name) for atom, name in _LIMITS.items()}
+    return atoms_s | {atom: getattr(predicted, field) for atom, (_, _, field) in _ATOMS.items() if field}
 
 
 # ---------------------------------------------------------------- the measured side
@@ -276,24 +238,16 @@ def _of_phases(name: str, layout: Layout) -> frozenset[_Atom]:
     """Phases of timed steps: what interrupts a pass counts as the pass; gradients that wait for weights do, too."""
     if name == "optimizer_s":
         return frozenset(("optimizer",))
-    passes = frozenset(atom for atom in _KINDS if atom not in ("data", "optimizer"))
+    passes = frozenset(atom for atom in _ATOMS if atom not in ("data", "optimizer"))
     if layout.shard_level >= ShardLevel.GRADIENTS or layout.pipeline_parallel_degree > 1:
         return passes | {"data"}
     return passes if name == "forward_backward_s" else frozenset(("data",))
 
 
-def _sum_of(
-    measured_s: Mapping[str, float], atoms: frozenset[_Atom], layout: Layout, measured: Breakdown | PhaseTimes | None
-) -> float | None:
-    if measured is None:
-        return None
-    return sum(seconds for name, seconds in measured_s.items() if _measured_as(name, layout, measured) & atoms)
-
-
 # ---------------------------------------------------------------- both
 def _merged(claims: Iterable[frozenset[_Atom]]) -> Sequence[frozenset[_Atom]]:
     """Sets of atoms that nothing measured tells apart, in the order of a picture."""
-    parts: list[frozenset[_Atom]] = [frozenset((atom,)) for atom in _KINDS]
+    parts: list[frozenset[_Atom]] = [frozenset((atom,)) for atom in _ATOMS]
     for claim in claims:
         touched = [part for part in parts if part & claim]
         first = parts.index(touched[0])
@@ -302,19 +256,13 @@ def _merged(claims: Iterable[frozenset[_Atom]]) -> Sequence[frozenset[_Atom]]:
     return parts
 
 
-def _kind(atoms: frozenset[_Atom]) -> PartKind:
-    return next(kind for atom, kind in _KINDS.items() if atom in atoms)
-
-
 def _name(atoms: frozenset[_Atom]) -> str:
-    if atoms <= _PASSES:
-        return _WORDS[next(atom for atom in _KINDS if atom in atoms)]
+    every = [atom for atom in _ATOMS if atom in atoms]
+    if atoms <= _PASSES or len(every) == 1:
+        return _ATOMS[every[0]][1]
     if atoms & _PASSES:
         return "forward and backward, with what interrupts them"
-    if len(atoms) == 1 and (word := _WORDS.get(*atoms)):
-        return word
-    groups = [atom for atom in _KINDS if atom in atoms]
-    return f"{listed(groups)} collectives"
+    return f"{listed(every)} collectives"
 
 
 def _limit(
@@ -331,8 +279,8 @@ def _limit(
     if "recompute" in atoms and atoms_s["recompute"]:
         of_it = f"{format_seconds(atoms_s['recompute'])} of it predicted for " if "backward" in atoms else ""
         said.append(of_it + limit_of("recompute_s", layout, job))
-    others = [atom for atom in _KINDS if atom in atoms - _PASSES and (atoms_s[atom] or len(atoms) == 1)]
-    return "; ".join((*said, *(limit_of(_LIMITS[atom], layout, job) for atom in others)))
+    others = [atom for atom in _ATOMS if atom in atoms - _PASSES and (atoms_s[atom] or len(atoms) == 1)]
+    return "; ".join((*said, *(limit_of(_ATOMS[atom][2], layout, job) for atom in others)))
 
 
 def _kinds_of_work(layout: Layout, job: Job, predicted: StepTime) -> str:

@@ -15,6 +15,8 @@ from functools import lru_cache
 from autotuner.core.choices import PipelineSchedule, ShardLevel
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.sweep import SweepRequest
 from autotuner.core.timeline import (
     Block,
     BlockKind,
@@ -25,12 +27,14 @@ from autotuner.core.timeline import (
     found_folds,
     outside,
 )
+from autotuner.core.trial import Trial
 from autotuner.costmodel.details import StageTimes, stage_times
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.step.planned import NOTICED
 from autotuner.schedules.planner import named_schedule, plan
 from autotuner.schedules.schedule import Action, Kind, Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, PassTimes, delegated, simulate
+from autotuner.search.explain.communication import RankGroups, rank_groups
 
 _WHOLE = 2_500
 """A step of no more actions is simulated whole: that takes about 10 ms."""
@@ -47,17 +51,14 @@ _MOST_BLOCKS = 3_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedTimeline:
-    """A predicted step, and the closed form beside it.
-
-    Attributes:
-        timeline: A row per pipeline rank, as all ranks of it do the same; of a deep pipeline the first and the last.
-        predicted_s: The step time that the layout is ranked by.
-        apart: The timeline's step over it, less 1.
-    """
+    """A predicted step, and the closed form beside it."""
 
     timeline: StepTimeline
+    """A row per pipeline rank, as all ranks of it do the same; of a deep pipeline the first and the last."""
     predicted_s: float
+    """The step time that the layout is ranked by."""
     apart: float
+    """The timeline's step over it, less 1."""
 
 
 def predicted_timeline(
@@ -86,10 +87,19 @@ def _timeline(layout: Layout, job: Job, times: StageTimes, most_actions: int, mo
     ends = [_with_end(blocks, rank, times, once=not each_s) for rank, blocks in enumerate(ran.ranks)]
     step_s = max(blocks[-1].end_s for blocks in ends)
     per_pipeline_rank = layout.world_size // layout.pipeline_parallel_degree
-    rows = [
-        _row(outside(blocks, ran.folds), rank, per_pipeline_rank, _seconds(blocks, ran.folded[rank], step_s))
-        for rank, blocks in enumerate(ends)
-    ]
+    rows = []
+    for rank, blocks in enumerate(ends):
+        shown, seconds = outside(blocks, ran.folds), _seconds(blocks, ran.folded[rank], step_s)
+        rows.append(
+            RankTimeline(
+                rank=rank * per_pipeline_rank,
+                pipeline_rank=rank,
+                actions=tuple(b.word for b in shown),
+                start_s=tuple(b.start_s for b in shown),
+                end_s=tuple(b.end_s for b in shown),
+                seconds=seconds,
+            )
+        )
     return StepTimeline(
         step_s=step_s,
         num_micro_batches=num_micro_batches,
@@ -107,17 +117,6 @@ def _few_enough(rows: Sequence[RankTimeline]) -> tuple[RankTimeline, ...]:
         half //= 2
         kept = (*rows[:half], *rows[-half:])
     return kept
-
-
-def _row(blocks: Sequence[Block], rank: int, per_pipeline_rank: int, seconds: RankSeconds) -> RankTimeline:
-    return RankTimeline(
-        rank=rank * per_pipeline_rank,
-        pipeline_rank=rank,
-        actions=tuple(b.word for b in blocks),
-        start_s=tuple(b.start_s for b in blocks),
-        end_s=tuple(b.end_s for b in blocks),
-        seconds=seconds,
-    )
 
 
 def _synced_each_s(layout: Layout, num_micro_batches: int, times: StageTimes) -> float:
@@ -156,16 +155,13 @@ def _seconds(blocks: Sequence[Block], folded: Mapping[BlockKind, float], step_s:
 # ---------------------------------------------------------------- the schedule, whole or in its beginning and end
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ran:
-    """What each rank did, in order of time, with every micro-batch's number and moment in the whole step.
-
-    Attributes:
-        folds: Stretches that may be left out; what was not simulated lies inside.
-        folded: Seconds by kind, of each rank, of the micro-batches that were not simulated.
-    """
+    """What each rank did, in order of time, with every micro-batch's number and moment in the whole step."""
 
     ranks: tuple[tuple[Block, ...], ...]
     folds: tuple[Fold, ...]
+    """Stretches that may be left out; what was not simulated lies inside."""
     folded: tuple[Mapping[BlockKind, float], ...]
+    """Seconds by kind, of each rank, of the micro-batches that were not simulated."""
 
     @classmethod
     def of(cls, layout: Layout, num_micro_batches: int, times: StageTimes, each_s: float, most_actions: int) -> _Ran:
@@ -182,7 +178,10 @@ class _Ran:
 
     def _longer_by(self, missing: int, num_ranks: int) -> _Ran:
         """The same with more micro-batches in its folds, which each take as long as those in there."""
-        added_s = [missing * _period_s(self.ranks, fold, num_ranks) for fold in self.folds]
+        added_s = [  # of the slowest rank, over one round of the ranks or the whole fold
+            missing * max((_period_s(blocks, fold, num_ranks) for blocks in self.ranks), default=0.0)
+            for fold in self.folds
+        ]
         before_s = [sum(added_s[:index]) for index in range(len(added_s))]
         return _Ran(
             ranks=tuple(tuple(self._later(b, added_s, missing) for b in blocks) for blocks in self.ranks),
@@ -224,9 +223,7 @@ def _schedule(layout: Layout, num_micro_batches: int, times: StageTimes) -> Sche
     )
 
 
-@lru_cache(maxsize=64)
-def _named(name: PipelineSchedule, p: int, v: int, num_micro_batches: int) -> Schedule:
-    return named_schedule(name, p, v, num_micro_batches)
+_named = lru_cache(maxsize=64)(named_schedule)
 
 
 def _seen(times: StageTimes) -> PassTimes:
@@ -245,12 +242,8 @@ def _planned(times: PassTimes, num_micro_batches: int, extra_slack: int) -> Sche
     return plan(times, num_micro_batches, extra_slack=extra_slack).schedule
 
 
-def _period_s(ranks: Sequence[Sequence[Block]], fold: Fold, num_ranks: int) -> float:
-    """What a micro-batch adds to a fold: of the slowest rank, over one round of the ranks or the whole fold."""
-    return max((_own_period_s(blocks, fold, num_ranks) for blocks in ranks), default=0.0)
-
-
-def _own_period_s(blocks: Sequence[Block], fold: Fold, num_ranks: int) -> float:
+def _period_s(blocks: Sequence[Block], fold: Fold, num_ranks: int) -> float:
+    """What a micro-batch adds to a fold, by one rank."""
     starts: dict[tuple[BlockKind, int | None], list[float]] = {}
     for b in blocks:
         if b.kind.is_pass and fold.start_s <= b.start_s < fold.end_s:
@@ -264,7 +257,7 @@ def _more(blocks: Sequence[Block], folds: Sequence[Fold], num_ranks: int, missin
     """Seconds by kind of so many more micro-batches: each has the passes of those in the folds, and waits like them."""
     spent: dict[BlockKind, float] = {}
     for fold in folds:
-        start_s = fold.end_s - num_ranks * _own_period_s(blocks, fold, num_ranks)
+        start_s = fold.end_s - num_ranks * _period_s(blocks, fold, num_ranks)
         latest = [b for b in blocks if max(start_s, fold.start_s) <= b.start_s < fold.end_s]
         for kind, stage in {(b.kind, b.stage) for b in latest}:
             own = [b.end_s - b.start_s for b in latest if (b.kind, b.stage) == (kind, stage)]
@@ -274,29 +267,20 @@ def _more(blocks: Sequence[Block], folds: Sequence[Fold], num_ranks: int, missin
 
 
 def _simulated(schedule: Schedule, times: StageTimes, each_s: float) -> tuple[tuple[Block, ...], ...]:
-    passes = PassTimes(
-        forward_s=times.forward_s,
-        input_s=times.input_s,
-        weight_s=tuple(seconds + each_s for seconds in times.weight_s),
-        send_s=times.flies_s,
+    weight_s, blocks_s = tuple(seconds + each_s for seconds in times.weight_s), times.blocks_s
+    passes = PassTimes(forward_s=times.forward_s, input_s=times.input_s, weight_s=weight_s, send_s=times.flies_s)
+    held_up = replace(  # each pass, with what holds up its rank when it has sent what came of it
+        passes,
+        forward_s=tuple(map(sum, zip(passes.forward_s, (*blocks_s, 0.0), strict=True))),
+        input_s=tuple(map(sum, zip(passes.input_s, (0.0, *blocks_s), strict=True))),
     )
     carriers = delegated(times.num_delegates) if times.num_delegates else BESIDE_COMPUTE
-    ran = simulate(schedule, _held_up(passes, times.blocks_s), carriers)
-    under_way_s = tuple(map(sum, zip(times.blocks_s, times.flies_s, strict=True)))
+    ran = simulate(schedule, held_up, carriers)
+    under_way_s = tuple(map(sum, zip(blocks_s, times.flies_s, strict=True)))
     arriving = replace(passes, send_s=under_way_s)
     return tuple(
         tuple(_blocks(actions, starts, ends, schedule, arriving, each_s))
         for actions, starts, ends in zip(schedule.ranks, ran.start_s, ran.end_s, strict=True)
-    )
-
-
-def _held_up(passes: PassTimes, blocks_s: Sequence[float]) -> PassTimes:
-    """The passes, each with what holds up its rank when it has sent what came of it."""
-    onward, back = (*blocks_s, 0.0), (0.0, *blocks_s)
-    return replace(
-        passes,
-        forward_s=tuple(map(sum, zip(passes.forward_s, onward, strict=True))),
-        input_s=tuple(map(sum, zip(passes.input_s, back, strict=True))),
     )
 
 
@@ -331,3 +315,40 @@ def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
     if rank_of.get(other, rank_of[action.stage]) == rank_of[action.stage]:
         return 0.0
     return passes.send_s[min(action.stage, other)]
+
+
+# ---------------------------------------------------------------- of a trial
+def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
+    """The layout that ran as the trial, or would have, and its job: those of a small trial that stands for the layout.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    require_legal(trial.layout, request.legal_job)
+    return trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTimelines:
+    """A step on both sides."""
+
+    is_small: bool
+    """It is that of the trial on fewer ranks that stands for the layout, not of the layout."""
+    predicted: PredictedTimeline
+    """By the schedule simulator, from what today's cost model says of each pass."""
+    measured: StepTimeline | None
+    """Recorded on a profiled step; None where none was, and once it was thinned away."""
+
+
+def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
+    """The timelines of what ran as a trial, which the store read with its timeline; errors as ``what_ran``."""
+    return TrialTimelines(
+        is_small=trial.scaled is not None,
+        predicted=predicted_timeline(*what_ran(trial, request)),
+        measured=trial.measurement.timeline if trial.measurement else None,
+    )
+
+
+def trial_rank_groups(trial: Trial, request: SweepRequest, rank: int) -> RankGroups:
+    """The groups of a rank of what ran as a trial; errors as ``what_ran`` and ``rank_groups``."""
+    return rank_groups(*what_ran(trial, request), rank)

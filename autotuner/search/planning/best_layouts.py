@@ -15,7 +15,7 @@ from autotuner.search.planning.outcome import Outcome, outcome_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import Offer
 from autotuner.search.ranking import PredictedLayout, best_predicted
-from autotuner.search.splits import SpaceTooLarge
+from autotuner.search.space.legal import SpaceTooLarge
 
 _THIN: Mapping[str, tuple[int, ...]] = {
     "tensor_parallel_degree": (1, 2, 4, 8),

@@ -14,7 +14,7 @@ from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.search.asides import Asides
-from autotuner.search.fronts.dominance import non_dominated
+from autotuner.search.pareto import non_dominated
 from autotuner.search.planning.belief import Belief, errors_of
 from autotuner.search.planning.best_layouts import SearchedCluster, job_on, searched_clusters
 from autotuner.search.planning.decision import Decision

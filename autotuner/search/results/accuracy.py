@@ -8,66 +8,55 @@ from dataclasses import dataclass, replace
 
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.results.reached import Source, source_of
+from autotuner.search.results.reached import OfTrial, Source, named, source_of
 from autotuner.search.text.sentences import percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedTrial:
-    """A trial's prediction, made before it ran, beside what it reached.
+class ComparedTrial(OfTrial):
+    """A trial's prediction, made before it ran, beside what it reached."""
 
-    Attributes:
-        number: Of the trial, inside its sweep.
-        label: Its layout in short.
-        predicted_step_s: Of the layout at full size.
-        reached_step_s: Measured, estimated or simulated.
-        predicted_mfu: Of the layout at full size; on cores beside the peak that was known before any trial.
-        reached_mfu: Measured, estimated or simulated.
-        reached_error: Half-width of the interval of what was reached, as a share of it.
-        relative_error: Half-width of the 80 % interval of the prediction; None in records older than this field.
-        error: Step time that was reached over the predicted one, less 1: above 0 the layout was slower than predicted.
-        is_within: The reached step time lies in the interval of the prediction; None where that is not known.
-        predicted_bytes: Peak of the fullest rank, without what no allocator sees.
-        reached_bytes: Measured peak; None where nobody told.
-    """
-
-    trial_id: str
-    number: int
-    label: str
     source: Source
     predicted_step_s: float
+    """Of the layout at full size."""
     reached_step_s: float
+    """Measured, estimated or simulated."""
     predicted_mfu: float
+    """Of the layout at full size; on cores beside the peak that was known before any trial."""
     reached_mfu: float
+    """Measured, estimated or simulated."""
     reached_error: float
+    """Half-width of the interval of what was reached, as a share of it."""
     relative_error: float | None
+    """Half-width of the 80 % interval of the prediction; None in records older than this field."""
     error: float
+    """Step time that was reached over the predicted one, less 1: above 0 the layout was slower than predicted."""
     is_within: bool | None
+    """The reached step time lies in the interval of the prediction; None where that is not known."""
     predicted_bytes: float
+    """Peak of the fullest rank, without what no allocator sees."""
     reached_bytes: float | None
+    """Measured peak; None where nobody told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """How right the predictions of a sweep were.
-
-    Attributes:
-        trials: Those that were measured, by number.
-        num_intervals: Those whose prediction had an interval.
-        num_within: Those of them that kept it: of true 80 % intervals four of five.
-        median_error: Of step times, without signs; None before the first.
-        bias: Median error with signs: above 0 layouts are slower than predicted.
-        memory_error: Median error of peaks, without signs; None where nobody told them.
-        sentences: All this, without full stops; empty before the first.
-    """
+    """How right the predictions of a sweep were."""
 
     trials: tuple[ComparedTrial, ...]
+    """Those that were measured, by number."""
     num_intervals: int
+    """Those whose prediction had an interval."""
     num_within: int
+    """Those of them that kept it: of true 80 % intervals four of five."""
     median_error: float | None
+    """Of step times, without signs; None before the first."""
     bias: float | None
+    """Median error with signs: above 0 layouts are slower than predicted."""
     memory_error: float | None
+    """Median error of peaks, without signs; None where nobody told them."""
     sentences: tuple[str, ...]
+    """All this, without full stops; empty before the first."""
 
 
 def accuracy(request: SweepRequest, trials: Sequence[Trial]) -> Accuracy:
@@ -98,9 +87,7 @@ def _compared(trial: Trial, *, tells_peaks: bool) -> ComparedTrial:
     is_within = None if half_width is None else 1 / (1 + half_width) <= reached_s / predicted_s <= 1 + half_width
     measured = trial.measurement if tells_peaks and trial.scaled is None else None
     return ComparedTrial(
-        trial_id=trial.id,
-        number=trial.number,
-        label=str(trial.layout),
+        **named(trial),
         source=source_of(trial.reached),
         predicted_step_s=predicted_s,
         reached_step_s=reached_s,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from autotuner.core.choices import ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.option import Kind, OptionSpec
 from autotuner.costmodel.evidence import PHRASES
 from autotuner.search.text.sentences import value_in_words
 
@@ -23,23 +23,20 @@ _IN_GROUPS = " in groups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One choice of a layout.
-
-    Attributes:
-        name: For addresses: ``tp``, ``recompute``.
-        label: For people; of a degree its letters again.
-        words: Values in their order, the plainest first; empty for a number.
-        read: The value of a layout.
-        phrase: The choice with its value, ``{}`` standing for it; empty where the value stands behind the label.
-        zero: The choice at 0, where a phrase of nothing would read oddly.
-    """
+    """One choice of a layout."""
 
     name: str
+    """For addresses: ``tp``, ``recompute``."""
     label: str
+    """For people; of a degree its letters again."""
     words: tuple[str, ...]
+    """Values in their order, the plainest first; empty for a number."""
     read: Callable[[Layout], Value]
+    """The value of a layout."""
     phrase: str = ""
+    """The choice with its value, ``{}`` standing for it; empty where the value stands behind the label."""
     zero: str = ""
+    """The choice at 0, where a phrase of nothing would read oddly."""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
         """Each value once, the least or plainest first."""
@@ -79,7 +76,7 @@ def _sharding(layout: Layout) -> str:
 
 def _axes() -> Iterable[Axis]:
     for letters, name in _LETTERS.items():
-        yield Axis(name=letters, label=letters, words=(), read=_reading(name))
+        yield Axis(name=letters, label=letters, words=(), read=partial(_number, name))
     every = [word + groups for word in SHARDING_WORDS.values() for groups in ("", _IN_GROUPS)]
     yield Axis(name="sharding", label="sharding", words=("none", *every), read=_sharding)
     for name, one in OPTIONS.items():
@@ -89,30 +86,18 @@ def _axes() -> Iterable[Axis]:
             phrase = PHRASES.get(name, "")
             phrase = phrase if phrase.startswith("{} ") else ""
             zero = _AT_ZERO.get(name, "")
-            yield Axis(name=name, label=one.label, words=(), read=_reading(name), phrase=phrase, zero=zero)
+            yield Axis(name=name, label=one.label, words=(), read=partial(_number, name), phrase=phrase, zero=zero)
         else:
-            yield Axis(name=name, label=one.label, words=_words(one), read=_reading_words(name, one))
+            words = {value: value_in_words(one.value_of(value)) for value in one.plainest_first or one.values}
+            yield Axis(name=name, label=one.label, words=tuple(words.values()), read=partial(_word, name, words))
 
 
-def _reading(name: str) -> Callable[[Layout], Value]:
-    def read(layout: Layout) -> Value:
-        return int(getattr(layout, name))
-
-    return read
+def _number(name: str, layout: Layout) -> Value:
+    return int(getattr(layout, name))
 
 
-def _reading_words(name: str, one: OptionSpec) -> Callable[[Layout], Value]:
-    words = {value: value_in_words(one.value_of(value)) for value in one.values}
-
-    def read(layout: Layout) -> Value:
-        return words[getattr(layout, name)]
-
-    return read
-
-
-def _words(one: OptionSpec) -> tuple[str, ...]:
-    values = one.plainest_first or one.values
-    return tuple(value_in_words(bool(value) if one.kind is Kind.SWITCH else value) for value in values)
+def _word(name: str, words: Mapping[int, str], layout: Layout) -> Value:
+    return words[getattr(layout, name)]
 
 
 _LETTERS = {

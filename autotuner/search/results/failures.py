@@ -2,75 +2,162 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
+
+import numpy as np
 
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_bytes, format_duration
-from autotuner.search.results.axis import AXES, Axis
-from autotuner.search.results.ways_out import WayOut, fewest_steps_s, way_out
+from autotuner.search.results.axis import AXES, Axis, Value, varied
+from autotuner.search.results.reached import OfTrial, named
 from autotuner.search.text.failures import FAILURE_WORDS
+from autotuner.search.text.sentences import change_in_words
+
+_SLACK = 2.0
+"""Times what the fewest steps need, so that a limit leaves room for the start and for steps that settle slowly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedTrial:
-    """A trial that died.
+class WayOut:
+    """What to do about trials that died of one cause."""
 
-    Attributes:
-        number: Inside its sweep.
-        label: Its layout in short.
-        message: One line.
-        rank: The rank that died first; None where it is not known.
-        has_log: Its trial holds the last lines that this rank printed.
+    sentence: str
+    """Without a full stop."""
+    change: str = ""
+    """From a layout that died to the layout that ran and differs least; empty where none did or it says nothing."""
+    trial_id: str | None = None
+    """The trial of the layout that ran; None without one."""
+    number: int | None = None
+    """Of that trial, inside its sweep."""
+    label: str = ""
+    """The layout that ran, in short."""
+
+
+def way_out(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], request: SweepRequest) -> WayOut:
+    """What would have helped trials that died of one cause, as far as those that were measured tell."""
+    match kind:
+        case FailureKind.OOM:
+            return _that_ran(died, ran) or WayOut(sentence=_more_memory(died, request))
+        case FailureKind.TIMEOUT:
+            return WayOut(sentence=_more_time(died, request))
+        case FailureKind.INTERRUPTED | FailureKind.INFRASTRUCTURE:
+            return WayOut(sentence="run them again once the machines are back; nothing is held against their layouts")
+        case _:
+            near = _that_ran(died, ran)
+            read = "read the log of the rank that died first"
+            return WayOut(sentence=read) if near is None else replace(near, sentence=f"{read}; {near.sentence}")
+
+
+def _that_ran(died: Sequence[Trial], ran: Sequence[Trial]) -> WayOut | None:
+    """The pair of a layout that died and one that ran which differ in the fewest choices, the fastest first."""
+    if not died or not ran:
+        return None
+    one, other = _nearest(died, ran)
+    change = change_in_words(one.layout, other.layout)
+    peaks = other.measurement.peak_bytes if other.measurement and other.scaled is None else ()
+    with_it = f"with {change}, in {format_bytes(max(peaks))}" if peaks else f"with {change}"
+    is_same = one.layout == other.layout
+    said = "the same layout: it may be run again" if is_same else with_it
+    return WayOut(**named(other), sentence=f"trial {other.number} ran {said}", change="" if is_same else change)
+
+
+def _nearest(died: Sequence[Trial], ran: Sequence[Trial]) -> tuple[Trial, Trial]:
+    fastest_first = sorted(ran, key=lambda trial: trial.reached.step_time_s if trial.reached else math.inf)
+    every = [*fastest_first, *died]
+    num_apart = np.zeros((len(ran), len(died)), dtype=np.int64)
+    for axis in varied([trial.layout for trial in every]):
+        known: dict[Value, int] = {}
+        codes = np.array([known.setdefault(axis.read(trial.layout), len(known)) for trial in every])
+        num_apart += codes[: len(ran), None] != codes[None, len(ran) :]
+    column, row = divmod(int(num_apart.argmin()), len(died))  # the first of the least, so of the fastest
+    return died[row], fastest_first[column]
+
+
+def _more_memory(died: Sequence[Trial], request: SweepRequest) -> str:
+    """Where nothing ran: what the layout that needs least lacks."""
+    limit = request.trial_job.cluster.accelerator.memory_bytes
+    least = min(died, key=lambda trial: trial.prediction.memory.total_bytes)
+    lacks = least.prediction.memory.total_bytes - limit
+    most = "let more be recomputed or sharded, or use more ranks"
+    if lacks <= 0:
+        return f"nothing of the sweep ran; {most}"
+    return f"nothing of the sweep ran; the least of them, {least.layout}, lacks {format_bytes(lacks)}: {most}"
+
+
+def fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | None:
+    """What the fewest steps that a trial runs are predicted to take, of the slowest of them.
+
+    None of trials on fewer ranks than their job has: what is predicted is the layout that they stand for.
     """
+    settings = request.trial
+    if any(trial.scaled for trial in died):
+        return None
+    num_steps = settings.warmup_steps + settings.measured_steps + settings.profiled_steps
+    num_faulty = 0 if request.fault_trace is None else request.fault_trace.num_steps
+    return max(
+        num_steps * trial.prediction.step_time.total_s + num_faulty * (trial.prediction.robust_step_s or 0.0)
+        for trial in died
+    )
 
-    trial_id: str
-    number: int
-    label: str
+
+def _more_time(died: Sequence[Trial], request: SweepRequest) -> str:
+    """A longer limit where the steps need it; else something hangs."""
+    needed_s = fewest_steps_s(died, request)
+    if needed_s is None:
+        return "give trials more time, or take fewer steps"
+    if needed_s < request.trial_timeout_s:
+        return "their steps need less: something hangs, which the log of the rank that was heard of last may tell"
+    return f"set the timeout_s of trials to {_SLACK * needed_s:,.0f}, or take fewer steps"
+
+
+# ---------------------------------------------------------------- groups
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTrial(OfTrial):
+    """A trial that died."""
+
     message: str
+    """One line."""
     rank: int | None
+    """The rank that died first; None where it is not known."""
     has_log: bool
+    """Its trial holds the last lines that this rank printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """A value that most trials of a group have, and more of them than chance would give it.
-
-    Attributes:
-        said: The choice with its value: ``recompute none``.
-        num_failed: Trials of the group that have it.
-        num_ran: Trials that ran well and have it, too.
-    """
+    """A value that most trials of a group have, and more of them than chance would give it."""
 
     said: str
+    """The choice with its value: ``recompute none``."""
     num_failed: int
+    """Trials of the group that have it."""
     num_ran: int
+    """Trials that ran well and have it, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Trials that died of one cause.
-
-    Attributes:
-        cause: In words: ``out of memory``; groups of one kind differ in what their trials said.
-        trials: By number.
-        num_ran: Trials of the sweep that were measured, without repeats.
-        shared: What sets them apart from these, what says most first; empty where nothing does.
-        deciding: The number that decided, as a sentence without a full stop; empty where there is none.
-        way_out: What to do.
-    """
+    """Trials that died of one cause."""
 
     kind: FailureKind
     cause: str
+    """In words: ``out of memory``; groups of one kind differ in what their trials said."""
     trials: tuple[FailedTrial, ...]
+    """By number."""
     num_ran: int
+    """Trials of the sweep that were measured, without repeats."""
     shared: tuple[Shared, ...]
+    """What sets them apart from these, what says most first; empty where nothing does."""
     deciding: str
+    """The number that decided, as a sentence without a full stop; empty where there is none."""
     way_out: WayOut
+    """What to do."""
 
 
 def failures(request: SweepRequest, trials: Sequence[Trial]) -> tuple[FailureGroup, ...]:
@@ -101,23 +188,15 @@ def _group(kind: FailureKind, died: Sequence[Trial], ran: Sequence[Trial], reque
     return FailureGroup(
         kind=kind,
         cause=FAILURE_WORDS[kind],
-        trials=tuple(_failed(trial) for trial in died),
+        trials=tuple(
+            FailedTrial(**named(trial), message=why.message, rank=why.rank, has_log=bool(why.log_tail))
+            for trial in died
+            if (why := trial.failure)
+        ),
         num_ran=len(ran),
         shared=_shared(died, ran),
         deciding=_deciding(kind, died, request),
         way_out=way_out(kind, died, ran, request),
-    )
-
-
-def _failed(trial: Trial) -> FailedTrial:
-    assert trial.failure is not None, "it died"
-    return FailedTrial(
-        trial_id=trial.id,
-        number=trial.number,
-        label=str(trial.layout),
-        message=trial.failure.message,
-        rank=trial.failure.rank,
-        has_log=bool(trial.failure.log_tail),
     )
 
 

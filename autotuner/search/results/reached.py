@@ -1,59 +1,83 @@
-"""What a trial reached, measured or estimated or simulated, and how well that is known."""
+"""What a trial reached, how well that is known, and what a ranking cannot tell apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
+import numpy as np
+
+from autotuner.core.columns import Floats
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.objective import Figures, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import Trial
+from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import RankedTime
 
 Source = Literal["measured", "estimated", "simulated"]
 """Where a figure comes from: a run of the layout, runs on fewer ranks, or no run at all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """A trial with what it reached.
+TRIED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+"""How a trial ends that tells something of its layout."""
 
-    Attributes:
-        number: Of the trial, inside its sweep.
-        label: The layout in short.
-        source: What its figures have to be called.
-        said: Where an estimate comes from; empty of anything else.
-        value: What the sweep maximises.
-        mfu: As the sweep counts it: under its fault trace, where it has one, as throughput and step time are.
-        step_time_s: Of a measured trial the median of its steps, or the mean of those under the fault trace.
-        relative_error: Half-width of the interval of step time, throughput and MFU, as a share of them.
-        confidence: How often the truth lies in that interval: 0.95 of what was measured, 0.8 of an estimate.
-        peak_bytes: Of the fullest rank; None where nobody told.
-        limit_bytes: What a rank may allocate.
-        price_per_million_tokens: In US dollars; None where the cluster's price is not known.
-        healthy_mfu: While no link is slow, where that is not what the sweep counts; else None.
-    """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfTrial:
+    """Something that is told of a trial, by the names that people have for it."""
+
+    trial_id: str
+    number: int
+    """Of the trial, inside its sweep."""
+    label: str
+    """Its layout in short."""
+
+
+class Names(TypedDict):
+    """The fields of ``OfTrial``."""
 
     trial_id: str
     number: int
     label: str
+
+
+def named(trial: Trial) -> Names:
+    """What people call it."""
+    return Names(trial_id=trial.id, number=trial.number, label=str(trial.layout))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached(OfTrial):
+    """A trial with what it reached."""
+
     layout: Layout
     source: Source
+    """What its figures have to be called."""
     said: str
+    """Where an estimate comes from; empty of anything else."""
     value: float
+    """What the sweep maximises."""
     mfu: float
+    """As the sweep counts it: under its fault trace, where it has one, as throughput and step time are."""
     tokens_per_s: float
     step_time_s: float
+    """Of a measured trial the median of its steps, or the mean of those under the fault trace."""
     relative_error: float
+    """Half-width of the interval of step time, throughput and MFU, as a share of them."""
     confidence: float
+    """How often the truth lies in that interval: 0.95 of what was measured, 0.8 of an estimate."""
     peak_bytes: float | None
+    """Of the fullest rank; None where nobody told."""
     limit_bytes: float
+    """What a rank may allocate."""
     price_per_million_tokens: float | None
+    """In US dollars; None where the cluster's price is not known."""
     healthy_mfu: float | None = None
+    """While no link is slow, where that is not what the sweep counts; else None."""
 
     @classmethod
     def of(cls, trial: Trial, request: SweepRequest) -> Reached:
@@ -61,11 +85,9 @@ class Reached:
         reached = trial.reached
         assert reached is not None, "it was measured, and estimated where less of it ran"
         counted = request.objective.counted(reached)
-        error, confidence, peak_bytes = _known(reached, counted)
+        error, peak_bytes = known(reached, counted)
         return cls(
-            trial_id=trial.id,
-            number=trial.number,
-            label=str(trial.layout),
+            **named(trial),
             layout=trial.layout,
             source=source_of(reached),
             said=reached.said if isinstance(reached, TrialEstimate) else "",
@@ -74,7 +96,7 @@ class Reached:
             tokens_per_s=counted.tokens_per_s,
             step_time_s=counted.step_time_s,
             relative_error=error,
-            confidence=confidence,
+            confidence=0.8 if isinstance(reached, TrialEstimate) else 0.95,
             peak_bytes=peak_bytes,
             limit_bytes=float(request.trial_job.cluster.accelerator.memory_bytes),
             price_per_million_tokens=_price(request, counted.tokens_per_s),
@@ -89,24 +111,17 @@ def source_of(reached: Measurement | TrialEstimate) -> Source:
     return "simulated" if reached.is_simulated else "measured"
 
 
-def _known(reached: Measurement | TrialEstimate, counted: Figures) -> tuple[float, float, float | None]:
-    """Half-width of the interval of what counts, how often the truth lies in it, and the peak."""
+def known(reached: Measurement | TrialEstimate, counted: Figures) -> tuple[float, float | None]:
+    """Half-width of the interval of the figures that count, as a share of them, and the peak of the fullest rank."""
     if isinstance(reached, TrialEstimate):
-        return reached.full_size.relative_error, 0.8, reached.full_size.peak_bytes
-    return counted.step_time_error_s / counted.step_time_s, 0.95, max(reached.peak_bytes, default=None)
+        return reached.full_size.relative_error, reached.full_size.peak_bytes
+    return counted.step_time_error_s / counted.step_time_s, max(reached.peak_bytes, default=None)
 
 
 def _price(request: SweepRequest, tokens_per_s: float) -> float | None:
     cluster = request.job.cluster
     per_s = cluster.price_per_accelerator_hour * cluster.world_size / 3600
     return 1e6 * per_s / tokens_per_s if per_s else None
-
-
-def _worth_per_step(objective: Objective, reached: Measurement | TrialEstimate) -> float:
-    """As ``RankedTime`` has it."""
-    if not objective.reads_footprint:
-        return 1.0
-    return objective.value(reached) * objective.counted(reached).step_time_s
 
 
 def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[RankedTime]:
@@ -119,12 +134,109 @@ def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[Rank
     return [
         RankedTime(
             trial_id=trial.id,
-            step_time_s=objective.counted(trial.reached).step_time_s,
-            step_time_interval_s=objective.counted(trial.reached).step_time_error_s,
+            step_time_s=counted.step_time_s,
+            step_time_interval_s=counted.step_time_error_s,
             noise_floor=trial.measurement.noise_floor if trial.measurement else None,
             repeated_s=tuple(repeated.get(trial.number, ())),
-            worth_per_step=_worth_per_step(objective, trial.reached),
+            worth_per_step=objective.value(trial.reached) * counted.step_time_s if objective.reads_footprint else 1.0,
         )
         for trial in objective.ranked(every)
-        if trial.reached is not None
+        if trial.reached is not None and (counted := objective.counted(trial.reached))
     ]
+
+
+# ---------------------------------------------------------------- standings: what a ranking cannot tell apart
+_Z95 = 1.96
+"""Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
+
+_RANGE_OF_TWO = 1.128
+"""Expected distance of two normal draws, in standard deviations: d2 of any table of control charts."""
+
+_RUN_TO_RUN, _WORTH = 0.01, 2.0
+"""Relative deviation of equal runs that is assumed before any pair of them was seen, and how many pairs that is worth:
+the distance of a single pair says little of how far runs lie apart."""
+
+_CONTENDING = 6.0
+"""Deviations within which a trial may still be the best; beyond them its probability is below 1e-8."""
+
+_GRID = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How sure a trial's place is."""
+
+    probability_best: float
+    """That this trial's layout is the best of those ranked, 0..1; they sum to 1."""
+    tied_with_best: bool
+    """Its value differs from that of the first by no more than chance makes step times differ, 95 times in 100."""
+    step_time_s: float
+    """Geometric mean of the step times of all its runs."""
+    value: float
+    """What the layout is worth by what the sweep ranks by, at that step time."""
+    relative_error: float
+    """Half the 95 % interval of that, as a share of it, with what equal runs differ by."""
+
+
+def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
+    """The standing of every ranked trial of a sweep by its id, the first of the ranking first.
+
+    A median is known within its own interval; on top of that equal runs differ, which one run cannot see: by what is
+    usual, and by what runs of one layout differed by in the sweep, which the mean of several runs is less subject to.
+    Errors of the logarithms count as normal and independent; what a step is worth counts as known.
+    """
+    if not times:
+        return {}
+    log_s = np.array([_logs(time).mean() for time in times])
+    deviations = _deviations(times)
+    log_cost = log_s - np.log([time.worth_per_step for time in times])  # of the inverse of the value
+    chances = _chances_to_be_least(log_cost, deviations)
+    apart = np.abs(log_cost - log_cost[0]) / np.hypot(deviations, deviations[0])
+    return {
+        time.trial_id: Standing(
+            probability_best=float(chances[row]),
+            tied_with_best=bool(apart[row] <= _Z95),
+            step_time_s=math.exp(log_s[row]),
+            value=math.exp(-log_cost[row]),
+            relative_error=float(_Z95 * deviations[row]),
+        )
+        for row, time in enumerate(times)
+    }
+
+
+def _logs(time: RankedTime) -> Floats:
+    """Of the step times of every run of the layout."""
+    logs: Floats = np.log([time.step_time_s, *time.repeated_s])
+    return logs
+
+
+def _deviations(times: Sequence[RankedTime]) -> Floats:
+    """Standard deviation of the mean log of each step time."""
+    ranges = [time.noise_floor / _RANGE_OF_TWO for time in times if time.noise_floor is not None]
+    num_repeats = sum(len(time.repeated_s) for time in times)
+    squares = _WORTH * _RUN_TO_RUN**2 + sum(distance**2 for distance in ranges)
+    squares += sum(float(((_logs(time) - _logs(time).mean()) ** 2).sum()) for time in times if time.repeated_s)
+    between_runs = math.sqrt(squares / (_WORTH + len(ranges) + num_repeats))
+    within_run = np.array([(time.step_time_interval_s or 0.0) / time.step_time_s / _Z95 for time in times])
+    num_runs = np.array([1 + len(time.repeated_s) for time in times])
+    deviations: Floats = np.hypot(within_run, between_runs) / np.sqrt(num_runs)
+    return deviations
+
+
+def _chances_to_be_least(means: Floats, deviations: Floats) -> Floats:
+    """Probability that each of some independent normal quantities is the least of them.
+
+    The integral of the density of one times the probabilities that the others lie above, by the trapezoidal rule over
+    those that contend; what the rule is off by is shared out.
+    """
+    highest = (means + _CONTENDING * deviations).min()
+    contends = np.flatnonzero(means - _CONTENDING * deviations <= highest)
+    mean, deviation = means[contends], deviations[contends]
+    grid = np.linspace((mean - _CONTENDING * deviation).min(), highest, _GRID)
+    z = (grid - mean[:, None]) / deviation[:, None]
+    log_above = np.log(np.maximum(np.vectorize(math.erfc)(z / math.sqrt(2)) / 2, 1e-300))
+    log_density = -(z**2) / 2 - np.log(deviation)[:, None]
+    weights = np.exp(log_density + log_above.sum(axis=0) - log_above).sum(axis=1)
+    chances = np.zeros(len(means))
+    chances[contends] = weights / weights.sum()
+    return chances

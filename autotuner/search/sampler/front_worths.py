@@ -13,8 +13,7 @@ from autotuner.core.job import Job
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective
 from autotuner.costmodel.resource_cost import FootprintColumns, worth_per_step
-from autotuner.search.fronts.expected_gain import Outcomes, steps_to_enter
-from autotuner.search.fronts.frontier import LEAST_MARGIN, Frontier, reference_below
+from autotuner.search.pareto import LEAST_MARGIN, Frontier, Outcomes, reference_below, steps_to_enter
 from autotuner.search.sampler.acquisition import log_expected_gain
 from autotuner.search.sampler.posterior import Estimate
 

@@ -12,8 +12,7 @@ import numpy as np
 from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.core.objective import WORTHWHILE_GAIN
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.fronts.expected_gain import log_expected_volume_gain
-from autotuner.search.fronts.frontier import Frontier
+from autotuner.search.pareto import Frontier, log_expected_volume_gain
 from autotuner.search.sampler.acquisition import log_expected_gain, log_probability
 from autotuner.search.sampler.front_worths import FrontWorths, log_expected_entry
 from autotuner.search.sampler.memory_prior import learn_peaks

@@ -14,10 +14,10 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.scenarios import predict_under
-from autotuner.search.explain.neighbours import neighbours
-from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.layout_sampler import LayoutSampler
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
+from autotuner.search.space.moves import neighbours
+from autotuner.search.space.trainers import trial_rules
 from autotuner.search.sweeps.challenge_runs import incumbent_problems
 from autotuner.search.sweeps.small_scale import SmallScale
 

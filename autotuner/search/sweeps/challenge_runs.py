@@ -20,8 +20,8 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.rules.rule import Reason
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState
-from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
-from autotuner.search.expressible import trial_rules
+from autotuner.search.sequential_test import next_baseline_runs, next_runs
+from autotuner.search.space.trainers import trial_rules
 
 _MAX_DEATHS = 2
 """Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""

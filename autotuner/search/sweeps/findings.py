@@ -8,7 +8,7 @@ from dataclasses import replace
 from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
-from autotuner.search.comparing.compare import compare
+from autotuner.search.sequential_test import compare
 from autotuner.search.sweeps.challenge_runs import ChallengeRuns, incumbent_problems, run_group
 
 

@@ -14,10 +14,10 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialState
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.full_size import FullSize, SmallTrial
 from autotuner.search.sampler.stand_ins import StandIn
 from autotuner.search.scaling.table import SmallTrials, small_trials
+from autotuner.search.space.trainers import trial_rules
 
 
 class SmallScale:

@@ -10,7 +10,7 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_seconds
-from autotuner.search.fronts.of_trials import adds_to_front, valued
+from autotuner.search.pareto import adds_to_front, valued
 
 _MAX_FAULTS_IN_A_ROW = 8
 """Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""

@@ -13,9 +13,9 @@ from autotuner.catalog.models import load_model
 from autotuner.core.choices import Precision
 from autotuner.core.job import Job
 from autotuner.core.workload import Workload
-from autotuner.search.answers import Question, best_of_space
+from autotuner.search.explain.choosable import what_if
 from autotuner.search.explain.timeline import predicted_timeline
-from autotuner.search.explain.what_if import what_if
+from autotuner.search.preview import Question, best_of_space
 
 
 def _read_tables() -> None:

@@ -11,7 +11,7 @@ from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.costmodel.predict import predict
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from tests.builders import tiny_job, tiny_space
 
 JOB = tiny_job(4)

@@ -11,7 +11,7 @@ from autotuner.core.choices import ContextExchange, GradientClip, GradientSync, 
 from autotuner.core.layout import Layout
 from autotuner.costmodel.details import PassShares, exchanges, overlapped_share, pass_shares, stage_memory
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, cpu_layout, tiny_job
 
 # ---------------------------------------------------------------- Tests of `autotuner.costmodel.details`

@@ -19,7 +19,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import StepTime
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, tiny_job
 
 GOOD = Layout(

@@ -25,7 +25,7 @@ from autotuner.core.workload import Workload
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.runs.lease_watch import LeaseWatch
-from autotuner.search.standings import standings
+from autotuner.search.results.reached import standings
 from autotuner.search.sweeps.candidates import Candidates
 from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store

@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -20,7 +20,8 @@ from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.core.workload import Workload
 from autotuner.export.registry import TARGETS
 from autotuner.export.target import Target
-from autotuner.search.expressible import (
+from autotuner.search.space.legal import legal_layouts
+from autotuner.search.space.trainers import (
     sayable_space,
     searched_by,
     trainer_rules,
@@ -28,7 +29,6 @@ from autotuner.search.expressible import (
     trial_rules,
     trial_space,
 )
-from autotuner.search.space import legal_layouts
 from tests.builders import tiny_job
 from tests.targets import PLAIN_TARGET
 
@@ -135,6 +135,11 @@ def test_an_axis_at_the_value_that_is_held_anyway_is_fine() -> None:
 
 def test_a_value_that_nothing_could_run_is_left_out_as_in_any_sweep() -> None:
     assert space(tensor_parallel_degree=(1, 3)).values("tensor_parallel_degree") == (1, 3)
+
+
+def test_a_value_that_means_nothing_beside_the_others_is_no_reason_to_refuse() -> None:
+    asked = (ContextExchange.ALL_GATHER,)
+    assert space(context_exchange=asked).values("context_exchange") == asked
 
 
 def test_without_a_gate_no_layout_that_changes_the_mathematics_is_tried() -> None:

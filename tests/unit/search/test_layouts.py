@@ -13,9 +13,9 @@ from autotuner.core.job import Job
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
-from autotuner.search.expressible import trial_rules, trial_space
-from autotuner.search.sieve import Sieved, sieved
-from autotuner.search.space import explain_empty, legal_layouts
+from autotuner.search.space.elimination import Sieved, explain_empty, sieved
+from autotuner.search.space.legal import legal_layouts
+from autotuner.search.space.trainers import trial_rules, trial_space
 
 # ---------------------------------------------------------------- sampler page
 PAGE = Path(__file__).parents[3] / "docs/sampler.md"

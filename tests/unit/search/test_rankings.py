@@ -21,8 +21,8 @@ from autotuner.costmodel.predict import CHUNK, predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.ports import RankedTime
 from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
-from autotuner.search.space import legal_layouts
-from autotuner.search.standings import standings
+from autotuner.search.results.reached import standings
+from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, llama_70b, measurement, prediction, tiny_job, tiny_space
 
 # ---------------------------------------------------------------- The best layouts by prediction alone

@@ -10,8 +10,8 @@ import pytest
 from autotuner.core.convergence_gate import LossGate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.search.runnable import require_layouts
-from autotuner.search.splits import SpaceTooLarge
+from autotuner.search.preview import require_layouts
+from autotuner.search.space.legal import SpaceTooLarge
 from tests.builders import sweep_request, tiny_job, tiny_model
 
 

@@ -26,8 +26,8 @@ from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
-from autotuner.search.space import MAX_CANDIDATES, explain_empty, legal_layouts
-from autotuner.search.splits import SpaceTooLarge
+from autotuner.search.space.elimination import explain_empty
+from autotuner.search.space.legal import MAX_CANDIDATES, SpaceTooLarge, legal_layouts
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space
 
 DEGREES = (1, 2, 3, 4)

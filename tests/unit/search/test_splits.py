@@ -10,7 +10,7 @@ import pytest
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.space import SearchSpace
 from autotuner.core.stages import stage_sizes
-from autotuner.search.splits import MAX_SPLITS, MAX_VALUES, SpaceTooLarge, splits_of
+from autotuner.search.space.legal import MAX_SPLITS, MAX_VALUES, SpaceTooLarge, splits_of
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job
 
 

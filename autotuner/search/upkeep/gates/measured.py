@@ -12,7 +12,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.search.comparing.compare import compare
+from autotuner.search.sequential_test import compare
 from autotuner.search.upkeep.baselines import longer_baseline
 from autotuner.search.upkeep.words import changes_in_words, reached
 

@@ -12,7 +12,7 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import PastTrial
 from autotuner.core.upkeep import Retune
-from autotuner.search.expressible import trial_rules
+from autotuner.search.space.trainers import trial_rules
 
 _MINUTE_S = 60
 

@@ -13,7 +13,7 @@ from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import SweepRequest, job_key
 from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
 from autotuner.ports import Clock, Page, Store
-from autotuner.search.expressible import trial_rules
+from autotuner.search.space.trainers import trial_rules
 from autotuner.search.upkeep.retunes.challenged import best_known, challenged_sweep
 from autotuner.search.upkeep.retunes.cron import Cron
 from autotuner.search.upkeep.retunes.due import DueRun, first_due_at

@@ -25,7 +25,7 @@ from autotuner.costmodel.communication.layout_groups import (
 )
 from autotuner.costmodel.communication.node_topology import PCIE_EFFICIENCY, WiredNode, wired_node
 from autotuner.costmodel.communication.rank_placement import Windows
-from autotuner.search.explain.routes import routes
+from autotuner.search.explain.communication import routes
 from tests.builders import big_job, h100_cluster
 
 # ---------------------------------------------------------------- What a late or narrow link does to collectives

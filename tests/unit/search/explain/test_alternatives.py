@@ -25,12 +25,10 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.rules.legality import IDLE_RULES, reasons
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.explain.arranging import arranged
-from autotuner.search.explain.choosable import Choosable, choices_of
-from autotuner.search.explain.neighbours import neighbours
-from autotuner.search.explain.pairwise import Insight, MeasuredLayouts, insights
-from autotuner.search.explain.rank_groups import rank_groups
-from autotuner.search.explain.what_if import what_if
+from autotuner.search.explain.choosable import Choosable, choices_of, what_if
+from autotuner.search.explain.communication import rank_groups
+from autotuner.search.results.pairs import Insight, MeasuredLayouts, insights
+from autotuner.search.space.moves import arranged, neighbours
 from autotuner.search.text.sentences import change_in_words
 from tests.builders import big_job, cpu_layout, h100_cluster, llama_70b, tiny_job
 

@@ -10,7 +10,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.scenarios import at_bandwidth
-from autotuner.search.explain.bandwidth_curve import BandwidthCurve, bandwidth_curve
+from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
 from tests.builders import big_job, h100, h100_cluster, llama_70b
 
 HSDP = Layout(

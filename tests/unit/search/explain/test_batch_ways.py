@@ -9,8 +9,8 @@ import pytest
 
 from autotuner.core.choices import BatchBalance
 from autotuner.core.layout import Layout
-from autotuner.search.explain.batch_ways import batch_ways
 from autotuner.search.explain.explanation import explain
+from autotuner.search.space.moves import batch_ways
 from tests.builders import big_job
 from tests.unit.batches.samsung import SEQ_LEN, wikipedia
 

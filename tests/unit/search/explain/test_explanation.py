@@ -12,7 +12,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.explanation import explain
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, h100, h100_cluster
 from tests.properties.strategies import jobs
 

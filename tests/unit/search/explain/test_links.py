@@ -22,15 +22,12 @@ from autotuner.core.network import Network, Tier
 from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
-from autotuner.search.explain.arranging import arranged, nearest_legal, with_choice
-from autotuner.search.explain.bottlenecks import limit_of
-from autotuner.search.explain.crossed_links import crossed_links
+from autotuner.search.explain.communication import Route, crossed_links, nccl_ways, rank_groups, routes
 from autotuner.search.explain.explanation import explain
-from autotuner.search.explain.link_timelines import link_timelines, messages_over
-from autotuner.search.explain.nccl_ways import nccl_ways
-from autotuner.search.explain.rank_groups import rank_groups
-from autotuner.search.explain.routes import Route, routes
+from autotuner.search.explain.limits import limit_of
+from autotuner.search.explain.links import link_timelines, messages_over
 from autotuner.search.ranking import best_predicted
+from autotuner.search.space.moves import arranged, nearest_legal, with_choice
 from tests.builders import big_job, cpu_cluster, h100_cluster, llama_70b, tiny_job, tiny_model
 from tests.slow_links import NUM_MICRO_BATCHES, slow_hop, slow_links, stepped
 

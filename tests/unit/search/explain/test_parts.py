@@ -31,13 +31,12 @@ from autotuner.core.stack import Stack
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.explain.arranging import arranged
-from autotuner.search.explain.bottlenecks import PART_WORDS, limit_of
+from autotuner.search.explain.explanation import stage_peaks, trial_parts
 from autotuner.search.explain.layers import LayerReport, layer_report, measured_layers, options_of_layer
-from autotuner.search.explain.memory_sources import source_of_memory
+from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.explain.step_parts import StepPart, StepParts, measured_fields, step_parts
-from autotuner.search.explain.trial_parts import stage_peaks, trial_parts
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
+from autotuner.search.space.moves import arranged
 from tests.builders import (
     big_job,
     breakdown,
@@ -255,7 +254,7 @@ JOB = Job(model=llama_70b(), cluster=h100_cluster(), workload=Workload(seq_len=8
 
 
 def said(words: str, part: str) -> str:
-    return source_of_memory(part, arranged(Layout.parse(words), JOB), JOB)
+    return limit_of(part, arranged(Layout.parse(words), JOB), JOB)
 
 
 def test_every_part_of_the_memory_has_a_source() -> None:

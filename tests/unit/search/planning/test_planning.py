@@ -36,7 +36,7 @@ from autotuner.search.planning.request import ChangePrices, PlanRequest
 from autotuner.search.planning.whole_clusters import changed, offers, prices_of, rentable
 from autotuner.search.planning.words import advice_in_words
 from autotuner.search.ranking import PredictionTable, best_predicted
-from autotuner.search.splits import SpaceTooLarge
+from autotuner.search.space.legal import SpaceTooLarge
 from tests.unit.search.planning.requests import DAY_S, FEW, request_of
 
 

@@ -15,15 +15,12 @@ from autotuner.core.objective import Metric, Objective
 from autotuner.core.sweep import Prospects
 from autotuner.core.trial import FailureKind, Trial
 from autotuner.search.results.accuracy import accuracy
-from autotuner.search.results.answer import Answer, answer
 from autotuner.search.results.axis import AXES, axis_named, varied
-from autotuner.search.results.beaten import Rival
-from autotuner.search.results.choices import choices
 from autotuner.search.results.failures import Shared, failures
-from autotuner.search.results.grid import grid, two_that_matter
-from autotuner.search.results.importance import shares_explained
+from autotuner.search.results.sensitivity import choices, grid, shares_explained, two_that_matter
+from autotuner.search.results.sweep_answer import Answer, Rival, answer
 from tests.builders import big_job, memory, prediction, small_trial, step_time, sweep_request
-from tests.unit.search.results.test_front import drawing
+from tests.unit.search.results.test_sweep_front import drawing
 from tests.unit.search.results.trials import BASE, died, ran
 
 # ---------------------------------------------------------------- accuracy

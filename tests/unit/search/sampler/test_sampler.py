@@ -26,8 +26,7 @@ from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import predicted_footprints
-from autotuner.search.fronts.dominance import non_dominated
-from autotuner.search.fronts.expected_gain import log_expected_volume_gain
+from autotuner.search.pareto import log_expected_volume_gain, non_dominated
 from autotuner.search.sampler.front_worths import FrontWorths, log_expected_entry
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, full_size
 from autotuner.search.sampler.layout_sampler import LayoutSampler

@@ -22,7 +22,7 @@ from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, params_of
 from autotuner.search.sampler.stand_ins import StandIn
 from autotuner.search.scaling.table import small_trials
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, h100_cluster
 
 FEW = h100_cluster(2)

@@ -20,7 +20,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.scaling.smaller import fewer_layers, scaled
 from autotuner.search.scaling.table import SmallTrials, small_trials
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, cpu_cluster, h100, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space
 
 # ---------------------------------------------------------------- measured parts

@@ -16,7 +16,7 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.fronts.of_trials import on_front
+from autotuner.search.pareto import on_front
 from autotuner.search.sweeps.instructions import RunGate, RunTrial
 from autotuner.search.sweeps.stopping import Finish
 from tests.builders import cpu_cluster, failure, measurement, step_report, sweep_request, tiny_job, tiny_space

@@ -10,7 +10,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.expressible import trial_space
+from autotuner.search.space.trainers import trial_space
 from autotuner.search.sweeps.instructions import RunGate, RunTrial
 from autotuner.search.sweeps.stopping import Finish
 from tests.builders import measurement, sweep_request, tiny_job, tiny_space

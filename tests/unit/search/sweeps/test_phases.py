@@ -18,9 +18,9 @@ from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind
 from autotuner.core.workload import Workload
-from autotuner.search.explain.neighbours import neighbours
-from autotuner.search.expressible import trial_rules
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
+from autotuner.search.space.moves import neighbours
+from autotuner.search.space.trainers import trial_rules
 from autotuner.search.sweeps.findings import findings
 from autotuner.search.sweeps.instructions import RunTrial, Wait
 from autotuner.search.sweeps.stopping import Finish

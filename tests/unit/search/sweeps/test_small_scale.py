@@ -22,8 +22,8 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
-from autotuner.search.fronts.of_trials import on_front, valued
-from autotuner.search.standings import standings
+from autotuner.search.pareto import on_front, valued
+from autotuner.search.results.reached import standings
 from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker

@@ -14,7 +14,7 @@ from autotuner.core.run import RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
-from autotuner.search.space import legal_layouts
+from autotuner.search.space.legal import legal_layouts
 from autotuner.search.upkeep.gates.measured import gate_result, gate_sweep, is_passed, new_baseline, reused_result
 from autotuner.search.upkeep.gates.predicted import PredictedGate, predicted_change, predicted_gate
 from autotuner.search.upkeep.gates.reports.badge import badge_svg

@@ -1,0 +1,212 @@
+"""BandwidthCurve: which way to share gradients takes the shortest step, by the bandwidth between nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import pairwise
+
+import numpy as np
+
+from autotuner.core.choices import GradientSync
+from autotuner.core.columns import Floats, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.rules.legality import require_legal
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_rate
+from autotuner.costmodel.memory.peak import memory
+from autotuner.costmodel.scenarios import steps_by_bandwidth
+from autotuner.search.space.moves import exchange_ways
+
+_LOWEST_BYTES_PER_S, _HIGHEST_BYTES_PER_S = 1.25e6, 125e9
+"""10 Mbit/s, a shaped link in the tests of arXiv 2502.06728, and 1 Tbit/s: ports of 2026 have 800 Gbit/s."""
+
+_PER_DECADE = 4
+"""Bandwidths that are looked at; between two of them one change is found."""
+
+_EXACT = 1.005
+"""Ratio of the ends between which bisection leaves a crossing: about the three digits that are said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthWay:
+    """One way to share gradients."""
+
+    name: str
+    """``FSDP``, ``HSDP``, ``replicas``, ``demo``."""
+    label: str
+    """The layout in short."""
+    layout: Layout
+    is_lossy: bool
+    """It trains another function than a full exchange, and is ranked with its loss gate passed alone."""
+    fits: bool
+    """Its predicted peak is within memory; what does not fit is drawn by nobody, and wins nothing."""
+    step_s: tuple[float, ...]
+    """Predicted, at each bandwidth of the curve."""
+    faster_below_bytes_per_s: float | None
+    """A lossy way's step is shorter than that of every full exchange below this bandwidth; the curve's highest where it
+    is so throughout. None: nowhere, or not lossy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthSpan:
+    """Where one way takes the shortest step of all."""
+
+    way: str
+    low_bytes_per_s: float
+    high_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthCurve:
+    """Predicted step times of the ways to share gradients; nothing here was measured."""
+
+    bandwidths_bytes_per_s: tuple[float, ...]
+    """Of the port of one accelerator, rising."""
+    own_bytes_per_s: float
+    """What the cluster has."""
+    own: str
+    """Name of the layout's own way."""
+    ways: tuple[BandwidthWay, ...]
+    spans: tuple[BandwidthSpan, ...]
+    """Which way is fastest, from the lowest bandwidth on."""
+    sentences: tuple[str, ...]
+    """The same in words, without full stops."""
+
+
+def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
+    """The curve of a legal layout; without ways where no network lies between data-parallel ranks, or nothing fits."""
+    own_bytes_per_s = job.cluster.inter_node_link.bandwidth_bytes_per_s
+    if job.cluster.num_nodes == 1 or layout.data_parallel_degree == 1:
+        return _without(own_bytes_per_s, "no network lies between data-parallel ranks, whatever they exchange")
+    ways = exchange_ways(layout, job)
+    peaks_bytes = memory(LayoutColumns.from_layouts(ways.values()), job).total_bytes
+    fits = tuple(bool(one) for one in peaks_bytes <= job.cluster.accelerator.memory_bytes)
+    if not any(fits):
+        return _without(own_bytes_per_s, "no way to share what replicas learnt fits in memory")
+    table = _Table(ways, fits, job)
+    told, spans = tuple(table.told()), table.spans()
+    return BandwidthCurve(
+        bandwidths_bytes_per_s=table.bandwidths,
+        own_bytes_per_s=own_bytes_per_s,
+        own=next((way.name for way in told if way.layout == layout), ""),
+        ways=told,
+        spans=spans,
+        sentences=tuple(_sentences(told, spans, own_bytes_per_s)),
+    )
+
+
+def trial_bandwidth_curve(trial: Trial, request: SweepRequest) -> BandwidthCurve:
+    """The curve of a trial's layout on the cluster that its sweep is for.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    require_legal(trial.layout, request.job)
+    return bandwidth_curve(trial.layout, request.job)
+
+
+def _without(own_bytes_per_s: float, why: str) -> BandwidthCurve:
+    return BandwidthCurve(
+        bandwidths_bytes_per_s=(), own_bytes_per_s=own_bytes_per_s, own="", ways=(), spans=(), sentences=(why,)
+    )
+
+
+class _Table:
+    """Step times by bandwidth, and where they cross."""
+
+    def __init__(self, ways: Mapping[str, Layout], fits: Sequence[bool], job: Job) -> None:
+        self._ways = ways
+        self._fits = np.array(fits)
+        self._lossy = np.array([layout.gradient_sync != GradientSync.FULL for layout in ways.values()])
+        own_bytes_per_s = job.cluster.inter_node_link.bandwidth_bytes_per_s
+        low, high = min(_LOWEST_BYTES_PER_S, own_bytes_per_s), max(_HIGHEST_BYTES_PER_S, own_bytes_per_s)
+        count = 1 + math.ceil(_PER_DECADE * math.log10(high / low) - 1e-9)  # rounded to a whole number, it stays one
+        self.bandwidths = tuple(low * 10 ** (number / _PER_DECADE) for number in range(count))
+        ends = self.bandwidths[0], self.bandwidths[-1]
+        self._at = cache(steps_by_bandwidth(LayoutColumns.from_layouts(ways.values()), job, ends))
+
+    def told(self) -> Iterator[BandwidthWay]:
+        """Every way, those that do not fit among them."""
+        for number, (name, layout) in enumerate(self._ways.items()):
+            competes = bool(self._lossy[number] and self._fits[number])
+            yield BandwidthWay(
+                name=name,
+                label=str(layout),
+                layout=layout,
+                is_lossy=bool(self._lossy[number]),
+                fits=bool(self._fits[number]),
+                step_s=tuple(float(self._at(one)[number]) for one in self.bandwidths),
+                faster_below_bytes_per_s=self._faster_below(number) if competes else None,
+            )
+
+    def spans(self) -> tuple[BandwidthSpan, ...]:
+        """From the lowest bandwidth on, as far as each way is the fastest."""
+        names, winners = list(self._ways), [self._fastest(self._at(one)) for one in self.bandwidths]
+        changes = [index for index, (before, after) in enumerate(pairwise(winners)) if before != after]
+        edges = [self._crossing(partial(self._is_fastest, winners[index]), index) for index in changes]
+        lows, highs = (self.bandwidths[0], *edges), (*edges, self.bandwidths[-1])
+        order = [names[winners[index]] for index in (*changes, -1)]
+        return tuple(
+            BandwidthSpan(way=way, low_bytes_per_s=low, high_bytes_per_s=high)
+            for way, low, high in zip(order, lows, highs, strict=True)
+        )
+
+    def _fastest(self, steps_s: Floats) -> int:
+        return int(np.argmin(np.where(self._fits, steps_s, np.inf)))
+
+    def _is_fastest(self, number: int, steps_s: Floats) -> bool:
+        return self._fastest(steps_s) == number
+
+    def _faster_below(self, number: int) -> float | None:
+        faster = [self._beats_full(number, self._at(one)) for one in self.bandwidths]
+        if not faster[0]:
+            return None
+        if all(faster):
+            return self.bandwidths[-1]
+        return self._crossing(partial(self._beats_full, number), faster.index(False) - 1)
+
+    def _beats_full(self, number: int, steps_s: Floats) -> bool:
+        full = self._fits & ~self._lossy
+        return bool(steps_s[number] < np.min(steps_s, where=full, initial=np.inf))
+
+    def _crossing(self, holds: Callable[[Floats], bool], index: int) -> float:
+        """The bandwidth up to which it holds: so it does at that index, and no more at the next."""
+        low, high = self.bandwidths[index], self.bandwidths[index + 1]
+        while high > _EXACT * low:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if holds(self._at(middle)) else (low, middle)
+        return math.sqrt(low * high)
+
+
+# ---------------------------------------------------------------- in words
+def _sentences(ways: Sequence[BandwidthWay], spans: Sequence[BandwidthSpan], own_bytes_per_s: float) -> Iterator[str]:
+    below = [f"{span.way} below {_rate(span.high_bytes_per_s)}" for span in spans[:-1]]
+    fastest = ", ".join((*below, f"{spans[-1].way} {'above' if below else 'throughout'}"))
+    own = _rate(own_bytes_per_s)
+    yield f"shortest predicted step by what a rank has of the network between nodes, {own} here: {fastest}"
+    lossy = [way for way in ways if way.is_lossy and way.fits]
+    wins = [
+        f"{way.name} up to {_rate(bound)} and beyond"
+        if bound == spans[-1].high_bytes_per_s
+        else f"{way.name} below {_rate(bound)}"
+        for way in lossy
+        if (bound := way.faster_below_bytes_per_s)
+    ]
+    if wins:
+        yield (
+            f"shorter than with every full exchange: {', '.join(wins)}; each trains another function, and is ranked "
+            "once its loss gate is passed"
+        )
+    if never := [way.name for way in lossy if way.faster_below_bytes_per_s is None]:
+        yield f"never shorter than with a full exchange: {', '.join(never)}"
+    if large := [way.name for way in ways if not way.fits]:
+        yield f"does not fit: {', '.join(large)}"
+
+
+def _rate(bytes_per_s: float) -> str:
+    return format_rate(8 * bytes_per_s, "bit/s")

@@ -1,0 +1,380 @@
+"""Who of a layout talks to whom, over which links, and what limits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Literal
+
+from autotuner.core.choices import ContextExchange, RankOrder, RankPlacement, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth
+from autotuner.core.placement import (
+    Place,
+    context_spread,
+    dealt_crosses,
+    expert_spread,
+    node_of,
+    pair_crosses,
+    pipeline_crosses,
+    place_of,
+    rank_at,
+    replicate_spreads,
+    ring_crosses,
+    shard_spread,
+    tensor_spread,
+)
+from autotuner.core.units import format_bytes, format_rate
+from autotuner.costmodel.communication.group import Group, LinkTime
+from autotuner.costmodel.communication.layout_groups import (
+    context_group,
+    expert_group,
+    pipeline_group,
+    replicate_group,
+    shard_group,
+    tensor_group,
+)
+from autotuner.costmodel.communication.nccl import Band, Collective, bands, wires_of
+from autotuner.costmodel.details import exchanges
+from autotuner.costmodel.micro_batch import width_split
+from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.sentences import listed
+
+Traffic = Literal["ring", "all_to_all", "send"]
+"""Around a ring, in equal shares to all, or to the next rank of the group."""
+
+_TRAFFIC: dict[Traffic, tuple[str, Callable[[Group], Iterable[LinkTime]]]] = {
+    "ring": ("rings", Group.ring_links),
+    "all_to_all": ("all-to-alls", Group.all_to_all_links),
+    "send": ("sends", Group.send_links),
+}
+"""What it is called, and the links that it passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """Links of one kind under the traffic of one axis."""
+
+    link: str
+    """Its name: a link of the catalog, ``leaf uplinks``, ``torus dimension 1``."""
+    busy_share: float
+    """Time that they are busy over that of the limiting link, 0..1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The groups of one axis, all at work at the same time."""
+
+    axis: str
+    """``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``."""
+    traffic: Traffic
+    """What they do."""
+    num_ranks: int
+    """Of one group."""
+    num_nodes: int
+    """On which one group lies, or NVLink domains of several nodes."""
+    limiting_link: str
+    """Name of the links that are busy longest."""
+    bytes_per_s: float
+    """What each rank gets through in long messages: its bytes over the time that they take."""
+    links: tuple[LinkUse, ...]
+    """All that their traffic passes, from inside nodes up."""
+    sentence: str
+    """Without a full stop."""
+
+
+def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
+    """The route of each axis with groups of more than one rank, innermost first; flat collectives are told as rings.
+
+    None where the cluster describes neither network nor wiring, and deals ranks to nodes in blocks: each link then is
+    what joins the ranks, and groups say it themselves.
+    """
+    if job.cluster.network is None and job.cluster.wiring is None and layout.rank_placement == RankPlacement.BLOCK:
+        return ()
+    x = LayoutColumns.from_layouts([layout])
+    return tuple(
+        _route(axis, traffic, group)
+        for axis, traffic, group in _groups_by_axis(layout, x, job)
+        if group.num_ranks[0] > 1
+    )
+
+
+def _groups_by_axis(layout: Layout, x: LayoutColumns, job: Job) -> Iterator[tuple[str, Traffic, Group]]:
+    yield "tensor", "ring", tensor_group(x, job.cluster)
+    yield "context", _OF_EXCHANGE[layout.context_exchange], context_group(x, job.cluster)
+    yield "expert", "all_to_all" if job.stack.dispatch != "all_gather" else "ring", expert_group(x, job)
+    yield "pipeline", "send", pipeline_group(x, job.cluster)
+    yield "shard", "ring", shard_group(x, job.cluster)
+    yield "replicate", "ring", replicate_group(x, job.cluster)
+
+
+_OF_EXCHANGE: dict[ContextExchange, Traffic] = {
+    ContextExchange.RING: "send",
+    ContextExchange.ALL_GATHER: "ring",
+    ContextExchange.ALL_TO_ALL: "all_to_all",
+}
+
+
+def _route(axis: str, traffic: Traffic, group: Group) -> Route:
+    said, links_of = _TRAFFIC[traffic]
+    used = [(link.name, float(link.s_per_byte[0])) for link in links_of(group) if link.s_per_byte[0] > 0]
+    limiting, longest = max(used, key=lambda use: use[1])
+    # of a ring and an all-to-all the links were counted for the bytes of one rank of many
+    sent = 1 if traffic == "send" else int(group.num_ranks[0]) - 1
+    bytes_per_s = sent / longest
+    nodes = int(group.num_nodes[0])
+    where = f"on {nodes} nodes" if nodes > 1 else "inside a node"
+    return Route(
+        axis=axis,
+        traffic=traffic,
+        num_ranks=int(group.num_ranks[0]),
+        num_nodes=nodes,
+        limiting_link=limiting,
+        bytes_per_s=bytes_per_s,
+        links=tuple(LinkUse(link=name, busy_share=seconds / longest) for name, seconds in used),
+        sentence=(
+            f"{axis}: {said} of {group.num_ranks[0]} ranks {where}, limited by {limiting} to "
+            f"{format_rate(bytes_per_s, 'B/s')} for each rank"
+        ),
+    )
+
+
+# ---------------------------------------------------------------- the groups of one rank
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankGroup:
+    """A group of ranks that one rank communicates in."""
+
+    axis: str
+    """``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``; the last holds context ranks, too, which sum the
+    same gradients."""
+    letters: str
+    """As a column is headed: ``tp``."""
+    ranks: tuple[int, ...]
+    """Of the group, in order."""
+    link: str
+    """Name of the slowest link that it crosses; on a described network of the one that limits it."""
+    num_nodes: int
+    """Nodes on which it lies, or NVLink domains of several nodes."""
+    sent_bytes: float
+    """Bytes that pass a rank's link in a step."""
+    exposed_s: float
+    """Seconds of a step in which a rank waits for them."""
+    slow_links: tuple[LinkHealth, ...] = ()
+    """What ails links between two ends that ranks of this very group lie at; of a pipeline, stages that follow one
+    another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankGroups:
+    """Where a rank lies, and its groups of more than one."""
+
+    rank: int
+    pipeline_rank: int
+    """Its stage, or its first of several."""
+    node: int
+    """Of the cluster, from 0."""
+    ranks_per_node: int
+    """Ranks of each node."""
+    ranks_per_stage: int
+    """Ranks of each pipeline rank."""
+    world_size: int
+    groups: tuple[RankGroup, ...]
+    """Innermost first."""
+    stages_in_order: bool = True
+    """Stages follow one another in the order of ranks, each of as many ranks in a row."""
+    is_dealt: bool = False
+    """Ranks are dealt to nodes in turn; else those of a node follow one another."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the job, the last of which may be filled in part."""
+        return -(-self.world_size // self.ranks_per_node)
+
+    def ranks_on(self, node: int) -> tuple[int, ...]:
+        """The ranks of a node, in the order of its accelerators."""
+        if self.is_dealt:
+            return tuple(range(node, self.world_size, self.num_nodes))
+        first = node * self.ranks_per_node
+        return tuple(range(first, min(first + self.ranks_per_node, self.world_size)))
+
+    def node_of(self, rank: int) -> int:
+        """The node that a rank lies on."""
+        return rank % self.num_nodes if self.is_dealt else rank // self.ranks_per_node
+
+
+def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
+    """The groups of a rank of a legal layout.
+
+    Raises:
+        InvalidInput: The layout has no such rank.
+    """
+    if not 0 <= rank < layout.world_size:
+        rule = f"must be one of the layout's ranks, 0 to {layout.world_size - 1}"
+        raise InvalidInput("rank", rank, rule, min(max(rank, 0), layout.world_size - 1))
+    place, is_dealt = place_of(layout, rank), layout.rank_placement == RankPlacement.CYCLIC
+    return RankGroups(
+        rank=rank,
+        pipeline_rank=place.stage,
+        node=node_of(layout, job.cluster, rank),
+        ranks_per_node=job.cluster.accelerators_per_node,
+        ranks_per_stage=layout.world_size // layout.pipeline_parallel_degree,
+        world_size=layout.world_size,
+        groups=tuple(_groups(layout, job, rank, place)),
+        stages_in_order=not is_dealt and layout.rank_order == RankOrder.STAGES_OUTERMOST and not layout.stage_rotation,
+        is_dealt=is_dealt,
+    )
+
+
+_DATA_AXES = ("shard", "replicate")
+
+
+def _groups(layout: Layout, job: Job, rank: int, place: Place) -> Iterator[RankGroup]:
+    found, cluster = exchanges(layout, job, place.stage), job.cluster
+    nodes_per_domain = cluster.accelerators_per_domain // cluster.accelerators_per_node
+    tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
+    inner = int(width_split(LayoutColumns.from_layouts([layout]), job)[0])
+    slowest_last = sorted(
+        routes(layout, job), key=lambda route: -route.bytes_per_s
+    )  # of both axes of data ranks it stays
+    limiting = {("data" if one.axis in _DATA_AXES else one.axis): one.limiting_link for one in slowest_last}
+    stages = [place._replace(stage=stage) for stage in range(layout.pipeline_parallel_degree)]
+    for axis, letters, ranks, exchange in (
+        ("tensor", "tp", _members(rank, tensor, 1), found.tensor),
+        ("context", "cp", _members(rank, context, tensor), found.context),
+        ("expert", "ep", _members(rank, layout.expert_parallel_degree, inner), found.expert),
+        ("pipeline", "pp", tuple(rank_at(layout, one) for one in stages), found.pipeline),
+        ("data", "dp" if context == 1 else "dp cp", _data_ranks(layout, place), found.data),
+    ):
+        if len(ranks) > 1:
+            nodes = [node_of(layout, cluster, each) for each in ranks]
+            domains = {node // nodes_per_domain for node in nodes}
+            link = cluster.intra_node_link if len(domains) == 1 else cluster.inter_node_link
+            ends = nodes if cluster.num_nodes > 1 else list(ranks)
+            yield RankGroup(
+                axis=axis,
+                letters=letters,
+                ranks=ranks,
+                link=limiting.get(axis, link.name),
+                num_nodes=len(domains),
+                sent_bytes=exchange.sent_bytes,
+                exposed_s=exchange.exposed_s,
+                slow_links=_slow_links(ends, cluster, in_a_row=axis == "pipeline"),
+            )
+
+
+def _data_ranks(layout: Layout, place: Place) -> tuple[int, ...]:
+    """Those that sum the same gradients, or hold parts of the same states."""
+    shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
+    replicas = layout.data_parallel_replicate_degree
+    one = (place._replace(replica=replica, shard=shard) for replica in range(replicas) for shard in range(shards))
+    return tuple(sorted(rank_at(layout, each) for each in one))
+
+
+def _members(rank: int, size: int, stride: int) -> tuple[int, ...]:
+    """So many ranks that lie a stride apart, the rank among them."""
+    first = rank - rank // stride % size * stride
+    return tuple(range(first, first + size * stride, stride))
+
+
+def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[LinkHealth, ...]:
+    """What ails the links between ends that the ranks lie at."""
+    found = pairwise(ends) if in_a_row else combinations(sorted(set(ends)), 2)
+    known = {cluster.health_between(*pair): None for pair in found}
+    return tuple(health for health in known if health is not None and not health.is_healthy)
+
+
+# ---------------------------------------------------------------- what NCCL would take
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclWays:
+    """What NCCL would take among the ranks of one axis, whatever a layout names."""
+
+    axis: str
+    """``tensor``, ``shard`` or ``replicate``."""
+    collective: str
+    """``all_reduce``, or ``all_gather`` of shards, whose reduce-scatters go the same way."""
+    num_ranks: int
+    num_nodes: int
+    sentence: str
+    """Without a full stop."""
+
+
+def nccl_ways(layout: Layout, job: Job) -> tuple[NcclWays, ...]:
+    """By axis, of groups of several ranks; none where NCCL does not communicate: on cores and on GPUs of others."""
+    if job.cluster.accelerator.kind != "cuda":
+        return ()
+    x = LayoutColumns.from_layouts([layout])
+    is_sharded = layout.shard_level != ShardLevel.NONE and layout.data_parallel_shard_degree > 1
+    groups = (
+        ("tensor", tensor_group(x, job.cluster), layout.sequence_parallel),
+        *((("shard", shard_group(x, job.cluster), True),) if is_sharded else ()),
+        ("replicate", replicate_group(x, job.cluster), False),
+    )
+    return tuple(_nccl_ways(axis, one, job, gathers=gathers) for axis, one, gathers in groups if one.num_ranks[0] > 1)
+
+
+def _nccl_ways(axis: str, group: Group, job: Job, *, gathers: bool) -> NcclWays:
+    num_ranks, per_node = int(group.num_ranks[0]), int(group.ranks_per_node[0])
+    wires = wires_of(num_ranks, per_node, job.cluster)
+    collective: Collective = "all_gather" if gathers else "all_reduce"
+    said = "gathers and reduce-scatters" if gathers else "all-reduces"
+    ways = ", ".join(_said(bands(collective, wires)))
+    return NcclWays(
+        axis=axis,
+        collective=collective,
+        num_ranks=num_ranks,
+        num_nodes=wires.num_nodes,
+        sentence=f"among {num_ranks} {axis} ranks NCCL would take {ways} for {said}",
+    )
+
+
+def _said(found: tuple[Band, ...]) -> Iterator[str]:
+    """Each way with the size up to which it is taken."""
+    for band, after in pairwise(found):
+        yield f"{band.way} below {format_bytes(after.from_bytes)}"
+    yield f"{found[-1].way} above" if len(found) > 1 else f"{found[-1].way} at all sizes"
+
+
+# ---------------------------------------------------------------- links that are not healthy
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossedLink:
+    """A link that is not healthy, and what of a layout passes it."""
+
+    health: LinkHealth
+    axes: tuple[str, ...]
+    """Whose groups talk over it: ``tensor``, ``context``, ``expert``, ``pipeline`` and ``data``, of both its axes; none
+    where the layout leaves the link alone."""
+    sentence: str
+    """Without a full stop."""
+
+
+def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:
+    """Every link of the cluster of which something is known, in its order."""
+    found = []
+    for health in job.cluster.link_health:
+        if not health.is_healthy:
+            axes = tuple(_axes(health, layout, job))
+            over = f"{listed(axes)} groups reach over it" if axes else "no group of ranks reaches over it"
+            found.append(CrossedLink(health=health, axes=axes, sentence=f"{link_in_words(health)}: {over}"))
+    return tuple(found)
+
+
+def _axes(health: LinkHealth, x: Layout, job: Job) -> Iterator[str]:
+    cluster = job.cluster
+    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    ring, pairs = (dealt_crosses, dealt_crosses) if is_dealt else (ring_crosses, pair_crosses)
+    if ring(tensor_spread(x), health, cluster):
+        yield "tensor"
+    context = pairs if x.context_exchange == ContextExchange.ALL_TO_ALL else ring
+    if context(context_spread(x), health, cluster):
+        yield "context"
+    if pairs(expert_spread(x, job), health, cluster):
+        yield "expert"
+    if pipeline_crosses(x, health, cluster):
+        yield "pipeline"
+    if any(ring(spread, health, cluster) for spread in (shard_spread(x), *replicate_spreads(x))):
+        yield "data"

@@ -1,0 +1,271 @@
+"""A step with healthy links beside the same step with those of today: what a slow link holds up, message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from autotuner.core.choices import P2PTransport
+from autotuner.core.cluster import Cluster
+from autotuner.core.fault_trace import FaultTrace, Stretch
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.link import LinkHealth, latest
+from autotuner.core.placement import stage_links
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.timeline import Block, BlockKind, RankTimeline, StepTimeline
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_seconds
+from autotuner.costmodel.predict import predict_one
+from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline, what_ran
+from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.sentences import percent
+
+_MOST_UNFOLDED = 1_500
+"""Passes of a step that is told whole, so that two of them lie on one axis without gaps."""
+
+_LEAST_WAIT = 1e-3
+"""Share of a step below which nobody waits."""
+
+_LEAST_LONGER = 0.001
+"""Share of a step below which two steps take as long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowHop:
+    """Two pipeline ranks that send to each other over links that are not healthy."""
+
+    ranks: tuple[int, int]
+    """Pipeline ranks, the sender of forwards first."""
+    links: tuple[LinkHealth, ...]
+    """The links between them that are not healthy, the slowest first."""
+    delay_s: float
+    """One-way, of the slowest."""
+    says: str
+    """The links and what ails them: ``link 2_3 60 ms late``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What one pass hands to another pipeline rank over such a hop."""
+
+    action: str
+    """The pass whose result it is, as torch writes it: ``2F3``."""
+    from_rank: int
+    """Pipeline rank that sends."""
+    to_rank: int
+    """Pipeline rank that receives."""
+    sent_s: float
+    """When the pass ended, from the begin of the step."""
+    received_s: float
+    """When it was there; of one that is waited for, when the pass behind it began."""
+    is_late: bool
+    """The rank behind had nothing else to do before it was there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTimelines:
+    """A step under healthy links and under others, on one axis of time."""
+
+    links: tuple[LinkHealth, ...] = ()
+    """What is not healthy; empty where nothing is known to be slow, and ``slow`` is None then."""
+    stretch: Stretch | None = None
+    """Of the sweep's fault trace, the steps in which it is so; None where it is the cluster's link health."""
+    hops: tuple[SlowHop, ...] = ()
+    """Where that lies between pipeline ranks; empty where only other groups cross it."""
+    healthy: PredictedTimeline
+    """As predicted if every link were as the cluster says of its kind."""
+    slow: PredictedTimeline | None = None
+    """As predicted under ``links``."""
+    messages: tuple[Message, ...] = ()
+    """What passes the slow hops in ``slow``, by the time when it is sent."""
+    added_s: float = 0.0
+    """What the links add to the step, predicted."""
+    cost: str = ""
+    """The same in words."""
+    measured: StepTimeline | None = None
+    """The step that a trial recorded; None without one."""
+
+    @property
+    def is_measured_slow(self) -> bool:
+        """Whether the recorded step ran under the slow links: under a trace, the healthy steps are recorded."""
+        return self.slow is not None and self.stretch is None
+
+
+def trial_link_timelines(trial: Trial, request: SweepRequest) -> LinkTimelines:
+    """What its links hold up of the step that ran as a trial, which the store read with its timeline.
+
+    Raises:
+        InvalidInput: A rule that is younger than the trial forbids its layout.
+    """
+    found = link_timelines(*what_ran(trial, request), request.fault_trace)
+    return replace(found, measured=trial.measurement.timeline if trial.measurement else None)
+
+
+def link_timelines(layout: Layout, job: Job, trace: FaultTrace | None = None) -> LinkTimelines:
+    """A legal layout's step under healthy links, and under those of today.
+
+    Today's are the cluster's link health, or the worst of a trace of what befalls the links in the course of the run.
+    """
+    healthy = _predicted(layout, _under(job, ()))
+    stretch = None if trace is None else _worst(layout, job, trace)
+    today = job.cluster.link_health if stretch is None else (*job.cluster.link_health, *stretch.links)
+    links = tuple(link for link in latest(today) if not link.is_healthy)  # of several of one link the last counts
+    if not links:
+        return LinkTimelines(healthy=healthy)
+    there = _under(job, links)
+    slow = _predicted(layout, there)
+    hops = tuple(_hops(layout, there.cluster))
+    blocks_sends = layout.p2p_transport == P2PTransport.INLINE or job.stack.blocks_sends
+    found = LinkTimelines(
+        links=links,
+        stretch=stretch,
+        hops=hops,
+        healthy=healthy,
+        slow=slow,
+        messages=messages_over(hops, slow.timeline, blocks_sends=blocks_sends),
+        added_s=slow.timeline.step_s - healthy.timeline.step_s,
+    )
+    return replace(found, cost=cost_in_words(found, blocks_sends=blocks_sends))
+
+
+def _predicted(layout: Layout, job: Job) -> PredictedTimeline:
+    return predicted_timeline(layout, job, most_unfolded=_MOST_UNFOLDED)
+
+
+def _under(job: Job, links: tuple[LinkHealth, ...]) -> Job:
+    return replace(job, cluster=replace(job.cluster, link_health=links))
+
+
+def _worst(layout: Layout, job: Job, trace: FaultTrace) -> Stretch | None:
+    """The stretch of the trace in which a step is predicted to take longest; None where nothing befalls a link."""
+    befallen = [stretch for stretch in trace.stretches() if stretch.links]
+    return max(befallen, key=lambda one: predict_one(layout, _under(job, one.links)).step_time.total_s, default=None)
+
+
+# ---------------------------------------------------------------- where the slow links lie
+def _hops(layout: Layout, cluster: Cluster) -> Iterator[SlowHop]:
+    """The pairs of neighbouring pipeline ranks with something slow between them, in the order of the pipeline."""
+    num_ranks = layout.pipeline_parallel_degree
+    wraps = layout.virtual_stages_per_rank > 1 and num_ranks > 2
+    for rank in range(num_ranks if wraps else num_ranks - 1):
+        crossed = {cluster.health_between(*ends) for ends in stage_links(layout, cluster, rank)}
+        ailing = (health for health in crossed if health is not None and not health.is_healthy)
+        if slow := sorted(ailing, key=lambda health: health.severity, reverse=True):
+            yield SlowHop(
+                ranks=(rank, (rank + 1) % num_ranks),
+                links=tuple(slow),
+                delay_s=max(health.delay_s for health in slow),
+                says="; ".join(map(link_in_words, slow)),
+            )
+
+
+# ---------------------------------------------------------------- what passes them
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A pipeline rank's passes by what they are, and when it was free for each."""
+
+    rank: int
+    passes: Mapping[tuple[int, bool, int], Block]
+    free_s: Mapping[tuple[int, bool, int], float]
+
+    @classmethod
+    def of(cls, lane: RankTimeline, num_stages: int, blocks_sends: bool) -> _Lane:
+        passes, free_s, before_s = {}, {}, 0.0
+        for block, behind in pairwise((*lane.blocks, None)):
+            assert block is not None  # the last of the pairs alone has nothing behind it
+            if not block.kind.is_pass:
+                continue
+            passes[_what(block)], free_s[_what(block)] = block, before_s
+            holds = blocks_sends and behind is not None and behind.kind is BlockKind.SEND
+            before_s = behind.end_s if behind is not None and holds and _sends(block, num_stages) else block.end_s
+        return cls(lane.pipeline_rank, passes, free_s)
+
+
+def _what(block: Block) -> tuple[int, bool, int]:
+    """Stage, whether a forward, micro-batch; gradients of weights, which nobody waits for, have no stage."""
+    if block.kind is BlockKind.WEIGHT:
+        return -1, False, block.micro_batch or 0
+    return block.stage or 0, block.kind is BlockKind.FORWARD, block.micro_batch or 0
+
+
+def _sends(block: Block, num_stages: int) -> bool:
+    """Whether another stage needs what the pass makes."""
+    if block.kind is BlockKind.FORWARD:
+        return (block.stage or 0) < num_stages - 1
+    return block.kind is not BlockKind.WEIGHT and (block.stage or 0) > 0
+
+
+def messages_over(hops: Sequence[SlowHop], timeline: StepTimeline, *, blocks_sends: bool) -> tuple[Message, ...]:
+    """What passes slow hops in a step, by the time when it is sent.
+
+    Args:
+        hops: Between which pipeline ranks.
+        timeline: What was folded away of it is not told.
+        blocks_sends: Whether a rank computes nothing while what it sends is under way.
+    """
+    num_stages = 1 + max((b.stage or 0 for lane in timeline.ranks for b in lane.blocks), default=0)
+    lanes = {lane.pipeline_rank: _Lane.of(lane, num_stages, blocks_sends) for lane in timeline.ranks}
+    found = []
+    for hop in hops:
+        first, second = (lanes.get(rank) for rank in hop.ranks)
+        if first is not None and second is not None:
+            found += [*_between(first, second, hop, timeline.step_s), *_between(second, first, hop, timeline.step_s)]
+    return tuple(sorted(set(found), key=lambda one: (one.sent_s, one.from_rank)))
+
+
+def _between(one: _Lane, other: _Lane, hop: SlowHop, step_s: float) -> Iterator[Message]:
+    """What one rank hands to the other."""
+    for (stage, is_forward, micro_batch), block in one.passes.items():
+        behind = (stage + (1 if is_forward else -1), is_forward, micro_batch)
+        if stage < 0 or behind[0] < 0 or behind not in other.passes:
+            continue
+        starts_s = other.passes[behind].start_s
+        waited_s = starts_s - max(other.free_s[behind], block.end_s)
+        is_late = waited_s > _LEAST_WAIT * step_s
+        yield Message(
+            action=block.word,
+            from_rank=one.rank,
+            to_rank=other.rank,
+            sent_s=block.end_s,
+            received_s=starts_s if is_late else min(starts_s, block.end_s + hop.delay_s),
+            is_late=is_late,
+        )
+
+
+# ---------------------------------------------------------------- in words
+def cost_in_words(found: LinkTimelines, *, blocks_sends: bool) -> str:
+    """What the slow links do to the step, as sentences; empty where no link is slow."""
+    return "" if found.slow is None else " ".join(_sentences(found, found.slow.timeline, blocks_sends=blocks_sends))
+
+
+def _sentences(found: LinkTimelines, slow: StepTimeline, *, blocks_sends: bool) -> Iterator[str]:
+    healthy = found.healthy.timeline
+    longer = slow.step_s / healthy.step_s - 1
+    said = f"With {'; '.join(map(link_in_words, found.links))}, the step is predicted to take"
+    if abs(longer) < _LEAST_LONGER:
+        yield f"{said} {format_seconds(slow.step_s)}, as long as with healthy links."
+    else:
+        than = f"{percent(abs(longer))} {'more' if longer > 0 else 'less'}"
+        yield f"{said} {format_seconds(slow.step_s)} instead of {format_seconds(healthy.step_s)}, {than}."
+        delay_s = max((hop.delay_s for hop in found.hops), default=0.0)
+        if delay_s and found.added_s > 0:
+            yield f"That is {found.added_s / delay_s:.2g} times the delay of one message."
+    if not found.hops:
+        yield "No neighbouring stages send over it."
+    elif found.messages:
+        late = sum(one.is_late for one in found.messages)
+        yield f"{late or 'None'} of {len(found.messages)} messages over it {'is' if late == 1 else 'are'} waited for."
+    if blocks_sends and found.hops:
+        yield from _held_up(healthy, slow)
+
+
+def _held_up(healthy: StepTimeline, slow: StepTimeline) -> Iterator[str]:
+    """The rank that its own sends hold up longest."""
+    before = {lane.pipeline_rank: lane.seconds.send_s for lane in healthy.ranks}
+    held_s, rank = max(
+        (lane.seconds.send_s - before.get(lane.pipeline_rank, 0.0), lane.pipeline_rank) for lane in slow.ranks
+    )
+    if held_s > _LEAST_LONGER * slow.step_s:
+        yield f"Sends stand in the way of other work: stage {rank} waits {format_seconds(held_s)} for its own."

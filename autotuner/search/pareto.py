@@ -1,0 +1,290 @@
+"""Fronts as numbers: what no other beats in everything, how much that is, and what another may add."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from autotuner.core.columns import Booleans, Floats, Integers
+from autotuner.core.measurement import Footprint
+from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
+from autotuner.core.trial import Trial
+
+
+def non_dominated(values: Floats) -> Booleans:
+    """Which rows no other row dominates: none is as good in every column and better in one; equal rows stay together.
+
+    Args:
+        values: Shape (rows, columns); takes time in proportion to rows x rows that stay.
+    """
+    stays = np.zeros(len(values), dtype=np.bool_)
+    # Whatever comes first in this order is dominated by nothing behind it.
+    left = np.lexsort(values.T[::-1])[::-1]
+    while left.size:
+        first, rest = values[left[0]], values[left]
+        is_equal = (rest == first).all(axis=1)
+        stays[left[is_equal]] = True
+        left = left[(rest > first).any(axis=1)]
+    return stays
+
+
+def dominators(values: Floats, row: int) -> Integers:
+    """The rows that are as good as this one in every column and better in one."""
+    as_good, better = (values >= values[row]).all(axis=1), (values > values[row]).any(axis=1)
+    return np.flatnonzero(as_good & better)
+
+
+# ---------------------------------------------------------------- the space that no point dominates
+Box = tuple[tuple[float, float], ...]
+"""A lower and an upper bound in each dimension."""
+
+_MOST_AT_ONCE = 1 << 21
+"""Sides of boxes that are compared with points at once: 16 MiB of them."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Boxes:
+    """Boxes as two columns of corners, of shape (boxes, dimensions); the upper ones may be infinite."""
+
+    low: Floats
+    high: Floats
+
+    def volumes_below(self, points: Floats) -> Floats:
+        """How much of the boxes each point dominates; ``points`` has shape (..., dimensions)."""
+        flat = points.reshape(-1, points.shape[-1])
+        at_once = max(1, _MOST_AT_ONCE // self.low.size)
+        parts = [self._volumes_below(flat[first : first + at_once]) for first in range(0, len(flat), at_once)]
+        volumes: Floats = np.concatenate([np.empty(0), *parts]).reshape(points.shape[:-1])
+        return volumes
+
+    def _volumes_below(self, points: Floats) -> Floats:
+        volumes = np.ones((len(points), len(self.low)))
+        for column in range(points.shape[1]):  # of few: one array at a time stays in the cache
+            reach = np.minimum(points[:, column, None], self.high[None, :, column]) - self.low[None, :, column]
+            volumes *= np.maximum(reach, 0.0)
+        dominated: Floats = volumes.sum(axis=1)
+        return dominated
+
+
+def open_boxes(points: Floats, reference: Floats) -> Boxes:
+    """The part of the space above the reference that no point dominates.
+
+    The space is cut at the points' last coordinates, and each slab like a space of one dimension less (hypervolume by
+    slicing objectives, Knowles 2002); a box that goes on in the next slab stays one box, so that three dimensions take
+    about twice as many boxes as points.
+
+    Args:
+        points: Shape (points, dimensions); those that are not above the reference in everything count for nothing.
+        reference: One lower bound per dimension.
+    """
+    above = points[(points > reference).all(axis=1)]
+    boxes = _open([tuple(point) for point in above.tolist()], reference.tolist())
+    corners = np.array(list(boxes), dtype=np.float64)  # (boxes, dimensions, 2)
+    return Boxes(low=corners[..., 0], high=corners[..., 1])
+
+
+def _open(points: Sequence[tuple[float, ...]], reference: Sequence[float]) -> Iterator[Box]:
+    *others, last = reference
+    if not others:
+        yield ((max((point[-1] for point in points), default=last), math.inf),)
+        return
+    tops: dict[Box, float] = {}  # where boxes end that go on downwards
+    for top in (math.inf, *sorted({point[-1] for point in points}, reverse=True)):
+        beneath = dict.fromkeys(_open([point[:-1] for point in points if point[-1] >= top], others), top)
+        yield from ((*box, (top, tops[box])) for box in tops if box not in beneath)
+        tops = {box: tops.get(box, top) for box in beneath}
+    yield from ((*box, (last, top)) for box, top in tops.items())
+
+
+# ---------------------------------------------------------------- what points dominate above a reference
+_MARGIN = 0.1
+"""Part of a front's range by which the reference lies below its worst, so that its ends count, too. A usual choice
+(Ishibuchi et al. 2018, Evolutionary Computation 26, section 3; BoTorch takes the same)."""
+
+LEAST_MARGIN = 1e-3
+"""The same of a front whose points are equal in something; in logarithms, 0.1 %."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Frontier:
+    """Points that may dominate each other, above a reference."""
+
+    points: Floats
+    """Shape (points, dimensions), more is better; whatever is not above the reference counts for nothing."""
+    reference: Floats
+    """One lower bound per dimension."""
+
+    @classmethod
+    def of(cls, points: Floats, reference: Floats) -> Self:
+        """The same with those alone that no other dominates."""
+        return cls(points=points[non_dominated(points)], reference=reference)
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """What lies above the reference and is not dominated."""
+        return open_boxes(self.points, self.reference)
+
+    @cached_property
+    def volume(self) -> float:
+        """The hypervolume: how much of the space above the reference the points dominate; exact."""
+        if not len(self.points):
+            return 0.0
+        best = np.maximum(self.points.max(axis=0), self.reference)
+        return float(np.prod(best - self.reference) - self.boxes.volumes_below(best[None, :])[0])
+
+    def gains(self, points: Floats) -> Floats:
+        """By how much the hypervolume would rise with each point alone; ``points`` has shape (..., dimensions)."""
+        return self.boxes.volumes_below(points)
+
+
+def reference_below(points: Floats) -> Floats:
+    """A reference for the front of these points: a tenth of its range below the worst of it in each dimension."""
+    front = points[non_dominated(points)]
+    worst, best = front.min(axis=0), front.max(axis=0)
+    reference: Floats = worst - np.maximum(_MARGIN * (best - worst), LEAST_MARGIN)
+    return reference
+
+
+# ---------------------------------------------------------------- trials as points
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Valued:
+    """A trial with its value by every metric of a front."""
+
+    trial: Trial
+    values: tuple[float, ...]
+
+
+def valued(objective: Objective, metrics: Sequence[Metric], trials: Iterable[Trial]) -> list[Valued]:
+    """Those of the trials that reached something, by all metrics of a front; who does not tell some is left out.
+
+    The objective says which of a trial's figures count: of healthy steps, or under faults.
+    """
+    found = []
+    for trial in trials:
+        reached = trial.reached
+        if reached is not None and all(_tells(reached.footprint, metric) for metric in metrics):
+            counted = objective.counted(reached)
+            found.append(Valued(trial=trial, values=tuple(one.of(counted, reached.footprint) for one in metrics)))
+    return found
+
+
+def on_front(objective: Objective, trials: Iterable[Trial]) -> list[Trial]:
+    """The trials that no other of them dominates by the metrics of the objective's front, in their order."""
+    every = valued(objective, objective.front, trials)
+    return [one.trial for one, stays in zip(every, non_dominated(log_values(every)), strict=True) if stays]
+
+
+def adds_to_front(values: Sequence[float], others: Iterable[Sequence[float]]) -> bool:
+    """Whether no other comes within 1 % of these values in all of them: less than that is noise on most machines."""
+    return not any(
+        all((1 + WORTHWHILE_GAIN) * theirs >= own for own, theirs in zip(values, other, strict=True))
+        for other in others
+    )
+
+
+def log_values(every: Sequence[Valued]) -> Floats:
+    """Logarithms of all values: shape (trials, metrics)."""
+    values: Floats = np.log(np.array([one.values for one in every], dtype=np.float64))
+    return values if every else np.empty((0, 1))
+
+
+def _tells(footprint: Footprint | None, metric: Metric) -> bool:
+    """Whether a metric has a value where this is known beside the steps."""
+    if not metric.reads_footprint or footprint is None:
+        return not metric.reads_footprint
+    match metric:
+        case Metric.TOKENS_PER_JOULE:
+            return footprint.power is not None and footprint.power.total_w > 0
+        case Metric.TOKENS_PER_DOLLAR:
+            return footprint.price_per_hour > 0
+        case Metric.TOKENS_PER_KG_CO2:
+            return footprint.co2_kg_per_hour > 0
+        case Metric.ROBUSTNESS:
+            return bool(footprint.robustness)
+    return True
+
+
+# ---------------------------------------------------------------- what uncertain rows are expected to add
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+"""Gains are polynomials between the corners of boxes; 16 nodes keep their sum within 1 %, as tests show."""
+
+_REACH = 6.0
+"""Standard deviations; beyond lies a billionth."""
+
+_LEAST_DEVIATION = 1e-9
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Outcomes:
+    """What each row may turn out to be: the log values of a front's metrics, along a line."""
+
+    log_worth: Floats
+    """Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value."""
+    is_rate: Booleans
+    """Which metrics fall as the step time rises."""
+    mean: Floats
+    """Of the log step time in seconds."""
+    deviation: Floats
+    """Of the same."""
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def take(self, rows: Integers) -> Outcomes:
+        """Some of the rows."""
+        return replace(self, log_worth=self.log_worth[rows], mean=self.mean[rows], deviation=self.deviation[rows])
+
+    @property
+    def expected(self) -> Floats:
+        """Log values at the expected log step time: shape (rows, metrics)."""
+        return self.at(self.mean[:, None])[:, 0]
+
+    def at(self, log_step_s: Floats) -> Floats:
+        """Log values at log step times of shape (rows, n): shape (rows, n, metrics)."""
+        values: Floats = self.log_worth[:, None, :] - np.where(self.is_rate, log_step_s[..., None], 0.0)
+        return values
+
+
+def steps_to_enter(outcomes: Outcomes, frontier: Frontier) -> Floats:
+    """Log step time below which each row adds to the front; minus infinity where no speed would do.
+
+    It must be above the reference in everything, and better in one rate than each point that is as good in all else.
+    """
+    rates, shares = outcomes.log_worth[:, outcomes.is_rate], outcomes.log_worth[:, ~outcomes.is_rate]
+    limits = (rates - frontier.reference[outcomes.is_rate]).min(axis=1)
+    for point in frontier.points:
+        is_beside = (shares <= point[~outcomes.is_rate]).all(axis=1)
+        beats_from = (rates - point[outcomes.is_rate]).max(axis=1)
+        limits = np.where(is_beside, np.minimum(limits, beats_from), limits)
+    is_above = (shares > frontier.reference[~outcomes.is_rate]).all(axis=1)
+    entering: Floats = np.where(is_above, limits, -math.inf)
+    return entering
+
+
+def log_expected_volume_gain(outcomes: Outcomes, frontier: Frontier) -> Floats:
+    """Log of the expected rise of the hypervolume with each row alone; minus infinity where no speed would raise it.
+
+    The expected hypervolume improvement (Emmerich, Giannakoglou and Naujoks 2006, IEEE Trans. Evol. Comput. 10) of
+    values that move along a line: Gauss-Legendre quadrature over the normal log step time, from where the row enters
+    the front downwards as far as there is any weight, so that hopeless rows still have an order.
+    """
+    gains = np.full(len(outcomes), -math.inf)
+    entering = steps_to_enter(outcomes, frontier)
+    rows = np.flatnonzero(entering > -math.inf)
+    possible = outcomes.take(rows)
+    deviation = np.maximum(possible.deviation, _LEAST_DEVIATION)
+    first = np.minimum((entering[rows] - possible.mean) / deviation, _REACH)
+    width = first + np.where(first > 0, _REACH, np.hypot(first, _REACH))
+    # Its limit, where the difference is all rounding.
+    width = np.where(first < -1e6, _REACH**2 / 2 / np.maximum(-first, 1.0), width)
+    steps = first[:, None] - width[:, None] * (1 + _NODES) / 2
+    volumes = frontier.gains(possible.at(possible.mean[:, None] + deviation[:, None] * steps))
+    with np.errstate(divide="ignore"):
+        terms = np.log(volumes) + np.log(_WEIGHTS * width[:, None] / 2) - steps**2 / 2 - math.log(2 * math.pi) / 2
+    gains[rows] = np.logaddexp.reduce(terms, axis=1)
+    return gains

@@ -1,0 +1,248 @@
+"""Predictions whole: of a space, of a layout, of a sweep before it is asked for, and whether that can run at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns, concatenate
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.objective import Objective
+from autotuner.core.rules.legality import RULES, reasons, refused_layout
+from autotuner.core.rules.rule import Rule
+from autotuner.core.space import SearchSpace, default_space
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial_spec import ExportFormat
+from autotuner.core.units import format_bytes
+from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.search.advice.advice import Advice, advice
+from autotuner.search.advice.current import Current, current_beside
+from autotuner.search.advice.shortfall import Shortfall
+from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
+from autotuner.search.scaling.table import SmallTrials, small_trials
+from autotuner.search.space.elimination import MOST_REASONS, Sieved, empty_space, sieved
+from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
+from autotuner.search.space.trainers import sayable_space, trial_rules
+from autotuner.search.text.caveats import caveats
+
+_DAY_S = 86_400.0
+
+_MOST: Mapping[str, float] = {
+    "trial.timeout_s": 7 * _DAY_S,
+    "trial.measuring_budget_s": 7 * _DAY_S,
+    "trial.num_runs": 1000,
+    "trial.max_repeats": 1000,
+    "trial.warmup_steps": 100_000,
+    "trial.max_warmup_steps": 100_000,
+    "trial.measured_steps": 100_000,
+    "trial.max_measured_steps": 100_000,
+    "trial.profiled_steps": 1000,
+    "trial.num_validation_batches": 1000,
+    "loss_gate.num_steps": 100_000,
+    "loss_gate.num_lossy_steps": 100_000,
+    "max_parallel_trials": 1000,
+}
+"""Beyond any use: a trial that takes a week holds its devices for a week."""
+
+MAX_SEARCHED = 2_000_000
+"""Legal layouts of a sweep: it holds each with its prediction, half a kilobyte, and looks at all before each trial."""
+
+
+def require_modest(request: SweepRequest) -> None:
+    """Return if no number of the request is beyond use, and its cluster could hold one copy of the weights.
+
+    Raises:
+        InvalidInput: With the first that is.
+    """
+    for name, most in _MOST.items():
+        if (value := attrgetter(name)(request)) > most:
+            raise InvalidInput(name, value, f"must be {most:g} or less", most)
+    if request.trainer is not None or request.trial.proxy_layers_per_stage or request.trial_cluster is not None:
+        return
+    cluster, model = request.job.cluster, request.job.model
+    has_bytes = cluster.world_size * cluster.accelerator.memory_bytes
+    needs_bytes = (2 if cluster.accelerator.kind != "cpu" else 4) * model.num_parameters
+    if needs_bytes > has_bytes:
+        needs = f"needs {format_bytes(needs_bytes)} for one copy of its weights"
+        rule = f"{needs}, and all of {cluster.name} has {format_bytes(has_bytes)}"
+        raise InvalidInput("model", model.name, rule)
+
+
+def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
+    """Return if the space holds a layout that a trial can run, or that a trial on the smaller cluster stands for.
+
+    Raises:
+        InvalidInput: With why it holds none, or what of the request is beyond use.
+        SpaceTooLarge: It holds more than ``most``, or cannot be looked through at all.
+    """
+    require_modest(request)
+    rules = trial_rules(request.trainer)
+    chunks, num_legal = [], 0
+    for chunk in legal_chunks(request.job, request.space, rules):
+        chunks.append(chunk)
+        num_legal += len(chunk)
+        if num_legal > most:
+            rule = "legal layouts are more than a sweep searches; name fewer values"
+            raise SpaceTooLarge("space", f"more than {most}", rule, most)
+    if not num_legal:
+        raise empty_space(request.job, request.space, rules, "holds no layout that a trial can run")
+    if request.small_cluster:
+        trials = _small_trials(request, request.small_cluster, concatenate(chunks))
+        if not len(trials):
+            whys = "; ".join(f"{count} layouts: {why}" for why, count in trials.refused[:MOST_REASONS])
+            rule = f"holds no trial that stands for a layout of the job: {whys}"
+            raise InvalidInput("trial_cluster", request.small_cluster.name, rule)
+
+
+def _small_trials(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> SmallTrials:
+    is_whole = request.trainer is not None
+    return small_trials(request.trial_job, layouts, cluster, trial_rules(request.trainer), whole_model=is_whole)
+
+
+# ---------------------------------------------------------------- answers
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked about a job."""
+
+    job: Job
+    axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    """Values that were named; what suits the job stands on the others."""
+    limit: int = 10
+    """Layouts that are wanted."""
+    current: Layout | None = None
+    """What runs today."""
+    format: ExportFormat | None = None
+    """Only layouts that can be said in it."""
+    objective: Objective = field(default_factory=Objective)
+    """What the best is best by."""
+
+    @property
+    def searched(self) -> tuple[SearchSpace, tuple[Rule, ...]]:
+        """The space with every axis, and the rules that its layouts keep."""
+        if self.format is None:
+            return default_space(self.job).with_axes(**self.axes), RULES
+        return sayable_space(self.job, self.format, self.axes, self.current)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedBest:
+    """The best of a space, what that leaves open, and what runs today beside it."""
+
+    table: PredictionTable
+    advice: Advice
+    current: Current | None
+    caveats: tuple[str, ...]
+    """What a reader of all of it should know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedOne:
+    """One layout, and what runs today beside it."""
+
+    row: PredictedLayout
+    current: Current | None
+    caveats: tuple[str, ...]
+
+
+def best_of_space(question: Question) -> PredictedBest:
+    """The best predicted layouts of a space.
+
+    Raises:
+        InvalidInput: It holds no legal layout, or too many; or the format cannot say a value that was named.
+    """
+    job, (space, rules) = question.job, question.searched
+    compared = ComparedBy(objective=question.objective)
+    table = best_predicted(job, space, limit=question.limit, rules=rules, compared_by=compared)
+    if not table.num_legal:
+        raise empty_space(job, space, rules, "holds no legal layout")
+    current = _current(question, (table.rows or (None,))[0], table.unchanged)
+    shown = [row.layout for row in table.rows]
+    return PredictedBest(
+        table=table,
+        advice=advice(job, space, table, rules),
+        current=current,
+        caveats=table.caveats if current is None else _said(job, shown, current),
+    )
+
+
+def prediction_of_layout(question: Question, layout: Layout) -> PredictedOne:
+    """The prediction of one layout.
+
+    Raises:
+        InvalidDocument: It cannot run, with every rule that it breaks.
+    """
+    if broken := reasons(layout, question.job):
+        raise refused_layout(layout, broken)
+    prediction = predict_one(layout, question.job)
+    row = PredictedLayout(
+        layout=layout, prediction=prediction, footprint=footprint_of(layout, question.job, prediction)
+    )
+    current = _current(question, row, None)
+    return PredictedOne(row=row, current=current, caveats=_said(question.job, [layout], current))
+
+
+def _current(question: Question, best: PredictedLayout | None, unchanged: PredictedLayout | None) -> Current | None:
+    if question.current is None:
+        return None
+    return current_beside(question.current, question.job, best=best, unchanged=unchanged)
+
+
+def _said(job: Job, shown: list[Layout], current: Current | None) -> tuple[str, ...]:
+    today = [] if current is None or current.predicted is None else [current.layout]
+    return caveats(job, LayoutColumns.from_layouts([*shown, *today]))
+
+
+# ---------------------------------------------------------------- what a sweep would search
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIns:
+    """How far trials on a smaller cluster reach."""
+
+    num_layouts: int
+    """Of the job, for which a trial stands."""
+    refused: tuple[tuple[str, int], ...]
+    """Why none stands for others, and for how many of them; the most frequent first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a sweep would search; nothing of it was measured."""
+
+    sieved: Sieved | None
+    """Why other layouts are illegal; None of a space too large to say it."""
+    best: PredictedBest
+    """The best predicted layouts, and what would help where none fits."""
+    stand_ins: StandIns | None
+    """Where trials run on a smaller cluster."""
+
+
+def outlook(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True) -> Outlook:
+    """What the sweep would search, with the ``limit`` best layouts.
+
+    To look for what would help where nothing fits takes several times as long as all the rest.
+
+    Raises:
+        InvalidInput: It holds no layout that a trial can run, with why.
+        SpaceTooLarge: It cannot be looked through.
+    """
+    job, space, rules = request.legal_job, request.space, trial_rules(request.trainer)
+    compared = ComparedBy(objective=request.objective, trace=request.fault_trace)
+    table = best_predicted(request.trial_job, space, limit=limit, rules=rules, compared_by=compared)
+    if not table.num_legal:
+        raise empty_space(job, space, rules, "holds no layout that a trial can run")
+    if table.nearest is not None and not with_remedies:
+        lacks = max(0.0, table.nearest.prediction.memory.total_bytes - job.cluster.accelerator.memory_bytes)
+        found = Advice(shortfall=Shortfall(nearest=table.nearest, missing_bytes=lacks, remedies=(), larger=None))
+    else:
+        found = advice(job, space, table, rules)
+    best = PredictedBest(table=table, advice=found, current=None, caveats=table.caveats)
+    stand_ins = None
+    if request.small_cluster is not None:
+        layouts = concatenate(list(legal_chunks(request.job, request.space, rules)))
+        trials = _small_trials(request, request.small_cluster, layouts)
+        stand_ins = StandIns(num_layouts=len(trials), refused=tuple(trials.refused))
+    return Outlook(sieved=sieved(job, space, rules), best=best, stand_ins=stand_ins)

@@ -1,0 +1,349 @@
+"""Two to four layouts side by side: which is faster, whether by more than noise, and through which parts of a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import Breakdown, PhaseTimes
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import Memory, Prediction
+from autotuner.core.trial import Trial
+from autotuner.core.units import format_seconds
+from autotuner.costmodel.predict import predict_one
+from autotuner.search.explain.step_parts import PartKind, step_parts
+from autotuner.search.results.reached import Standing, known, source_of
+
+LETTERS = "ABCD"
+
+FiguresSource = Literal["measured", "estimated", "simulated", "predicted"]
+
+_WORTH_SAYING = 0.005
+"""Share of a step below which a part's change is not said in a sentence."""
+
+_MEASURED_PARTS: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
+    "forward": ("forward", ("forward_s",)),
+    "backward": ("backward", ("backward_s",)),
+    "communication": (
+        "communication",
+        ("all_reduce_s", "all_gather_s", "reduce_scatter_s", "all_to_all_s", "send_receive_s"),
+    ),
+    "pipeline idle": ("idle", ("pipeline_idle_s",)),
+    "optimizer": ("optimizer", ("optimizer_s",)),
+    "anything else": ("other", ("other_s",)),
+}
+"""Parts that measured steps of all layouts have alike, with the fields of a ``Breakdown`` that each sums: a profiler
+tells kinds of collectives apart, not the groups of ranks that call them, and which group calls which differs."""
+
+_MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
+    "forward and backward": ("forward", ("forward_backward_s",)),
+    "waiting for gradients": ("communication", ("gradient_sync_s",)),
+    "optimizer": ("optimizer", ("optimizer_s",)),
+}
+"""The same of timed steps that nobody profiled, with fields of ``PhaseTimes``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One layout of a comparison."""
+
+    layout: Layout
+    job: Job
+    """What it is, or would be, run for."""
+    prediction: Prediction
+    """Of the layout in that job; of a trial as it was predicted before it ran."""
+    trial: Trial | None = None
+    """The one that ran it; None of a layout that only is predicted."""
+    standing: Standing | None = None
+    """What its sweep's ranking says of the trial; None where it has no rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a layout reaches, as well as anybody knows."""
+
+    source: FiguresSource
+    """What the figures have to be called."""
+    step_time_s: float
+    tokens_per_s: float
+    mfu: float
+    relative_error: float | None
+    """Half-width of the interval of all of these, as a share: 95 % of what one run measured, 80 % of anything else.
+    None where it is not known."""
+    error_beside: float | None
+    """The same of a difference from other layouts: with what equal runs differ by."""
+    peak_bytes: float | None
+    """Of the fullest rank; None where nobody told."""
+    is_robust: bool = False
+    """They are what it reached under its sweep's fault trace, which is what that ranks by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """A layout beside the fastest."""
+
+    gain: float
+    """Rate of the fastest beyond its own, as a fraction of its own."""
+    gain_error: float
+    """Half the interval of the gain."""
+    is_beyond_noise: bool
+    """The gain is larger than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a step, as one of the layouts has it."""
+
+    name: str
+    kind: PartKind
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """By how much a part is longer in the fastest than in another layout; below 0: shorter."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """The comparison."""
+
+    figures: tuple[Figures, ...]
+    """Of each layout, in their order."""
+    fastest: int
+    """Index of the one with the highest rate."""
+    is_one_job: bool
+    """All are of one model, workload and cluster: then rates are tokens per second, else MFU."""
+    beside: tuple[Beside | None, ...]
+    """Each beside the fastest; None in its own place."""
+    options: tuple[str, ...]
+    """Fields of a layout in which they differ, the parts of the data degree as one."""
+    parts: tuple[tuple[Part, ...], ...]
+    """The step of each, every part in one order; those of no time too."""
+    parts_are: str
+    """Whether the parts were measured, in kinds that all have, or are predicted by group of ranks."""
+    slowest: int | None
+    """Index of the one that the shifts begin at; None where all are equally fast."""
+    shifts: tuple[Shift, ...]
+    """From the parts of the slowest to those of the fastest, the largest first."""
+    predicted_s: tuple[float, ...]
+    """The predicted step of each."""
+    memory: tuple[Memory, ...]
+    """Predicted, of the fullest pipeline rank of each."""
+    limit_bytes: tuple[float, ...]
+    """What a rank of each may allocate."""
+
+    @property
+    def steps_s(self) -> tuple[float, ...]:
+        """The step of each that its parts sum to."""
+        return tuple(sum(part.seconds for part in parts) for parts in self.parts)
+
+    @property
+    def heading(self) -> str:
+        """What the comparison says first: ``A is 8.6 % faster than B and cannot be told from C``."""
+        letter, how = LETTERS[self.fastest], "faster than" if self.is_one_job else "ahead of"
+        in_what = "" if self.is_one_job else " in MFU"
+        close = [LETTERS[i] for i, one in enumerate(self.beside) if one and not one.is_beyond_noise]
+        said = []
+        for verb, is_found in (("is", True), ("is predicted", False)):
+            ahead = [
+                f"{100 * one.gain:.1f} % {how} {LETTERS[i]}{in_what}"
+                for i, one in enumerate(self.beside)
+                if one and one.is_beyond_noise and self._is_found(i) is is_found
+            ]
+            if ahead:
+                said.append(f"{verb} {' and '.join(ahead)}")
+        if not said:
+            return f"{' and '.join((letter, *close))} cannot be told apart"
+        if close:
+            said.append(f"cannot be told from {' and '.join(close)}")
+        return f"{letter} {' and '.join(said)}"
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Return sentences that say whether differences exceed noise and which parts make them, without full stops."""
+        if self.slowest is None or not self.is_one_job:
+            return (self._noise,)
+        moved = shifts_in_words(self.shifts, _WORTH_SAYING * self.steps_s[self.slowest])
+        step = f"a {self.parts_are} step of {LETTERS[self.fastest]}"
+        why = (f"compared with {LETTERS[self.slowest]}, {step} spends {moved}",) if moved else ()
+        return (self._noise, *why)
+
+    def _is_found(self, other: int) -> bool:
+        return "predicted" not in (self.figures[self.fastest].source, self.figures[other].source)
+
+    @property
+    def _noise(self) -> str:
+        others = [one for one in self.beside if one]
+        is_found = all(self._is_found(i) for i in range(len(self.figures)))
+        bound = "the noise of equal runs" if is_found else "what predictions and runs may be off by"
+        beyond = sum(one.is_beyond_noise for one in others)
+        if 0 < beyond < len(others):
+            return f"{beyond} of {len(others)} differences are beyond {bound}"
+        each = "The difference" if len(others) == 1 else "Each difference"
+        return f"{each} is {'beyond' if beyond == len(others) else 'within'} {bound}"
+
+
+def side_by_side(contenders: Sequence[Contender]) -> SideBySide:
+    """Two to four legal layouts, each in a job of its own or all in one."""
+    figures = tuple(_figures(one) for one in contenders)
+    is_one_job = len({(one.job.model, one.job.workload, one.job.cluster) for one in contenders}) == 1
+    rates = [_rate(*pair, is_one_job) for pair in zip(contenders, figures, strict=True)]
+    fastest = max(range(len(rates)), key=rates.__getitem__)
+    slowest = min(range(len(rates)), key=rates.__getitem__)
+    parts_are, parts = _parts(contenders)
+    return SideBySide(
+        figures=figures,
+        fastest=fastest,
+        is_one_job=is_one_job,
+        beside=tuple(None if i == fastest else _beside(figures, rates, fastest, i) for i in range(len(rates))),
+        options=_options([one.layout for one in contenders]),
+        parts=parts,
+        parts_are=parts_are,
+        slowest=None if slowest == fastest else slowest,
+        shifts=shifts_between(parts[slowest], parts[fastest]) if slowest != fastest else (),
+        predicted_s=tuple(one.prediction.step_time.total_s for one in contenders),
+        memory=tuple(one.prediction.memory for one in contenders),
+        limit_bytes=tuple(float(one.job.cluster.accelerator.memory_bytes) for one in contenders),
+    )
+
+
+# ---------------------------------------------------------------------- figures
+_RANKED_BY = Objective(under_faults=True)
+"""Counts what was reached under a fault trace, where there was one, as the sweep does that the trial is of."""
+
+
+def _figures(one: Contender) -> Figures:
+    reached = one.trial.reached if one.trial is not None and one.trial.is_valid else None
+    if reached is None:
+        return Figures(
+            source="predicted",
+            step_time_s=one.prediction.step_time.total_s,
+            tokens_per_s=one.prediction.tokens_per_s,
+            mfu=one.prediction.mfu,
+            relative_error=one.prediction.relative_error,
+            error_beside=one.prediction.relative_error,
+            peak_bytes=one.prediction.memory.total_bytes,
+        )
+    counted = _RANKED_BY.counted(reached)
+    error, peak = known(reached, counted)
+    return Figures(
+        source=source_of(reached),
+        is_robust=counted is not reached,
+        step_time_s=counted.step_time_s,
+        tokens_per_s=counted.tokens_per_s,
+        mfu=counted.mfu,
+        relative_error=error,
+        error_beside=one.standing.relative_error if one.standing else error,
+        peak_bytes=peak,
+    )
+
+
+def _rate(one: Contender, figures: Figures, is_one_job: bool) -> float:
+    """Steps per second by all runs of the layout, or MFU where steps are not of one job."""
+    if not is_one_job:
+        return figures.mfu
+    return 1 / (one.standing.step_time_s if one.standing else figures.step_time_s)
+
+
+def _beside(figures: Sequence[Figures], rates: Sequence[float], fastest: int, other: int) -> Beside:
+    """Errors count as independent; those of two predictions of one job are not quite, so less is told than could be."""
+    ratio = rates[fastest] / rates[other]
+    errors = (figures[fastest].error_beside or 0.0, figures[other].error_beside or 0.0)
+    apart = math.log(ratio) > math.hypot(*map(math.log1p, errors))  # wide intervals are off by factors
+    return Beside(gain=ratio - 1, gain_error=ratio * math.hypot(*errors), is_beyond_noise=apart)
+
+
+# ---------------------------------------------------------------------- what differs
+_DATA = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
+
+
+def _options(layouts: Sequence[Layout]) -> tuple[str, ...]:
+    names = [name for name in OPTIONS if name not in _DATA]
+    differing = [name for name in names if len({getattr(layout, name) for layout in layouts}) > 1]
+    if len({layout.data_parallel_degree for layout in layouts}) > 1:
+        differing.insert(0, "data_parallel_degree")
+    elif "shard_level" not in differing and len({tuple(getattr(one, name) for name in _DATA) for one in layouts}) > 1:
+        differing.append("data_parallel_shard_degree")
+    return tuple(differing)
+
+
+# ---------------------------------------------------------------------- where the time goes
+def _parts(contenders: Sequence[Contender]) -> tuple[str, tuple[tuple[Part, ...], ...]]:
+    """Measured where a step of every layout was divided, else predicted."""
+    trials = [one.trial for one in contenders if one.trial is not None]
+    if len(trials) == len(contenders) and (measured := measured_parts(trials)):
+        return measured
+    steps = []
+    for one in _in_one_state(contenders):
+        found = step_parts(one.layout, one.job, one.prediction.step_time).parts
+        steps.append({(part.name, part.kind): part.predicted_s for part in found if part.predicted_s})
+    every = dict.fromkeys(part for step in steps for part in step)
+    return "predicted", tuple(
+        tuple(Part(name=name, kind=kind, seconds=step.get((name, kind), 0.0)) for name, kind in every) for step in steps
+    )
+
+
+def measured_parts(trials: Sequence[Trial]) -> tuple[str, tuple[tuple[Part, ...], ...]] | None:
+    """Return the measured parts of every trial in one order, and whether they were ``measured`` or ``simulated``.
+
+    Parts of profiled steps where each trial has one, else the phases of the timed steps; None where some trial has
+    neither, or stands for another layout.
+    """
+    measured = [one.measurement for one in trials if one.measurement and one.scaled is None]
+    if len(measured) < len(trials):
+        return None
+    source = "simulated" if any(one.is_simulated for one in measured) else "measured"
+    profiled = [one.breakdown for one in measured if one.breakdown]
+    if len(profiled) == len(measured):
+        return source, tuple(_by_kind(found, _MEASURED_PARTS) for found in profiled)
+    phases = [one.phases for one in measured if one.phases]
+    if len(phases) == len(measured):
+        return source, tuple(_by_kind(found, _MEASURED_PHASES) for found in phases)
+    return None
+
+
+def _by_kind(
+    measured: Breakdown | PhaseTimes, kinds: Mapping[str, tuple[PartKind, tuple[str, ...]]]
+) -> tuple[Part, ...]:
+    return tuple(
+        Part(name=name, kind=kind, seconds=float(sum(getattr(measured, field) for field in summed)))
+        for name, (kind, summed) in kinds.items()
+    )
+
+
+def _in_one_state(contenders: Sequence[Contender]) -> Sequence[Contender]:
+    """Return the layouts as predicted after the same trials, those of the one that most are known of.
+
+    Each trial was predicted before it ran: of two sweeps the later knew more.
+    """
+    calibrations = [one.job.calibration for one in contenders]
+    if all(one == calibrations[0] for one in calibrations):
+        return contenders
+    most = max(calibrations, key=lambda one: one.num_runs if one else 0)
+    jobs = (replace(one.job, calibration=most) for one in contenders)
+    each = zip(contenders, jobs, strict=True)
+    return [replace(one, job=job, prediction=predict_one(one.layout, job)) for one, job in each]
+
+
+def shifts_between(old: Sequence[Part], new: Sequence[Part]) -> tuple[Shift, ...]:
+    """Return how much longer each part is in the new step, the largest change first; both have the same parts."""
+    pairs = zip(old, new, strict=True)
+    shifts = (Shift(name=after.name, seconds=after.seconds - before.seconds) for before, after in pairs)
+    return tuple(sorted(shifts, key=lambda shift: -abs(shift.seconds)))
+
+
+def shifts_in_words(shifts: Sequence[Shift], least_s: float) -> str:
+    """Return the two largest savings and the largest cost; empty where all shifts are smaller than ``least_s``."""
+    shorter = [one for one in shifts if one.seconds < -least_s][:2]
+    longer = [one for one in shifts if one.seconds > least_s][:1]
+    less = " and ".join(f"{format_seconds(-one.seconds)} less on {one.name}" for one in shorter)
+    more = "".join(f"{format_seconds(one.seconds)} more on {one.name}" for one in longer)
+    return ", but ".join(filter(None, (less, more)))

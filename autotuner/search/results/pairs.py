@@ -1,0 +1,161 @@
+"""What measured runs say about one choice at a time: pairs of layouts that differ in nothing else.
+
+The method of arXiv 2311.05610, on any sweep: whoever tried two layouts that differ in recomputation alone has measured
+what recomputation costs there. All such pairs together are a statement with a count and a size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from autotuner.core.columns import Floats, Integers, LayoutColumns
+from autotuner.core.layout import OPTIONS, RANK_DEGREES
+from autotuner.search.text.sentences import signed, value_in_words
+
+MeasuredLayouts = tuple[LayoutColumns, Floats]
+"""Layouts of one job, and the measured step time of each in seconds; NaN where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insight:
+    """What one change did to the throughput of otherwise equal layouts. Every number was measured."""
+
+    subject: str
+    """What differs: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the other."""
+    before: str
+    """The value before the change; empty for ranks that moved, and where there are no pairs."""
+    after: str
+    """The value after it."""
+    num_pairs: int
+    """Pairs of measured layouts that differ in the subject alone."""
+    num_faster: int
+    """How many of these trained faster after the change."""
+    median_gain: float | None
+    """Throughput, and so MFU, gained by the change, as a fraction of what it was before; the median over pairs, below 0
+    for a loss. Null without pairs, as are the next two."""
+    least_gain: float | None
+    """What the pair that gained least gained."""
+    greatest_gain: float | None
+    """What the pair that gained most gained."""
+    statement: str
+    """All this as a sentence without a full stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One way in which two layouts may differ."""
+
+    subject: str
+    fields: tuple[str, ...]
+    """Fields of ``Layout`` that all differ, while all others are equal; the first one orders a pair."""
+    rank: Callable[[int], int]
+    """Order of the first field's values, from before to after."""
+    stepwise: bool
+    """A value is compared with the next one measured only, not with every one after it."""
+
+    def values(self, before: int, after: int) -> tuple[str, str]:
+        """Two values of the first field in words; nothing for ranks that moved, whose pairs count together."""
+        if len(self.fields) == 2:
+            return "", ""
+        one = OPTIONS[self.fields[0]]
+        return value_in_words(one.value_of(before)), value_in_words(one.value_of(after))
+
+
+_SIX = ("recompute", "fused norm", "attention", "micro-batch", "tensor → pipeline", "sequence parallel")
+"""The subjects of arXiv 2311.05610; each is answered, if only by saying that nothing was measured."""
+
+
+def insights(measured: Iterable[MeasuredLayouts]) -> tuple[Insight, ...]:
+    """Every statement that pairs of measured layouts support, the six of arXiv 2311.05610 first.
+
+    A layout measured more than once counts once, by its median. Pairs are made inside each job that was ``measured``
+    and pooled over all; times that are no number are left out.
+    """
+    gains: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for layouts, step_time_s in measured:
+        codes, seconds = _distinct(layouts, step_time_s)
+        for axis in _AXES:
+            for before, after in _pairs(codes, axis):
+                first = _COLUMN[axis.fields[0]]
+                values = axis.values(int(codes[before, first]), int(codes[after, first]))
+                gains[axis.subject, *values].append(float(seconds[before] / seconds[after] - 1))
+    found = [_insight(*key, values) for key, values in gains.items()]
+    missing = [_insight(subject, "", "", []) for subject in _SIX if subject not in {one.subject for one in found}]
+    places = {subject: place for place, subject in enumerate(_SIX)}
+    every = (*found, *missing)
+    return tuple(sorted(every, key=lambda one: (places.get(one.subject, len(_SIX)), one.subject, -one.num_pairs)))
+
+
+# ---------------------------------------------------------------- pairs
+def _distinct(layouts: LayoutColumns, step_time_s: Floats) -> tuple[Integers, Floats]:
+    """The fields of each measured layout once as integers, shape (layouts, fields), with the median of its times."""
+    known = np.flatnonzero(np.isfinite(step_time_s))
+    codes = np.stack([np.asarray(getattr(layouts, name), dtype=np.int64)[known] for name in OPTIONS], axis=1)
+    each, which = np.unique(codes, axis=0, return_inverse=True)
+    medians = [float(np.median(step_time_s[known][which.ravel() == index])) for index in range(len(each))]
+    return each, np.array(medians, dtype=np.float64)
+
+
+def _pairs(codes: Integers, axis: Axis) -> Iterator[tuple[int, int]]:
+    """Rows before and after, which differ in every field of the axis and in no other."""
+    if not len(codes):
+        return
+    columns = [_COLUMN[name] for name in axis.fields]
+    others: npt.NDArray[np.int64] = np.delete(codes, columns, axis=1)
+    _, group, sizes = np.unique(others, axis=0, return_inverse=True, return_counts=True)
+    for index in np.flatnonzero(sizes > 1):
+        rows: list[int] = np.flatnonzero(group.ravel() == index).tolist()
+        rows.sort(key=lambda row: axis.rank(int(codes[row, columns[0]])))
+        for before, after in pairwise(rows) if axis.stepwise else combinations(rows, 2):
+            if (codes[before, columns] != codes[after, columns]).all():
+                yield before, after
+
+
+def _axes() -> Iterator[Axis]:
+    for name, one in OPTIONS.items():
+        if name not in RANK_DEGREES:  # a job fixes their product, so no one of them differs alone
+            rank = one.plainest_first.index if one.plainest_first else int
+            yield Axis(subject=one.label, fields=(name,), rank=rank, stepwise=one.is_number)
+    for source, target in combinations(RANK_DEGREES, 2):
+        subject = f"{OPTIONS[source].label} → {OPTIONS[target].label}"
+        yield Axis(subject=subject, fields=(source, target), rank=int.__neg__, stepwise=True)
+    sharding = ("shard_level", "data_parallel_shard_degree", "data_parallel_replicate_degree")
+    yield Axis(subject=OPTIONS["shard_level"].label, fields=sharding, rank=int, stepwise=False)
+
+
+_AXES = tuple(_axes())
+
+_COLUMN = {name: column for column, name in enumerate(OPTIONS)}
+"""Columns of the codes by the options' names."""
+
+
+# ---------------------------------------------------------------- statements
+def _insight(subject: str, before: str, after: str, gains: list[float]) -> Insight:
+    change = f"{subject} {before} → {after}" if before else subject
+    num_faster, median = sum(gain > 0 for gain in gains), float(np.median(gains)) if gains else None
+    match gains:
+        case []:
+            size = "no pairs; no two measured layouts differ in it alone"
+        case [gain]:
+            size = f"{signed(gain)} throughput, one pair"
+        case _:
+            spread = f"{signed(min(gains))} to {signed(max(gains))}"
+            whole = f"{signed(median or 0.0)} throughput in the median of {len(gains)} pairs ({spread})"
+            size = f"{whole}, faster in {num_faster} of them"
+    return Insight(
+        subject=subject,
+        before=before,
+        after=after,
+        num_pairs=len(gains),
+        num_faster=num_faster,
+        median_gain=median,
+        least_gain=min(gains, default=None),
+        greatest_gain=max(gains, default=None),
+        statement=f"{change}: {size}",
+    )

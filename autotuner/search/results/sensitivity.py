@@ -1,0 +1,311 @@
+"""What mattered: how much of the differences each choice explains, what it did in equal pairs, and two at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.core.columns import Floats, Integers, LayoutColumns
+from autotuner.core.layout import Layout
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
+from autotuner.search.results.axis import AXES, Axis, Value, axis_named, varied
+from autotuner.search.results.pairs import Insight, insights
+from autotuner.search.results.reached import TRIED
+
+_NOTHING = 1e-9
+"""Share of its square below which the rest of a column is rounding: it follows from others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Shares of a variance, 0..1."""
+
+    alone: tuple[float, ...]
+    """What each choice explains by itself."""
+    beyond_others: tuple[float, ...]
+    """What is lost where it is left out and all others stay."""
+    together: float | None
+    """What all of them explain; None where there are as many effects as values, which explain anything."""
+
+
+def shares_explained(choices: Sequence[Floats], values: Floats) -> Shares:
+    """How much of the values' variance a sum of one effect for each value of each choice explains.
+
+    Both ends of what is called relative importance: entered first and entered last (Grömping 2006, J. Statistical
+    Software 17(1), *first* and *last*). Each is adjusted for the number of effects, as many effects explain something
+    of any few values, and is no less than 0.
+
+    Args:
+        choices: Of each its effects as columns of 0 and 1, one row for each value.
+        values: At least two.
+    """
+    centred = values - values.mean()
+    columns = np.hstack([each - each.mean(axis=0) for each in choices])
+    ends = np.cumsum([each.shape[1] for each in choices])
+    own = [np.arange(end - each.shape[1], end) for each, end in zip(choices, ends, strict=True)]
+    products, with_values = columns.T @ columns, columns.T @ centred
+    fit = _Fit(products=products, with_values=with_values, total=float(centred @ centred), free=len(values) - 1)
+    every = np.arange(columns.shape[1])
+    together = fit.explained(every)
+    whole = together or 0.0
+    return Shares(
+        alone=tuple(fit.explained(mine) or 0.0 for mine in own),
+        beyond_others=tuple(max(0.0, whole - (fit.explained(np.setdiff1d(every, mine)) or 0.0)) for mine in own),
+        together=together,
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Fit:
+    """Least squares on some of many columns, from their products with one another."""
+
+    products: Floats
+    """Of each column with each."""
+    with_values: Floats
+    """Of each column with the values."""
+    total: float
+    """Sum of the squared values."""
+    free: int
+    """Values less the mean."""
+
+    def explained(self, columns: Integers) -> float | None:
+        """Adjusted coefficient of determination; None where there are as many effects as values.
+
+        Columns are made orthogonal to those before them, one after the other (Gram and Schmidt), within their products:
+        so many small factorizations would keep the threads of a linear algebra library waiting for one another.
+        """
+        products, with_values = self.products[np.ix_(columns, columns)], self.with_values[columns]
+        lengths, explained, num_effects = products.diagonal().copy(), 0.0, 0
+        for index, length in enumerate(lengths):
+            left = float(products[index, index])
+            if left <= _NOTHING * length:
+                continue
+            explained, num_effects = explained + with_values[index] ** 2 / left, num_effects + 1
+            share = products[index] / left
+            with_values = with_values - share * with_values[index]
+            products = products - np.outer(products[index], share)
+        free = self.free - num_effects
+        if free <= 0:
+            return None
+        if not self.total:
+            return 0.0
+        adjusted = 1 - (1 - float(explained) / self.total) * self.free / free
+        return min(1.0, max(0.0, adjusted))  # rounding may pass both ends
+
+
+# ---------------------------------------------------------------- choices
+_FEWEST = 8
+"""Layouts below which what explains their differences is chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A value of a choice."""
+
+    value: Value
+    num_ranked: int
+    """Ranked layouts that have it."""
+    best_value: float
+    """What the best of them reached, by the objective of the sweep."""
+    best_trial_id: str
+    """The trial of that one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importance:
+    """A choice on which ranked layouts differ."""
+
+    name: str
+    """The choice, for addresses: ``tp``."""
+    label: str
+    """The choice, for people."""
+    alone: float
+    """Share of the variance of log throughput that its values tell apart by themselves, 0..1."""
+    beyond_others: float
+    """Share that nothing tells apart any more once this choice is left out, 0..1. Choices that go together, as degrees
+    with one product do, explain much alone and little beyond the others. 0 where the layouts are too few to tell all
+    choices apart."""
+    share: float
+    """Mean of the two, by which choices are ordered."""
+    levels: tuple[Level, ...]
+    """Its values in their order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What mattered among the ranked trials of a sweep."""
+
+    num_ranked: int
+    """Ranked layouts that this rests on."""
+    explained: float | None
+    """Share of the variance of log throughput that all choices together explain, each on its own terms; the rest is
+    what choices do to one another, and noise. None of too few layouts to tell."""
+    importance: tuple[Importance, ...]
+    """What explains most first; with shares of 0 of too few layouts."""
+    effects: tuple[Insight, ...]
+    """What changes of one choice did to otherwise equal layouts that ran whole, the largest median first."""
+
+
+def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
+    """What mattered, by the trials of a sweep."""
+    ranked = request.objective.ranked(trials)
+    axes = varied([trial.layout for trial in ranked])
+    log_value = np.log([request.objective.value(trial.reached) for trial in ranked if trial.reached])
+    is_enough = len(ranked) >= _FEWEST
+    shares = shares_explained([_codes(axis, ranked) for axis in axes], log_value) if is_enough and axes else None
+    found = [
+        Importance(
+            name=axis.name,
+            label=axis.label,
+            alone=shares.alone[index] if shares else 0.0,
+            beyond_others=shares.beyond_others[index] if shares else 0.0,
+            share=(shares.alone[index] + shares.beyond_others[index]) / 2 if shares else 0.0,
+            levels=_levels(axis, ranked, request),
+        )
+        for index, axis in enumerate(axes)
+    ]
+    return Choices(
+        num_ranked=len(ranked),
+        explained=shares.together if shares else None,
+        importance=tuple(sorted(found, key=lambda one: -one.share)),
+        effects=_effects(trials, request),
+    )
+
+
+def _codes(axis: Axis, ranked: Sequence[Trial]) -> Floats:
+    """One column for each value but the first: 1 where a layout has it."""
+    values = [axis.read(trial.layout) for trial in ranked]
+    levels = axis.in_order(values)[1:]
+    columns: Floats = np.array([[value == level for level in levels] for value in values], dtype=np.float64)
+    return columns
+
+
+def _levels(axis: Axis, ranked: Sequence[Trial], request: SweepRequest) -> tuple[Level, ...]:
+    """The values, each with the first of the ranked trials that has it."""
+    by_value: dict[Value, list[Trial]] = {}
+    for trial in ranked:
+        by_value.setdefault(axis.read(trial.layout), []).append(trial)
+    return tuple(
+        Level(value=value, num_ranked=len(having), best_value=request.objective.value(reached), best_trial_id=best.id)
+        for value in axis.in_order(by_value)
+        if (having := by_value[value]) and (best := having[0]) and (reached := best.reached)
+    )
+
+
+def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[Insight, ...]:
+    """Of pairs of layouts that were measured themselves: estimates of two layouts share what they were made of."""
+    whole = [trial for trial in trials if trial.scaled is None and trial.repeats is None]
+    counted = request.objective.counted
+    measured = [(trial.layout, counted(trial.measurement).step_time_s) for trial in whole if trial.measurement]
+    layouts = LayoutColumns.from_layouts(layout for layout, _ in measured)
+    found = insights([(layouts, np.array([seconds for _, seconds in measured], dtype=np.float64))])
+    return tuple(sorted((one for one in found if one.num_pairs), key=lambda one: -abs(one.median_gain or 0.0)))
+
+
+# ---------------------------------------------------------------- two choices at a time
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """All trials whose layouts have two values."""
+
+    row: Value
+    column: Value
+    value: float | None
+    """What the best of them reached, by the objective of the sweep; None where none has a rank."""
+    mfu: float | None
+    """MFU of that one."""
+    trial_id: str | None
+    """The trial of that one; of the first that was tried where none has a rank, None where none was."""
+    number: int | None
+    """Of that trial, inside its sweep."""
+    num_ranked: int
+    """Trials with a rank."""
+    num_failed: int
+    """Trials that died."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Every pair of values of two choices that trials had."""
+
+    row_name: str
+    """The choice of the rows, for addresses: ``tp``."""
+    row_label: str
+    """The same for people."""
+    column_name: str
+    """The choice of the columns, for addresses."""
+    column_label: str
+    """The same for people."""
+    rows: tuple[Value, ...]
+    """Values of the rows in their order."""
+    columns: tuple[Value, ...]
+    """Values of the columns in their order."""
+    cells: tuple[tuple[Cell, ...], ...]
+    """Row by row."""
+    names: tuple[str, ...]
+    """Choices that rows and columns may show: those on which tried layouts differ."""
+
+
+def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout]) -> tuple[str, str]:
+    """Names of the two choices to show first: those that explain most; of one that varies, it and the next."""
+    names = [one.name for one in importance]
+    names += [axis.name for axis in varied(layouts) if axis.name not in names]
+    names += [name for name in ("tp", "pp") if name not in names]
+    first, second = sorted(names[:2], key=[*AXES].index)
+    return first, second
+
+
+def mattered(
+    request: SweepRequest, trials: Sequence[Trial], row: str | None = None, column: str | None = None
+) -> tuple[Choices, Grid]:
+    """What mattered, and two choices at a time: those that are named, else those that matter most.
+
+    Raises:
+        InvalidInput: There is no such choice.
+    """
+    found = choices(request, trials)
+    first, second = two_that_matter(found.importance, [trial.layout for trial in trials])
+    return found, grid(request, trials, row or first, column or second)
+
+
+def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) -> Grid:
+    """The best of every pair of values of two choices.
+
+    Raises:
+        InvalidInput: There is no such choice.
+    """
+    down, across = axis_named(row), axis_named(column)
+    tried = [trial for trial in trials if trial.repeats is None and trial.state in TRIED]
+    by_pair: dict[tuple[Value, Value], list[Trial]] = {}
+    for trial in tried:
+        by_pair.setdefault((down.read(trial.layout), across.read(trial.layout)), []).append(trial)
+    rows = down.in_order(down.read(trial.layout) for trial in tried)
+    columns = across.in_order(across.read(trial.layout) for trial in tried)
+    return Grid(
+        row_name=down.name,
+        row_label=down.label,
+        column_name=across.name,
+        column_label=across.label,
+        rows=rows,
+        columns=columns,
+        cells=tuple(tuple(_cell(y, x, by_pair.get((y, x), []), request) for x in columns) for y in rows),
+        names=tuple(axis.name for axis in varied([trial.layout for trial in tried])),
+    )
+
+
+def _cell(row: Value, column: Value, trials: Sequence[Trial], request: SweepRequest) -> Cell:
+    ranked = request.objective.ranked(trials)
+    shown = (*ranked, *trials, None)[0]
+    reached = ranked[0].reached if ranked else None
+    return Cell(
+        row=row,
+        column=column,
+        value=request.objective.value(reached) if reached else None,
+        mfu=request.objective.counted(reached).mfu if reached else None,
+        trial_id=shown.id if shown else None,
+        number=shown.number if shown else None,
+        num_ranked=len(ranked),
+        num_failed=sum(trial.failure is not None for trial in trials),
+    )

@@ -1,0 +1,276 @@
+"""The front of a sweep: what no other layout beats in all that counts, and why each stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from autotuner.core.columns import Booleans, Floats
+from autotuner.core.objective import Metric, Weight
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial
+from autotuner.search.pareto import Frontier, Valued, dominators, log_values, non_dominated, reference_below, valued
+from autotuner.search.results.reached import OfTrial, Reached, named
+from autotuner.search.text.sentences import listed, signed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """By which share of it a metric is higher or lower elsewhere."""
+
+    metric: Metric
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trade:
+    """The nearest step along the front to more of something."""
+
+    number: int
+    """Of the trial that has more."""
+    trial_id: str
+    gains: tuple[Change, ...]
+    """What it has more of."""
+    costs: tuple[Change, ...]
+    """What it has less of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontPoint(OfTrial):
+    """A trial on the front."""
+
+    values: tuple[float, ...]
+    """By each metric of the front."""
+    relative_error: float
+    """Half-width of the interval of its step time, and so of every rate, as a share."""
+    best_in: tuple[Metric, ...]
+    """Metrics that no other trial has more of."""
+    trades: tuple[Trade, ...]
+    """The nearest steps to more of each other metric, each once."""
+    num_beaten: int
+    """Trials that are no better in anything, and worse in something."""
+    volume_share: float
+    """Part of the hypervolume that the front would lose without it."""
+    is_knee: bool
+    """Nearest to the best of everything; of three trials or more."""
+    is_first: bool
+    """First by the metric or the profile."""
+    why: tuple[str, ...]
+    """The same in sentences without full stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind(OfTrial):
+    """A ranked trial that another one beats."""
+
+    values: tuple[float, ...]
+    by: int
+    """Number of a trial on the front that is as good in everything and better in something."""
+    changes: tuple[Change, ...]
+    """What that one has more of."""
+    may_belong: bool
+    """Were both as far off as their intervals allow, none would beat it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How much of the present hypervolume was dominated when a trial had ended, of those up to its number."""
+
+    number: int
+    volume_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepFront:
+    """The front of a sweep so far."""
+
+    metrics: tuple[Metric, ...]
+    """What counts; ``values`` have this order."""
+    profile: tuple[Weight, ...]
+    """How much each counts where one trial has to be named; empty: the sweep's metric does."""
+    points: tuple[FrontPoint, ...]
+    """On the front, by falling first metric."""
+    behind: tuple[Behind, ...]
+    """All other ranked trials, by number."""
+    num_untold: int
+    """Ranked trials that do not tell some of the metrics."""
+    progress: tuple[Reach, ...]
+    """How the hypervolume rose, with each ranked trial by number."""
+
+
+def sweep_front(
+    request: SweepRequest,
+    trials: Sequence[Trial],
+    metrics: Sequence[Metric] = (),
+    profile: Sequence[Weight] = (),
+) -> SweepFront:
+    """The front of the ranked ones among a sweep's trials.
+
+    Without ``metrics`` that counts which the sweep was asked for, else speed, energy where it is known, and simplicity.
+    ``profile`` is how much each counts where one trial has to be named; without it, as the sweep ranks.
+    """
+    energy = (Metric.TOKENS_PER_JOULE,) if request.job.cluster.accelerator.power_w else ()
+    asked = tuple(metrics) or request.objective.front or (Metric.MFU, *energy, Metric.SIMPLICITY)
+    objective = replace(request.objective, profile=tuple(profile)) if profile else request.objective
+    ranked = objective.ranked(trials)
+    told = valued(objective, asked, ranked)
+    first = told[0].trial.number if told else None
+    drawn = _Drawn.of(request, asked, sorted(told, key=lambda one: one.trial.number))
+    return SweepFront(
+        metrics=asked,
+        profile=objective.profile,
+        points=drawn.points(first),
+        behind=drawn.behind(),
+        num_untold=len(ranked) - len(told),
+        progress=drawn.progress(),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Drawn:
+    """Trials by number, with the log of their values in rows of as many columns as metrics."""
+
+    metrics: tuple[Metric, ...]
+    every: Sequence[Valued]
+    reached: Sequence[Reached]
+    logs: Floats
+    stays: Booleans
+
+    @classmethod
+    def of(cls, request: SweepRequest, metrics: tuple[Metric, ...], every: Sequence[Valued]) -> _Drawn:
+        logs = log_values(every).reshape(-1, len(metrics))
+        reached = [Reached.of(one.trial, request) for one in every]
+        return cls(metrics=metrics, every=every, reached=reached, logs=logs, stays=non_dominated(logs))
+
+    def points(self, first: int | None) -> tuple[FrontPoint, ...]:
+        """The front, by falling first metric."""
+        rows = np.flatnonzero(self.stays)
+        ordered: list[int] = rows[np.lexsort((rows, -self.logs[rows, 0]))].tolist()
+        knee, volume_shares = self._knee(), self._volume_shares()
+        return tuple(self._point(row, first, is_knee=row == knee, volume_share=volume_shares[row]) for row in ordered)
+
+    def _point(self, row: int, first: int | None, *, is_knee: bool, volume_share: float) -> FrontPoint:
+        one, best = self.reached[row], self.logs.max(axis=0)
+        best_in = tuple(m for m, own, most in zip(self.metrics, self.logs[row], best, strict=True) if own == most)
+        beaten = (self.logs <= self.logs[row]).all(axis=1) & (self.logs < self.logs[row]).any(axis=1)
+        point = FrontPoint(
+            **named(self.every[row].trial),
+            values=self.every[row].values,
+            relative_error=one.relative_error,
+            best_in=best_in,
+            trades=self._trades(row),
+            num_beaten=int(beaten.sum()),
+            volume_share=volume_share,
+            is_knee=is_knee,
+            is_first=one.number == first,
+            why=(),
+        )
+        return replace(point, why=tuple(_why(point, len(self.every))))
+
+    def _trades(self, row: int) -> tuple[Trade, ...]:
+        others = [self._nearest(row, column) for column in range(len(self.metrics))]
+        return tuple(self._trade(row, other) for other in dict.fromkeys(others) if other is not None)
+
+    def _nearest(self, row: int, column: int) -> int | None:
+        """The row of the front that has the least more of a metric; of equals, the one that costs the least."""
+        own = self.logs[row, column]
+        more = np.flatnonzero(self.stays & (self.logs[:, column] > own))
+        if not more.size:
+            return None
+        return int(more[np.lexsort((-self.logs[more].sum(axis=1), self.logs[more, column]))[0]])
+
+    def _trade(self, row: int, other: int) -> Trade:
+        changes, found = self._changes(row, other), self.reached[other]
+        return Trade(
+            number=found.number,
+            trial_id=found.trial_id,
+            gains=tuple(one for one in changes if one.share > 0),
+            costs=tuple(one for one in changes if one.share < 0),
+        )
+
+    def _changes(self, row: int, other: int) -> list[Change]:
+        shares: list[float] = np.expm1(self.logs[other] - self.logs[row]).tolist()
+        return [Change(metric=metric, share=share) for metric, share in zip(self.metrics, shares, strict=True)]
+
+    def _knee(self) -> int | None:
+        """The row nearest to the best of everything, where the front's range is 1 in every metric (Zeleny 1973)."""
+        rows = np.flatnonzero(self.stays)
+        if len(rows) < 3:
+            return None
+        front = self.logs[rows]
+        reach = np.ptp(front, axis=0)
+        lacking = (front.max(axis=0) - front) / np.where(reach > 0, reach, 1.0)
+        return int(rows[np.argmin(np.square(lacking).sum(axis=1))])
+
+    def _volume_shares(self) -> Mapping[int, float]:
+        """What the hypervolume would lose without each row of the front."""
+        rows: list[int] = np.flatnonzero(self.stays).tolist()
+        if not rows:
+            return {}
+        reference = reference_below(self.logs)
+        whole = Frontier(points=self.logs[rows], reference=reference).volume
+        without = [Frontier(points=self.logs[[r for r in rows if r != row]], reference=reference) for row in rows]
+        return {row: 1 - one.volume / whole for row, one in zip(rows, without, strict=True)}
+
+    def behind(self) -> tuple[Behind, ...]:
+        """All that are not on the front."""
+        return tuple(self._behind(int(row)) for row in np.flatnonzero(~self.stays))
+
+    def _behind(self, row: int) -> Behind:
+        better = [int(other) for other in dominators(self.logs, row) if self.stays[other]]
+        by = max(better, key=lambda other: float(self.logs[other].sum()))
+        low, high = self._reach
+        beaten = (low >= high[row]).all(axis=1) & (low > high[row]).any(axis=1)
+        beaten[row] = False
+        return Behind(
+            **named(self.every[row].trial),
+            values=self.every[row].values,
+            by=self.reached[by].number,
+            changes=tuple(one for one in self._changes(row, by) if one.share > 0),
+            may_belong=not beaten.any(),
+        )
+
+    @cached_property
+    def _reach(self) -> tuple[Floats, Floats]:
+        """Log values where every step time is as long, and as short, as its interval allows."""
+        errors = np.log1p([one.relative_error for one in self.reached])[:, None]
+        is_rate = np.array([metric.is_rate for metric in self.metrics])
+        return self.logs - np.where(is_rate, errors, 0.0), self.logs + np.where(is_rate, errors, 0.0)
+
+    def progress(self) -> tuple[Reach, ...]:
+        """The hypervolume after each trial, as a share of the last."""
+        if not self.every:
+            return ()
+        frontier = Frontier(points=self.logs[:0], reference=reference_below(self.logs))
+        volumes = [frontier.volume]
+        for row in range(len(self.every)):
+            added = float(frontier.gains(self.logs[row]))
+            volumes.append(volumes[-1] + added)
+            if added:
+                frontier = Frontier.of(np.vstack([frontier.points, self.logs[row]]), frontier.reference)
+        shares = [volume / volumes[-1] for volume in volumes[1:]]
+        return tuple(Reach(number=one.number, volume_share=at) for one, at in zip(self.reached, shares, strict=True))
+
+
+def _why(point: FrontPoint, num_trials: int) -> list[str]:
+    if num_trials == 1:
+        return ["the only trial so far that tells all of these"]
+    said = []
+    if point.best_in:
+        is_all = len(point.best_in) == len(point.values)
+        what = "everything" if is_all else listed([metric.noun for metric in point.best_in])
+        said.append(f"the best of {num_trials} in {what}")
+    if point.is_knee:
+        said.append("the nearest to the best of everything")
+    for trade in point.trades:
+        said.append(f"trial {trade.number} has {_listed(trade.gains)} for {_listed(trade.costs)}")
+    if point.num_beaten:
+        said.append(f"{point.num_beaten} other{'s are' if point.num_beaten > 1 else ' is'} better in nothing")
+    return said
+
+
+def _listed(changes: Sequence[Change]) -> str:
+    return listed([f"{signed(one.share)} {one.metric.noun}" for one in changes])

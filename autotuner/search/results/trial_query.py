@@ -1,0 +1,212 @@
+"""Which rows of a table, in which order, with which columns: ``tp=4 pp>1 recompute=none mfu>40``."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Self
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import parse_words
+from autotuner.search.results.trial_table import COLUMNS, USUAL, Column, TableRow, column_named, columns_named
+
+FIELD = "where"
+"""What a refusal calls the text."""
+
+_MOST = 30
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+_ALSO = {"==": "=", "≥": ">=", "≤": "<=", "≠": "!=", "−": "-"}
+"""What people write in their place, too."""
+
+_AROUND = re.compile(r"\s*(!=|>=|<=|=|>|<)\s*")
+_CONDITION = re.compile(r"(?P<name>[^!<>=]+)(?P<sign>!=|>=|<=|=|>|<)(?P<value>[^!<>=]+)")
+_NUMBER = re.compile(r"(?P<digits>-?(\d+(\.\d*)?|\.\d+))(?P<suffix>.*)")
+
+_BARE = {"share": 0.01, "bytes": 1e9}
+"""What a number without a sign is counted in, where a table's head says more than one of them."""
+
+_SUFFIXES: Mapping[str, Mapping[str, float]] = {
+    "share": {"%": 0.01},
+    "bytes": {"gb": 1e9, "mb": 1e6, "kb": 1e3, "tb": 1e12, "gib": 2.0**30, "mib": 2.0**20, "b": 1.0},
+    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0},
+    "per_s": {"k": 1e3, "m": 1e6, "/s": 1.0},
+    "dollars": {"$": 1.0},
+    "kwh": {"kwh": 1.0, "wh": 1e-3},
+    "kg": {"kg": 1.0, "g": 1e-3},
+    "count": {},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a row must be to be shown."""
+
+    column: Column
+    sign: str
+    values: tuple[int | float | str, ...]
+    """In SI units; of more than one, any may match."""
+    said: str
+    """As it was written, without blanks."""
+
+    def __call__(self, row: TableRow) -> bool:
+        """Whether the row is; one that has no value there is never more, less or equal."""
+        value = self.column.value(row)
+        if self.sign == "!=":
+            return all(value != each for each in self.values)
+        return value is not None and any(_COMPARISONS[self.sign](value, each) for each in self.values)
+
+
+def conditions_said(text: str) -> tuple[Condition, ...]:
+    """The conditions that a text names, all of which a row must meet; none of an empty text.
+
+    A column's name, a comparison (``= != > < >= <=``) and a value: numbers in the unit of the column's head (MFU in
+    percent, memory in GB) unless they say another, several with commas between them after ``=``. A word of a layout
+    stands for its choice: ``tp4 recompute-full``.
+
+    Raises:
+        InvalidInput: One of them cannot be read, with the nearest that can; or there are too many.
+    """
+    said = text
+    for other, sign in _ALSO.items():
+        said = said.replace(other, sign)
+    words = _AROUND.sub(r"\1", said).split()
+    if len(words) > _MOST:
+        raise InvalidInput(FIELD, len(words), f"must be {_MOST} conditions or fewer", _MOST)
+    return tuple(condition for word in words for condition in _read(word))
+
+
+def _read(word: str) -> Iterator[Condition]:
+    found = _CONDITION.fullmatch(word)
+    if found is None:
+        yield from _of_layout_word(word)
+        return
+    column = column_named(found["name"], FIELD)
+    if column.unit == "text":
+        raise InvalidInput(FIELD, word, "names no value; a word of a layout is a condition by itself", "tp4")
+    sign, value_of = found["sign"], _word if column.unit == "word" else _number
+    values = tuple(value_of(column, text, word) for text in found["value"].split(",") if text)
+    _check(column, sign, values, word)
+    yield Condition(column=column, sign=sign, values=values, said=word)
+
+
+def _check(column: Column, sign: str, values: tuple[object, ...], word: str) -> None:
+    """Return if the column can be compared so.
+
+    Raises:
+        InvalidInput: It cannot; with the nearest that can.
+    """
+    if not values:
+        raise InvalidInput(FIELD, word, "must name a value", f"{column.name}=1")
+    if sign not in ("=", "!="):
+        if column.unit == "word":
+            raise InvalidInput(FIELD, word, "compares words, which are = or !=", word.replace(sign, "="))
+        if len(values) > 1:
+            raise InvalidInput(FIELD, word, "may name several values after = or != alone", word.split(",", 1)[0])
+    elif column.is_figure:
+        rule = f"asks a figure to be exact; ask for more or less of {column.name}"
+        raise InvalidInput(FIELD, word, rule, word.replace(sign, ">=", 1))
+
+
+def _word(column: Column, text: str, word: str) -> str:
+    for known in column.words:
+        if _plain(known) == _plain(text):
+            return known
+    near = get_close_matches(_plain(text), column.words, 1, cutoff=0.0)
+    raise InvalidInput(FIELD, word, f"must name one of {', '.join(column.words)}", f"{column.name}={near[0]}")
+
+
+def _plain(text: str) -> str:
+    plain = text.lower().replace("_", "-").replace(" ", "-")
+    return {"yes": "on", "true": "on", "no": "off", "false": "off"}.get(plain, plain)
+
+
+def _number(column: Column, text: str, word: str) -> float:
+    found = _NUMBER.fullmatch(text)
+    suffixes = _SUFFIXES[column.unit]
+    suffix = "" if found is None else found["suffix"].lower()
+    if found is None or (suffix and suffix not in suffixes):
+        units = f", with {' or '.join(suffixes)} behind it or nothing" if suffixes else ""
+        raise InvalidInput(FIELD, word, f"must compare {column.name} with a number{units}", f"{column.name}>1")
+    return float(found["digits"]) * (suffixes[suffix] if suffix else _BARE.get(column.unit, 1.0))
+
+
+def _of_layout_word(word: str) -> Iterator[Condition]:
+    """The choices that a word of a layout sets."""
+    try:
+        fields = parse_words(word)
+    except InvalidInput:
+        names = ", ".join(list(COLUMNS)[:7])
+        rule = f"is no condition: a column ({names} ...), one of {' '.join(_COMPARISONS)}, and a value"
+        near = COLUMNS[get_close_matches(word.lower(), COLUMNS, 1, cutoff=0.0)[0]]
+        nearest = f"{near.name}={near.words[0]}" if near.words else f"{near.name}>1"
+        raise InvalidInput(FIELD, word, rule, nearest) from None
+    for name, value in fields.items():
+        said = value if isinstance(value, int) and not isinstance(value, bool) else _SAID.get(value, value)
+        yield from _read(f"{_COLUMN_OF.get(name, name)}={str(said).replace(' ', '-')}")
+
+
+_COLUMN_OF = {
+    "data_parallel_replicate_degree": "dp",
+    "data_parallel_shard_degree": "dp",
+    "shard_level": "sharding",
+}
+_SAID: Mapping[object, str] = {
+    "optimizer": "ZeRO-1",
+    "gradients": "ZeRO-2",
+    "parameters": "FSDP",
+    True: "on",
+    False: "off",
+}
+
+
+# ---------------------------------------------------------------- the query
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableQuery:
+    """What somebody wants to see of a table."""
+
+    conditions: tuple[Condition, ...] = ()
+    """All of which a row must meet."""
+    sort: Column = COLUMNS["rank"]
+    """The column that orders the rows; equal ones, and those without a value there, stay in their order."""
+    is_descending: bool = False
+    """From the highest value down."""
+    columns: tuple[Column, ...] = USUAL
+    """In the order in which they are shown."""
+
+    @classmethod
+    def read(cls, where: str = "", sort: str = "", columns: str = "") -> Self:
+        """The query in the words of an address.
+
+        Args:
+            where: ``tp=4 pp>1``, as ``conditions_said`` has it.
+            sort: Name of a column, with ``-`` before it to begin with the highest; the rank where it is empty.
+            columns: Names with commas between them; the usual ones where it is empty.
+
+        Raises:
+            InvalidInput: A part cannot be read, with the nearest that can.
+        """
+        return cls(
+            conditions=conditions_said(where),
+            sort=column_named(sort.removeprefix("-") or "rank", "sort"),
+            is_descending=sort.startswith("-"),
+            columns=columns_named(columns),
+        )
+
+    def rows(self, rows: Iterable[TableRow]) -> tuple[TableRow, ...]:
+        """Those rows that meet every condition, in order."""
+        kept = [row for row in rows if all(condition(row) for condition in self.conditions)]
+        known = [row for row in kept if self.sort.value(row) is not None]
+        unknown = [row for row in kept if self.sort.value(row) is None]
+        return (*sorted(known, key=self.sort.key, reverse=self.is_descending), *unknown)

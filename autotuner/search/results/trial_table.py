@@ -1,0 +1,481 @@
+"""The trials of a sweep as a table: a layout is a row of its ranking, tried or predicted alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from autotuner.core.complexity import complexity
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import Trial, time_to_loss_s
+from autotuner.search.ranking import PredictedLayout
+from autotuner.search.results.axis import AXES, Axis
+from autotuner.search.results.reached import Source, Standing, known, ranked_times, source_of, standings
+from autotuner.search.text.footprints import co2_kg_per_million_tokens, kwh_per_million_tokens, price_per_million_tokens
+
+_SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """A layout with what is known of it."""
+
+    layout: Layout
+    prediction: Prediction
+    rank: int | None = None
+    """Its place among the trials of the sweep; None where it was not tried."""
+    trial: Trial | None = None
+    """None where it was not tried."""
+    standing: Standing | None = None
+    """How sure the place is; None without one."""
+    price_per_s: float = 0.0
+    """Dollars that the whole cluster takes per second; 0 where no price is known."""
+    modelled: Footprint | None = None
+    """What it is modelled to take beside time, where it was not tried."""
+    time_to_loss_s: float | None = None
+    """Seconds to the loss that the sweep's loss gates compare; None where that is not known."""
+    value: float | None = None
+    """What the sweep maximises, as reached or, where it was not tried, as predicted; None where that is not known."""
+
+    @property
+    def reached(self) -> Measurement | TrialEstimate | None:
+        """What it is ranked by; None where it was not tried."""
+        return None if self.trial is None else self.trial.reached
+
+    @property
+    def robust(self) -> RobustMeasurement | None:
+        """What it reached under the sweep's fault trace; None without one, or where it was not measured."""
+        return self.reached.robust if isinstance(self.reached, Measurement) else None
+
+    @property
+    def source(self) -> Source | Literal["predicted"]:
+        """What its figures have to be called."""
+        return "predicted" if self.reached is None else source_of(self.reached)
+
+    @property
+    def step_time_s(self) -> float:
+        """What a step took, or takes by the prediction where none ran."""
+        return self.prediction.step_time.total_s if self.reached is None else self.reached.step_time_s
+
+    @property
+    def step_error(self) -> float | None:
+        """Half the 95 % interval of what was measured, or the 80 % interval of an estimate, as a share; else None."""
+        return None if self.reached is None else known(self.reached, self.reached)[0]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of the whole job, measured or estimated, else predicted."""
+        return self.prediction.tokens_per_s if self.reached is None else self.reached.tokens_per_s
+
+    @property
+    def peak_bytes(self) -> float | None:
+        """Of the fullest rank, measured or estimated; None where nobody measured it."""
+        peak = None if self.reached is None else known(self.reached, self.reached)[1]
+        return None if peak is None else float(peak)
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """What it takes beside time, as found or as modelled; None in records older than footprints."""
+        return self.modelled if self.reached is None else self.reached.footprint
+
+    @property
+    def price_per_million_tokens(self) -> float | None:
+        """Dollars, of energy too where that is paid beside hours; None where no price is known."""
+        if not self.tokens_per_s:
+            return None
+        if self.footprint is not None:
+            return price_per_million_tokens(self.footprint, self.tokens_per_s)
+        return 1e6 * self.price_per_s / self.tokens_per_s if self.price_per_s else None
+
+
+def ranked_rows(request: SweepRequest, trials: Sequence[Trial]) -> tuple[TableRow, ...]:
+    """The ones of all trials of a sweep that have a rank, the best first."""
+    known = standings(ranked_times(request.objective, trials))
+    price_per_s = _price_per_s(request)
+    return tuple(
+        TableRow(
+            layout=trial.layout,
+            prediction=trial.prediction,
+            rank=rank,
+            trial=trial,
+            standing=known[trial.id],
+            price_per_s=price_per_s,
+            time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
+            value=None if trial.reached is None else request.objective.value(trial.reached),
+        )
+        for rank, trial in enumerate(request.objective.ranked(trials), 1)
+    )
+
+
+def untried_rows(
+    request: SweepRequest, predicted: Iterable[PredictedLayout], trials: Iterable[Trial]
+) -> tuple[TableRow, ...]:
+    """Layouts that no trial tried, in the order in which they are predicted."""
+    tried = {trial.layout for trial in trials}
+    price_per_s, objective = _price_per_s(request), request.objective
+    return tuple(
+        TableRow(
+            layout=one.layout,
+            prediction=one.prediction,
+            price_per_s=price_per_s,
+            modelled=one.footprint,
+            value=None
+            if objective.reads_footprint and one.footprint is None
+            else objective.worth_per_step(request.job, one.footprint) / objective.predicted_step_s(one.prediction),
+        )
+        for one in predicted
+        if one.layout not in tried
+    )
+
+
+def _price_per_s(request: SweepRequest) -> float:
+    cluster = request.job.cluster
+    return cluster.price_per_accelerator_hour * cluster.world_size / _SECONDS_PER_HOUR
+
+
+# ---------------------------------------------------------------- columns
+Value = int | float | str | None
+"""What a cell holds: a number in SI units, a choice in words, or nothing."""
+
+Unit = Literal["count", "word", "text", "share", "s", "bytes", "per_s", "dollars", "kwh", "kg", "value"]
+"""What a column is counted in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One thing that a table says of every row."""
+
+    name: str
+    """In addresses and documents: ``tp``, ``step_time_s``."""
+    label: str
+    """In the table's head."""
+    meaning: str
+    """A sentence without a full stop."""
+    unit: Unit
+    value: Callable[[TableRow], Value]
+    """Of a row."""
+    error: Callable[[TableRow], float | None] | None = None
+    """Half the width of the interval of the value, in its unit; None where there is none to tell."""
+    words: tuple[str, ...] = ()
+    """Every value in order, the plainest first, of a choice; empty for anything else."""
+    short: tuple[str, ...] = ()
+    """Other names that people may write."""
+    is_usual: bool = False
+    """It is shown unless somebody chooses columns."""
+    best_is_high: bool | None = None
+    """The best rows have the highest values; None where no value is better than another."""
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it is a number that is known to some digits, so that nobody asks for an exact value."""
+        return self.unit not in ("count", "word", "text")
+
+    def key(self, row: TableRow) -> tuple[int, float | str]:
+        """What rows are sorted by: choices in their own order."""
+        value = self.value(row)
+        if isinstance(value, str):
+            return (0, float(self.words.index(value))) if value in self.words else (1, value)
+        return (0, 0.0 if value is None else float(value))
+
+
+# ---------------------------------------------------------------- every column
+_DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
+
+_OF_CHOICES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "tp": ("tensor parallel degree", ("tensor_parallel_degree", "tensor")),
+    "pp": ("pipeline ranks", ("pipeline_parallel_degree", "pipeline")),
+    "dp": ("data parallel degree: replicas of the model, sharded or not", ("data_parallel_degree", "data")),
+    "cp": ("context parallel degree", ("context_parallel_degree", "context")),
+    "ep": ("expert parallel degree", ("expert_parallel_degree", "expert")),
+    "mb": ("sequences of a micro-batch", ("micro_batch_size", "micro-batch")),
+    "sharding": ("what data parallel ranks share out", ("shard_level",)),
+    "virtual_stages_per_rank": ("", ("v", "stages")),
+    "pipeline_schedule": ("", ("schedule",)),
+    "sequence_parallel": ("", ("sp",)),
+    "attention_kernel": ("", ("attention",)),
+    "gradient_bucket_bytes": ("", ("bucket",)),
+}
+"""What choices mean, where the label of the option does not say it, and what else people may write."""
+
+_FIGURES = (
+    Column(
+        name="value",
+        label="value",
+        meaning="what the sweep maximises, in SI units; that of a profile has none; predicted where nothing ran",
+        unit="value",
+        value=lambda row: row.value,
+        short=("objective", "profile", "profile_value"),
+        best_is_high=True,
+    ),
+    Column(
+        name="mfu",
+        label="MFU",
+        meaning="model FLOP per second as a share of the reference peak, measured, estimated or simulated",
+        unit="share",
+        value=lambda row: None if row.reached is None else row.reached.mfu,
+        error=lambda row: None if row.reached is None else row.reached.mfu * (row.step_error or 0.0),
+        is_usual=True,
+        best_is_high=True,
+    ),
+    Column(
+        name="predicted_mfu",
+        label="predicted",
+        meaning="MFU as it was predicted before the trial ran",
+        unit="share",
+        value=lambda row: row.prediction.mfu,
+        error=lambda row: _times(row.prediction.mfu, row.prediction.relative_error),
+        short=("predicted",),
+        is_usual=True,
+        best_is_high=True,
+    ),
+    Column(
+        name="robust_mfu",
+        label="robust MFU",
+        meaning="MFU over all steps under the sweep's fault trace, re-plans included",
+        unit="share",
+        value=lambda row: None if row.robust is None else row.robust.mfu,
+        error=lambda row: None if row.robust is None else row.robust.mfu * row.robust.relative_error,
+        short=("robust",),
+        best_is_high=True,
+    ),
+    Column(
+        name="predicted_robust_mfu",
+        label="predicted robust",
+        meaning="MFU under the sweep's fault trace as it was predicted before the trial ran",
+        unit="share",
+        value=lambda row: row.prediction.robust_mfu,
+        error=lambda row: _times(row.prediction.robust_mfu or 0.0, row.prediction.relative_error),
+        short=("predicted_robust",),
+        best_is_high=True,
+    ),
+    Column(
+        name="imbalance",
+        label="imbalance",
+        meaning="what the rank with most tokens computes above the mean, predicted; nothing where sequences are alike",
+        unit="share",
+        value=lambda row: row.prediction.imbalance,
+    ),
+    Column(
+        name="padding_waste",
+        label="padding",
+        meaning="padding as a share of real tokens, predicted; nothing where sequences are alike",
+        unit="share",
+        value=lambda row: row.prediction.padding_waste,
+        short=("padding",),
+    ),
+    Column(
+        name="tokens_per_s",
+        label="token/s",
+        meaning="tokens per second of the whole job; predicted where nothing ran",
+        unit="per_s",
+        value=lambda row: row.tokens_per_s,
+        error=lambda row: _times(row.tokens_per_s, row.step_error),
+        short=("tokens",),
+        is_usual=True,
+        best_is_high=True,
+    ),
+    Column(
+        name="step_time_s",
+        label="step",
+        meaning="seconds of a step; predicted where nothing ran",
+        unit="s",
+        value=lambda row: row.step_time_s,
+        error=lambda row: _times(row.step_time_s, row.step_error),
+        short=("step",),
+        best_is_high=False,
+    ),
+    Column(
+        name="time_to_loss_s",
+        label="to loss",
+        meaning="seconds to the loss that a plain layout has behind the steps of a gate of lossy layouts",
+        unit="s",
+        value=lambda row: row.time_to_loss_s,
+        error=lambda row: _times(row.time_to_loss_s or 0.0, row.step_error),
+        short=("to_loss", "time_to_loss"),
+        best_is_high=False,
+    ),
+    Column(
+        name="predicted_step_time_s",
+        label="predicted step",
+        meaning="seconds of a step as they were predicted",
+        unit="s",
+        value=lambda row: row.prediction.step_time.total_s,
+        error=lambda row: _times(row.prediction.step_time.total_s, row.prediction.relative_error),
+        short=("predicted_step",),
+        best_is_high=False,
+    ),
+    Column(
+        name="peak_bytes",
+        label="memory",
+        meaning="peak of the fullest rank",
+        unit="bytes",
+        value=lambda row: row.peak_bytes,
+        short=("memory", "peak"),
+        is_usual=True,
+        best_is_high=False,
+    ),
+    Column(
+        name="predicted_peak_bytes",
+        label="predicted memory",
+        meaning="peak of the fullest rank as it was predicted",
+        unit="bytes",
+        value=lambda row: row.prediction.memory.total_bytes,
+        short=("predicted_memory",),
+        best_is_high=False,
+    ),
+    Column(
+        name="fit_probability",
+        label="fits",
+        meaning="how likely the layout was predicted to fit",
+        unit="share",
+        value=lambda row: row.prediction.fit_probability,
+        best_is_high=True,
+    ),
+    Column(
+        name="price_per_million_tokens",
+        label="$ / M tokens",
+        meaning="dollars per million tokens at the cluster's list price",
+        unit="dollars",
+        value=lambda row: row.price_per_million_tokens,
+        short=("price",),
+        is_usual=True,
+        best_is_high=False,
+    ),
+    Column(
+        name="kwh_per_million_tokens",
+        label="energy / M tokens",
+        meaning="energy of a million tokens: accelerators as measured, else as modelled, hosts, network, building",
+        unit="kwh",
+        value=lambda row: kwh_per_million_tokens(row.footprint, row.tokens_per_s),
+        short=("energy", "kwh"),
+        best_is_high=False,
+    ),
+    Column(
+        name="co2_kg_per_million_tokens",
+        label="CO2 / M tokens",
+        meaning="emissions of that energy, where its mix is known",
+        unit="kg",
+        value=lambda row: co2_kg_per_million_tokens(row.footprint, row.tokens_per_s),
+        short=("co2",),
+        best_is_high=False,
+    ),
+    Column(
+        name="complexity",
+        label="complexity",
+        meaning="weighted count of what differs from plain replicas, and of what it needs (docs/objectives.md)",
+        unit="count",
+        value=lambda row: int(complexity(row.layout)),
+        best_is_high=False,
+    ),
+    Column(
+        name="robustness",
+        label="robustness",
+        meaning="throughput under the sweep's fault trace as a share of that of healthy steps",
+        unit="share",
+        value=lambda row: None if row.footprint is None else row.footprint.robustness,
+        best_is_high=True,
+    ),
+    Column(
+        name="probability_best",
+        label="likely best",
+        meaning="how likely the layout is the fastest of those that ran",
+        unit="share",
+        value=lambda row: None if row.standing is None else row.standing.probability_best,
+        short=("likely",),
+        best_is_high=True,
+    ),
+)
+
+
+def _times(value: float, share: float | None) -> float | None:
+    return None if share is None else value * share
+
+
+def _all() -> Iterator[Column]:
+    yield _counted("rank", "#", "place among the trials that have a rank", lambda row: row.rank)
+    yield from (_choice(AXES[letters], is_usual=True) for letters in _DEGREES)
+    yield from _FIGURES
+    number = "number of the trial, in the order in which they were chosen"
+    yield _counted("trial", "trial", number, lambda row: None if row.trial is None else row.trial.number)
+    yield from (_choice(axis, is_usual=False) for name, axis in AXES.items() if name not in _DEGREES)
+    words = "the whole layout, as commands take it"
+    yield Column(name="layout", label="layout", meaning=words, unit="text", value=lambda row: str(row.layout))
+
+
+def _counted(name: str, label: str, meaning: str, value: Callable[[TableRow], Value]) -> Column:
+    return Column(name=name, label=label, meaning=meaning, unit="count", value=value, is_usual=True)
+
+
+def _choice(axis: Axis, *, is_usual: bool) -> Column:
+    meaning, short = _OF_CHOICES.get(axis.name, ("", ()))
+    return Column(
+        name=axis.name,
+        label=axis.label,
+        meaning=meaning or OPTIONS[axis.name].label,
+        unit="word" if axis.words else "count",
+        value=lambda row: axis.read(row.layout),
+        words=axis.words,
+        short=short,
+        is_usual=is_usual,
+    )
+
+
+COLUMNS: Mapping[str, Column] = {column.name: column for column in _all()}
+"""Every column by its name, in the order in which a table has them."""
+
+USUAL: tuple[Column, ...] = tuple(column for column in COLUMNS.values() if column.is_usual)
+"""What is shown unless somebody chooses."""
+
+_BY_ANY_NAME = dict(COLUMNS) | {short: column for column in COLUMNS.values() for short in column.short}
+
+
+def column_named(name: str, field: str) -> Column:
+    """The column of that name, or of that short name.
+
+    Args:
+        name: As somebody wrote it, in whatever case.
+        field: Where it was written.
+
+    Raises:
+        InvalidInput: There is none; with the nearest.
+    """
+    known = name.strip().lower().replace("-", "_")
+    if known in _BY_ANY_NAME:
+        return _BY_ANY_NAME[known]
+    near = get_close_matches(known, _BY_ANY_NAME, 1, cutoff=0.0)
+    raise InvalidInput(field, name, "is no column of the table", near[0])
+
+
+def columns_named(names: str) -> tuple[Column, ...]:
+    """The columns that a list with commas names, each once, in that order; the usual ones where it is empty.
+
+    Raises:
+        InvalidInput: One of them is no column.
+    """
+    named = [column_named(name, "columns") for name in names.split(",") if name.strip()]
+    return tuple(dict.fromkeys(named)) or USUAL
+
+
+# ---------------------------------------------------------------- cells and CSV
+def cells_of(columns: Iterable[Column]) -> list[tuple[str, Callable[[TableRow], Value]]]:
+    """The cells of a row by name: of each column, and half the width of its interval where it has one."""
+    both = (((column.name, column.value), (f"{column.name}_error", column.error)) for column in columns)
+    return [(name, value) for cells in both for name, value in cells if value is not None]
+
+
+def as_csv(rows: Iterable[TableRow], columns: Iterable[Column]) -> str:
+    """The rows as CSV with a head (RFC 4180): SI units, nothing where nothing is known, the layout in words last."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\r\n")
+    cells = cells_of(column for column in columns if column.name != "layout")
+    writer.writerow((*(name for name, _ in cells), "layout"))
+    writer.writerows((*(value(row) for _, value in cells), str(row.layout)) for row in rows)
+    return written.getvalue()

@@ -1,0 +1,171 @@
+"""Why the other layouts of a space are illegal: each is counted once, under the first rule that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from autotuner.core.columns import Booleans, LayoutColumns, broken_rows
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import IDLE_RULES, RULES
+from autotuner.core.rules.rule import Reason, Rule, fields_read
+from autotuner.core.space import SearchSpace
+from autotuner.search.space.legal import (
+    SPLIT_FIELDS,
+    broken_alone,
+    combinations_of,
+    crossed,
+    length_of,
+    named_without_default,
+    splits_of,
+)
+
+MAX_SIEVED = 1 << 21
+"""Rows of a crossing that are judged rule by rule: two seconds of a processor."""
+
+
+MOST_REASONS = 3
+"""Of an empty space; the rules that remove most come first, the others rarely matter."""
+
+_MAX_EXPLAINED = 1 << 20
+"""Rows of an empty crossing that are looked at for the rules that empty it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fall:
+    """Layouts that a rule takes out of a space."""
+
+    rule: str
+    """Name of the rule."""
+    field: str
+    """What to change: a field of the layout, or the path of one of the job."""
+    num_layouts: int
+    """That break it, and none of the rules before it."""
+    message: str
+    """Why the first of them cannot run, a sentence with its numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sieved:
+    """How the candidates of a space become its legal layouts."""
+
+    num_candidates: int
+    """Different layouts that the values of the space make; those that differ only in a choice that means nothing are
+    one."""
+    num_legal: int
+    """Those that keep every rule: the candidates less what falls out."""
+    falls: tuple[Fall, ...]
+    """The rule that takes out most first."""
+
+
+def sieved(job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES) -> Sieved | None:
+    """What each rule takes out of a space; None of a space too large to be judged rule by rule.
+
+    Rules of degrees alone come first, then those of choices alone, then those of both.
+
+    Raises:
+        SpaceTooLarge: The space cannot be looked through at all.
+    """
+    sieve = _Sieve(job, space)
+    ordered = sorted(rules, key=lambda rule: rule not in IDLE_RULES)
+    mixed = [rule for rule in ordered if not sieve.judges_alone(rule)]
+    if not sieve.judge_crossing(mixed):
+        return None
+    falls = tuple(sorted(sieve.falls.values(), key=lambda fall: -fall.num_layouts))
+    num_fallen = sum(fall.num_layouts for fall in falls)
+    return Sieved(num_candidates=sieve.num_legal + num_fallen, num_legal=sieve.num_legal, falls=falls)
+
+
+class _Sieve:
+    """Degrees and choices that are left, and what fell out."""
+
+    def __init__(self, job: Job, space: SearchSpace) -> None:
+        self._job, self._space = job, space
+        self._degrees = splits_of(job, space)
+        self._choices = combinations_of(job, space)
+        self.falls: dict[str, Fall] = {}
+        self.num_legal = 0
+
+    def judges_alone(self, rule: Rule) -> bool:
+        """Take out what breaks the rule, where it reads degrees alone or choices alone."""
+        read = fields_read(rule, self._job)
+        if read <= set(SPLIT_FIELDS):
+            broken = broken_rows(self._degrees, self._job, [rule])
+            self._count(rule, int(broken.sum()) * length_of(self._choices), self._degrees, broken)
+            self._degrees = self._degrees.take(~broken)
+            return True
+        if any(one.field in read for one in named_without_default(self._space)):
+            return False  # beside some degrees, the choice that it reads is another
+        alone = broken_alone(rule, self._choices, self._job)
+        if alone is None:
+            return False
+        self._count(rule, int(alone.sum()) * len(self._degrees), self._choices, alone)
+        self._choices = {name: column[~alone] for name, column in self._choices.items()}
+        return True
+
+    def judge_crossing(self, rules: Sequence[Rule]) -> bool:
+        """Take out what breaks the other rules; False where there is too much to look at."""
+        if len(self._degrees) * length_of(self._choices) > MAX_SIEVED:
+            return False
+        for layouts in crossed(self._degrees, self._choices, self._job, self._space):
+            left = np.ones(len(layouts), dtype=np.bool_)
+            for rule in rules:
+                broken = left & broken_rows(layouts, self._job, [rule])
+                self._count(rule, int(broken.sum()), layouts, broken)
+                left &= ~broken
+            self.num_legal += int(left.sum())
+        return True
+
+    def _count(self, rule: Rule, count: int, table: LayoutColumns | Mapping[str, Any], broken: Booleans) -> None:
+        if not count or rule.is_idle:
+            return
+        known = self.falls.get(rule.name)
+        if known is None:
+            message = rule.message(_row(table, int(broken.argmax())), self._job)
+            known = Fall(rule=rule.name, field=rule.field, num_layouts=0, message=message)
+        self.falls[rule.name] = replace(known, num_layouts=known.num_layouts + count)
+
+
+def _row(table: LayoutColumns | Mapping[str, Any], row: int) -> Layout:
+    if isinstance(table, LayoutColumns):
+        return table.row(row)
+    values = {name: OPTIONS[name].value_of(int(column[row])) for name, column in table.items()}
+    return replace(Layout(), **cast("dict[str, Any]", values))
+
+
+# ---------------------------------------------------------------- an empty space
+def empty_space(job: Job, space: SearchSpace, rules: Sequence[Rule], what: str) -> InvalidInput:
+    """What to raise of a space without a layout, with the rules that remove most."""
+    broken = explain_empty(job, space, rules)[:MOST_REASONS]
+    return InvalidInput("space", "as given", f"{what}: " + "; ".join(reason.message for reason in broken))
+
+
+def explain_empty(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> tuple[Reason, ...]:
+    """Why the space holds no legal layout: each rule that removes some, the one that removes most first.
+
+    The message says how many of the candidates break the rule and shows the first of them; a candidate may break
+    several. Of very many candidates the first million are looked at. Empty when nothing is wrong.
+    """
+    space = space or SearchSpace()
+    num_seen, removed = 0, [0] * len(rules)
+    examples: dict[int, Layout] = {}
+    for layouts in crossed(splits_of(job, space), combinations_of(job, space), job, space):
+        for index, rule in enumerate(rules):
+            broken = broken_rows(layouts, job, [rule])
+            removed[index] += int(broken.sum())
+            if broken.any() and index not in examples:
+                examples[index] = layouts.row(int(broken.argmax()))
+        num_seen += len(layouts)
+        if num_seen >= _MAX_EXPLAINED:
+            break
+    found = []
+    for index in sorted(examples, key=lambda index: (-removed[index], index)):
+        rule, example = rules[index], examples[index]
+        message = f"{removed[index]} of {num_seen} layouts, the first {example}: {rule.message(example, job)}"
+        found.append(Reason(rule=rule.name, field=rule.field, message=message, nearest=rule.nearest(example, job)))
+    return tuple(found)

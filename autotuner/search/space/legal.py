@@ -1,0 +1,376 @@
+"""Every legal layout of a job, as columns.
+
+Two small tables are crossed: the *degrees* (how the ranks are split, by Python loops over a few thousand
+combinations) and the *choices* (switches that any split may take). A rule of ``legality`` that names a degree is
+judged on the degrees alone, one that reads no degree on the choices alone, before the crossing, so the large table is
+built almost without illegal rows. Splits are counted while they are made, and so are the values that a caller names:
+what a slip or a stranger asks for beyond the bounds is refused before it takes time or memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+from math import gcd, prod
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from autotuner.core.choices import PipelineSchedule
+from autotuner.core.columns import LayoutColumns, as_column, broken_rows, concatenate
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import IDLE_RULES, RULES
+from autotuner.core.rules.rule import Rule, fields_read
+from autotuner.core.space import SearchSpace
+from autotuner.core.value import divisors
+from autotuner.costmodel.predict import CHUNK
+
+SPLIT_FIELDS = tuple(name for name, one in OPTIONS.items() if one.is_split)
+
+MAX_SPLITS = 1 << 18
+"""Twice what a model of 61 layers and 256 experts has on 1,024 ranks with every schedule and context degree."""
+
+MAX_VALUES = 1000
+"""Values of one axis; no number of ranks up to 2^20 has more than 240 divisors."""
+
+_MAX_PIPELINES = 1 << 12
+"""Schedules x virtual stages x ends that are looked at for each number of pipeline ranks."""
+
+_PIPELINE_AXES = (
+    "pipeline_schedule",
+    "virtual_stages_per_rank",
+    "first_stage_less_layers",
+    "last_stage_less_layers",
+)
+
+_DEFAULT = Layout()
+
+
+class SpaceTooLarge(InvalidInput):
+    """A space names more than is looked at."""
+
+
+_Pipeline = tuple[PipelineSchedule, int, int, int]
+"""Schedule, stages per rank, and layers that the first and the last stage have less."""
+
+
+def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
+    """Candidate splits of the ranks; the choices are filled in with defaults that no degree rule reads.
+
+    Raises:
+        SpaceTooLarge: There are more than ``MAX_SPLITS``, or an axis has more than ``MAX_VALUES``.
+    """
+    _require_few_values(space)
+    found = list(islice(_splits(job, space), MAX_SPLITS + 1))
+    if len(found) > MAX_SPLITS:
+        named = ", ".join(f"{len(_named(space, name))} of {name}" for name in SPLIT_FIELDS[1:] if space.values(name))
+        rule = f"these values ({named}) split {job.cluster.world_size} ranks in more ways than are looked at"
+        raise SpaceTooLarge("space", f"more than {MAX_SPLITS}", f"{rule}; name fewer values", MAX_SPLITS)
+    rows = list(dict.fromkeys(found))
+    columns = {name: [getattr(_DEFAULT, name)] * len(rows) for name in OPTIONS if name not in SPLIT_FIELDS}
+    columns |= {name: [row[index] for row in rows] for index, name in enumerate(SPLIT_FIELDS)}
+    return LayoutColumns.from_values(columns)
+
+
+def _require_few_values(space: SearchSpace) -> None:
+    for name in OPTIONS:
+        if name != "data_parallel_replicate_degree" and len(_named(space, name)) > MAX_VALUES:
+            rule = f"names more values than are looked at; name at most {MAX_VALUES}"
+            raise SpaceTooLarge(f"space.{name}", len(_named(space, name)), rule, MAX_VALUES)
+    pipelines = prod(len(_named(space, name)) or 1 for name in _PIPELINE_AXES)
+    if pipelines > _MAX_PIPELINES:
+        rule = f"{', '.join(_PIPELINE_AXES)} have more combinations than are looked at; name fewer values"
+        raise SpaceTooLarge("space", pipelines, rule, _MAX_PIPELINES)
+
+
+def _named_degrees(space: SearchSpace) -> str:
+    named = (f"{len(space.values(name) or ())} of {name}" for name in SPLIT_FIELDS[1:] if space.values(name))
+    return f"these values ({', '.join(named)})"
+
+
+def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
+    """One tuple per candidate, in the order of ``SPLIT_FIELDS``."""
+    world_size = job.cluster.world_size
+    num_experts = job.model.experts.num_experts if job.model.experts else 1
+    experts = space.values("expert_parallel_degree") or divisors(num_experts)
+    pipelines: dict[int, tuple[_Pipeline, ...]] = {}
+    for tensor, pipeline, context in _model_splits(world_size, space):
+        data = max(1, world_size // (tensor * pipeline * context))
+        own_batch = job.workload.global_batch_size // data
+        batches = space.values("micro_batch_size") or _micro_batches(own_batch, context, space)
+        inside_node = gcd(data, max(1, job.cluster.accelerators_per_domain // (tensor * context)))
+        shards = space.values("data_parallel_shard_degree") or sorted({1, inside_node, data})
+        if pipeline not in pipelines:
+            pipelines[pipeline] = tuple(_pipelines(pipeline, job, space))
+        for shard, expert, (schedule, virtual, *less), batch in product(shards, experts, pipelines[pipeline], batches):
+            yield max(1, data // shard), shard, tensor, context, expert, pipeline, virtual, batch, schedule, *less
+
+
+def _model_splits(world_size: int, space: SearchSpace) -> Iterator[tuple[int, int, int]]:
+    """Tensor, pipeline and context degrees whose product divides the ranks; if none does, all, for a rule to refuse."""
+    every = divisors(world_size)
+    tensors, pipelines, contexts = (
+        space.values(f"{name}_parallel_degree") or every for name in ("tensor", "pipeline", "context")
+    )
+    is_empty = True
+    for tensor in (one for one in tensors if world_size % one == 0):
+        for pipeline in (one for one in pipelines if world_size % (tensor * one) == 0):
+            for context in (one for one in contexts if world_size % (tensor * pipeline * one) == 0):
+                is_empty = False
+                yield tensor, pipeline, context
+    if is_empty:
+        yield from product(tensors, pipelines, contexts)
+
+
+def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipeline]:
+    """What a number of pipeline ranks may run."""
+    if pipeline == 1:
+        yield PipelineSchedule.ONE_F_ONE_B, 1, 0, 0
+        return
+    schedules = cast("tuple[PipelineSchedule, ...]", space.values("pipeline_schedule"))
+    # the last stage multiplies by the vocabulary, the first looks words up, so never it alone has fewer layers
+    first, last = space.values("first_stage_less_layers"), space.values("last_stage_less_layers")
+    ends = [(a, b) for a, b in product(first or (0, 1), last or (0, 1)) if a <= b or (first and last)]
+    dealt = set()
+    for schedule, less in product(schedules, ends):
+        share = (job.model.num_layers + sum(less)) // pipeline
+        for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, share):
+            if virtual > 1:  # rules ask how the sizes came about
+                yield schedule, virtual, *less
+                continue
+            found = schedule, _stage_sizes(job.model.num_layers, pipeline, *less)
+            if found not in dealt:
+                yield schedule, virtual, *less
+            dealt.add(found)
+
+
+def _stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: int) -> tuple[int, ...]:
+    """What tells the stages' layers apart, of two stages or more, however many there are.
+
+    The first stage, the last, and of those between them the smaller size and how many have one layer more.
+    """
+    share, extra = divmod(num_layers + first_less + last_less, num_stages)
+    first, last = share + (extra > 0) - first_less, share - last_less
+    between, more = num_stages - 2, max(0, extra - 1)
+    if more == between:  # none has the smaller size
+        share, more = share + (more > 0), 0
+    return first, last, share if between else 0, more
+
+
+def _virtual_stages(schedule: PipelineSchedule, num_layers: int) -> tuple[int, ...]:
+    """Stages per rank of so many layers."""
+    match schedule:
+        case PipelineSchedule.INTERLEAVED_1F1B:
+            return divisors(max(1, num_layers))[1:] or (2,)  # for a rule to refuse
+        case PipelineSchedule.ZBV | PipelineSchedule.DUALPIPEV:
+            return (2,)
+        case _:
+            return (1,)
+
+
+def _micro_batches(replica_batch: int, context: int, space: SearchSpace) -> tuple[int, ...]:
+    """Powers of two that divide the batch of one replica, less those that fewer context ranks make pointless."""
+    contexts = space.values("context_parallel_degree")
+    if context % 2 == 0 and (contexts is None or context // 2 in contexts):
+        return (1,)
+    largest = max(1, replica_batch & -replica_batch)
+    return tuple(1 << power for power in range(largest.bit_length()))
+
+
+# ---------------------------------------------------------------- their crossing
+_CHOICE_FIELDS = tuple(name for name, one in OPTIONS.items() if not one.is_split)
+
+_BLOCK = 1 << 16
+"""Rows of the crossing judged at once; most of them may be illegal, and all at once would fill the memory."""
+
+MAX_CANDIDATES = 10_000_000
+"""Rows of the whole crossing: a processor judges and predicts about a million of them in a second."""
+
+_MAX_COMBINATIONS = 1 << 20
+"""Of choices alone: they are held at once."""
+
+
+def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES) -> LayoutColumns:
+    """Every layout of the space that keeps all rules, each once, in an order that depends on nothing else.
+
+    Where the space names no values, these are tried:
+
+    * tensor, pipeline and context degrees: every divisor of the number of ranks; expert degrees: every divisor of
+      the number of experts;
+    * data-parallel ranks split into replicate x shard with a shard degree of 1 (replicated), all of them (sharded)
+      or as many as a node holds (sharded inside a node, replicated across);
+    * micro-batch sizes: powers of two that divide the batch of one replica; one sequence, where half as many context
+      ranks with half the micro-batch hold as many tokens and exchange less;
+    * fewer layers on the ends of a pipeline: as many as elsewhere, one less on the last stage, one less on both,
+      unless every stage has as many layers either way;
+    * virtual stages: every number that divides the layers of a pipeline rank between smaller ends.
+
+    A choice that means nothing beside the others stays at its default, whatever the space names for it: schedules,
+    virtual stages and smaller ends of one pipeline rank, an interval where nothing recomputes, a recipe without fp8.
+
+    Raises:
+        SpaceTooLarge: More layouts than ``MAX_CANDIDATES`` would have to be judged.
+    """
+    chunks = list(legal_chunks(job, space, rules))
+    return chunks[0] if len(chunks) == 1 else concatenate(chunks)
+
+
+def legal_chunks(
+    job: Job, space: SearchSpace | None = None, rules: Sequence[Rule] = RULES, most: int = MAX_CANDIDATES
+) -> Iterator[LayoutColumns]:
+    """``legal_layouts`` in tables of ``CHUNK`` rows, one after the other; the last is shorter, and may be empty.
+
+    Raises:
+        SpaceTooLarge: More layouts than ``most`` would have to be judged; before the first.
+    """
+    pending: list[LayoutColumns] = []
+    for block in _legal_blocks(job, space or SearchSpace(), rules, most):
+        pending.append(block)
+        while sum(map(len, pending)) > CHUNK:
+            whole = concatenate(pending)
+            yield whole.take(slice(0, CHUNK))
+            pending = [whole.take(slice(CHUNK, None))]
+    yield concatenate(pending)
+
+
+def _legal_blocks(job: Job, space: SearchSpace, rules: Sequence[Rule], most: int) -> Iterator[LayoutColumns]:
+    """The legal layouts of some degrees after the other."""
+    degrees = splits_of(job, space)
+    degrees = degrees.take(~broken_rows(degrees, job, [r for r in rules if r.field in SPLIT_FIELDS]))
+    choice_rules = [rule for rule in rules if rule.field not in SPLIT_FIELDS]
+    choices = combinations_of(job, space)
+    alone = [broken for rule in choice_rules if (broken := broken_alone(rule, choices, job)) is not None]
+    possible = ~np.logical_or.reduce(alone) if alone else slice(None)  # that some degrees may make a legal layout
+    choices = {name: column[possible] for name, column in choices.items()}
+    if not named_without_default(space):  # so that crossing changes no choice, and what was judged alone stays true
+        choice_rules = [rule for rule in choice_rules if not fields_read(rule, job) <= choices.keys()]
+    if len(degrees) * length_of(choices) > most:
+        crossing = (
+            f"{len(degrees)} splits of the job x {length_of(choices)} combinations of choices ({_longest(space)})"
+        )
+        rule = f"{crossing} are more layouts than are judged; name fewer values"
+        raise SpaceTooLarge("space", len(degrees) * length_of(choices), rule, most)
+    for layouts in crossed(degrees, choices, job, space):
+        yield layouts.take(np.flatnonzero(~broken_rows(layouts, job, choice_rules)))
+
+
+def _longest(space: SearchSpace) -> str:
+    """The axes of choices with most values, for people."""
+    counted = sorted(((len(_named(space, name)), name) for name in _CHOICE_FIELDS), reverse=True)
+    return ", ".join(f"{count} of {name}" for count, name in counted[:3] if count > 1)
+
+
+def crossed(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
+    """The crossing of all degrees with all choices, no more than ``_BLOCK`` rows at a time; at least one block."""
+    num_choices = length_of(choices)
+    step = max(1, _BLOCK // max(1, num_choices))
+    for start in range(0, max(1, len(degrees)), step):
+        some = degrees.take(slice(start, start + step))
+        for first in range(0, max(1, num_choices), _BLOCK):
+            part = {name: column[first : first + _BLOCK] for name, column in choices.items()}
+            layouts = _Crossing(some, part)
+            for rule in named_without_default(space):  # a choice that means nothing beside these degrees
+                idle = broken_rows(layouts, job, [rule])
+                layouts.put(rule.field, _defaulted(getattr(layouts, rule.field), idle, rule.field, space))
+            yield layouts
+
+
+_Choices: TypeAlias = dict[str, npt.NDArray[Any]]
+"""Columns of the choice fields, one row for each combination."""
+
+
+def combinations_of(job: Job, space: SearchSpace) -> _Choices:
+    """Every combination that the space names; what means nothing beside the other choices has its default.
+
+    Raises:
+        SpaceTooLarge: There are more than ``_MAX_COMBINATIONS``.
+    """
+    named = {name: _named(space, name) for name in _CHOICE_FIELDS}
+    total = prod(len(values) for values in named.values())
+    if total > _MAX_COMBINATIONS:
+        what = f"combinations of choices ({_longest(space)}) are more than are looked at; name fewer values"
+        raise SpaceTooLarge("space", total, what, _MAX_COMBINATIONS)
+    choices, repeats = {}, total
+    for name, values in named.items():
+        repeats //= len(values)
+        column = np.repeat(as_column(name, values), repeats)
+        choices[name] = np.tile(column, total // len(column))
+    for rule in named_without_default(space):
+        idle = broken_alone(rule, choices, job)
+        if idle is not None:
+            choices[rule.field] = _defaulted(choices[rule.field], idle, rule.field, space)
+    return choices
+
+
+def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool_] | None:
+    """Which combinations break the rule; None where it reads a degree, which they do not have."""
+    if not fields_read(rule, job) <= choices.keys():
+        return None
+    verdict = rule.broken(cast("Layout", SimpleNamespace(**choices)), job)
+    return np.broadcast_to(np.asarray(verdict, dtype=np.bool_), (length_of(choices),))
+
+
+def named_without_default(space: SearchSpace) -> list[Rule]:
+    """Rules of what means nothing, for fields whose default the space does not name; if named, it is there anyway."""
+    return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in _named(space, rule.field)]
+
+
+def _defaulted(
+    column: npt.NDArray[Any], idle: npt.NDArray[np.bool_], name: str, space: SearchSpace
+) -> npt.NDArray[Any]:
+    """The default in place of the first value named; of the others it would be the same layout again."""
+    first, *_ = _named(space, name)
+    settled = np.where(idle & (column == first), getattr(_DEFAULT, name), column)
+    return settled.astype(column.dtype, copy=False)
+
+
+def _named(space: SearchSpace, name: str) -> tuple[int, ...]:
+    """The values of an axis that always names some."""
+    return space.values(name) or ()
+
+
+def length_of(choices: _Choices) -> int:
+    """How many combinations there are."""
+    return len(choices[_CHOICE_FIELDS[0]])
+
+
+class _Crossing(LayoutColumns):
+    """Each row of the degrees with each combination of choices; a column is there once somebody reads it.
+
+    Rules read few columns, and of most rows nothing else is needed: that they are illegal.
+    """
+
+    def __init__(self, degrees: LayoutColumns, choices: _Choices) -> None:
+        self.__dict__.update(_degrees=degrees, _choices=choices, _changed={})
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        degrees, choices = self.__dict__["_degrees"], self.__dict__["_choices"]
+        if name in choices:
+            column = np.tile(choices[name], len(degrees))
+        elif name in OPTIONS:
+            column = np.repeat(getattr(degrees, name), length_of(choices))
+        else:
+            raise AttributeError(name)
+        object.__setattr__(self, name, column)
+        return column
+
+    def __len__(self) -> int:
+        return len(self.__dict__["_degrees"]) * length_of(self.__dict__["_choices"])
+
+    def put(self, name: str, column: npt.NDArray[Any]) -> None:
+        """Change a column."""
+        self.__dict__["_changed"][name] = column
+        object.__setattr__(self, name, column)
+
+    def take(self, index: npt.NDArray[Any] | slice) -> LayoutColumns:
+        """Every column of some rows."""
+        rows = np.arange(len(self))[index]
+        degrees, choices, changed = (self.__dict__[name] for name in ("_degrees", "_choices", "_changed"))
+        of_degrees, of_choices = np.divmod(rows, max(1, length_of(choices)))
+        columns = {name: getattr(degrees, name).take(of_degrees) for name in SPLIT_FIELDS}
+        columns |= {name: column.take(of_choices) for name, column in choices.items()}
+        return LayoutColumns(columns | {name: column[rows] for name, column in changed.items()})

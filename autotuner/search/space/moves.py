@@ -1,0 +1,422 @@
+"""The layouts near a layout: one step away, settled after a change, with other exchanges or batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+from typing import Any
+
+from autotuner.batches.shape import batch_shape
+from autotuner.core.choices import BatchBalance, GradientClip, GradientSync, PipelineSchedule, ShardLevel
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, RANK_DEGREES, Layout
+from autotuner.core.option import OptionSpec
+from autotuner.core.rules.legality import HARDWARE_RULES, IDLE_RULES, reasons
+from autotuner.core.rules.rule import Reason
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
+from autotuner.core.value import divisors
+from autotuner.core.workload import LengthDistribution
+from autotuner.costmodel.predict import predict
+from autotuner.search.text.sentences import percent
+
+_STEPPED = tuple(
+    name
+    for name, one in OPTIONS.items()
+    if not one.is_split and not one.is_number_format and one.qualifies != "data_parallel_shard_degree"
+    if name != "reshard_after_forward" and one.qualifies != "gradient_sync"
+)
+"""Fields that take one step by themselves; splits and sharding move several. Formats and details of lossy exchanges
+change the mathematics."""
+
+
+def neighbours(layout: Layout, job: Job) -> tuple[Layout, ...]:
+    """Every layout one step away, legal or not, each once.
+
+    A step that would say nothing is left out: schedules of one pipeline rank, sequence parallelism over one tensor
+    rank, what the accelerator or the software lacks. What changes the mathematics stays, or goes: number formats of
+    products, their scales and the sums of gradients; what replicas exchange and clip, but for a full exchange in the
+    place of a lossy one, and clipping behind it. The bandwidth curve tells what lossy exchanges would bring.
+    """
+    steps = (*_batches(layout), *_trades(layout, job), *_experts(layout, job), *_schedules(layout, job))
+    steps += (*_shardings(layout, job), *_ends(layout), *_options(layout, job))
+    return tuple(step for step in dict.fromkeys(steps) if step != layout and _is_offered(step, layout, job))
+
+
+def _is_offered(step: Layout, layout: Layout, job: Job) -> bool:
+    """Whether the software has what changes."""
+    stack = job.stack
+    return (
+        step.attention_kernel in (layout.attention_kernel, *stack.attention_kernels)
+        and step.pipeline_schedule
+        in (layout.pipeline_schedule, PipelineSchedule.ONE_F_ONE_B, *stack.pipeline_schedules)
+        and (stack.compiles or step.compiled <= layout.compiled)
+    )
+
+
+def _batches(layout: Layout) -> Iterator[Layout]:
+    yield replace(layout, micro_batch_size=2 * layout.micro_batch_size)
+    if layout.micro_batch_size % 2 == 0:
+        yield replace(layout, micro_batch_size=layout.micro_batch_size // 2)
+
+
+def _trades(layout: Layout, job: Job) -> Iterator[Layout]:
+    """A factor of 2 moved from one degree to another."""
+    for source, target in permutations(RANK_DEGREES, 2):
+        if getattr(layout, source) % 2 == 0 and _may_grow(layout, target):
+            degrees = {source: getattr(layout, source) // 2, target: getattr(layout, target) * 2}
+            yield _consistent(layout, job, **degrees)
+
+
+def _experts(layout: Layout, job: Job) -> Iterator[Layout]:
+    """Twice or half the expert ranks; they are borrowed from the others, so no other degree moves."""
+    if job.model.experts is None:
+        return
+    yield replace(layout, expert_parallel_degree=layout.expert_parallel_degree * 2)
+    if layout.expert_parallel_degree % 2 == 0:
+        yield replace(layout, expert_parallel_degree=layout.expert_parallel_degree // 2)
+
+
+def _may_grow(layout: Layout, degree: str) -> bool:
+    """Replicas that are not sharded stay so, and replicas that are all sharded stay that."""
+    if degree == "data_parallel_shard_degree":
+        return layout.shard_level != ShardLevel.NONE
+    if degree == "data_parallel_replicate_degree":
+        return layout.shard_level == ShardLevel.NONE or layout.data_parallel_replicate_degree > 1
+    return True
+
+
+def _consistent(layout: Layout, job: Job, **changes: Any) -> Layout:
+    """The layout with these fields, and without what one rank of a kind cannot have or what now means nothing."""
+    moved = _without_one_rank(replace(layout, **changes))
+    if moved.data_parallel_shard_degree == 1:
+        moved = replace(moved, shard_level=ShardLevel.NONE, reshard_after_forward=False)
+    return _without_idle(moved, job, formats=False)
+
+
+def _without_one_rank(layout: Layout) -> Layout:
+    """The layout without what one tensor rank or one pipeline rank cannot have."""
+    if layout.tensor_parallel_degree == 1:
+        layout = replace(layout, sequence_parallel=False)
+    if layout.pipeline_parallel_degree > 1:
+        return layout
+    return replace(
+        layout,
+        pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
+        virtual_stages_per_rank=1,
+        first_stage_less_layers=0,
+        last_stage_less_layers=0,
+    )
+
+
+def _without_idle(layout: Layout, job: Job, *, formats: bool) -> Layout:
+    """The layout with defaults where a choice means nothing beside the others; number formats only if asked."""
+    for rule in IDLE_RULES:
+        one = OPTIONS[rule.field]
+        if (formats or not one.is_number_format) and rule.broken(layout, job):
+            layout = replace(layout, **{rule.field: one.default})  # type: ignore[arg-type]
+    return layout
+
+
+def _least_stages(layout: Layout, job: Job) -> int:
+    """The fewest virtual stages of an interleaved schedule."""
+    counts = divisors(max(1, job.model.num_layers // layout.pipeline_parallel_degree))
+    return (*counts[1:2], 2)[0]
+
+
+def _schedules(layout: Layout, job: Job) -> Iterator[Layout]:
+    if layout.pipeline_parallel_degree == 1:
+        return
+    counts = divisors(max(1, job.model.num_layers // layout.pipeline_parallel_degree))
+    least = {PipelineSchedule.INTERLEAVED_1F1B: _least_stages(layout, job), **dict.fromkeys(V_SCHEDULES, 2)}
+    for schedule in PipelineSchedule:
+        if schedule != layout.pipeline_schedule:
+            stages = least.get(schedule, 1)
+            yield _consistent(layout, job, pipeline_schedule=schedule, virtual_stages_per_rank=stages)
+    if layout.pipeline_schedule == PipelineSchedule.INTERLEAVED_1F1B:
+        fewer = [count for count in counts if 1 < count < layout.virtual_stages_per_rank]
+        more = [count for count in counts if count > layout.virtual_stages_per_rank]
+        for count in (*fewer[-1:], *more[:1]):
+            yield replace(layout, virtual_stages_per_rank=count)
+
+
+def _shardings(layout: Layout, job: Job) -> Iterator[Layout]:
+    """Other ways to shard as many replicas; a group that was split inside nodes keeps its split where it can."""
+    data = layout.data_parallel_degree
+    if data == 1:
+        return
+    shard = layout.data_parallel_shard_degree if layout.data_parallel_shard_degree > 1 else data
+    for level in ShardLevel:
+        if level != layout.shard_level:
+            yield _consistent(_sharded(layout, level, shard), job)
+    if layout.shard_level == ShardLevel.PARAMETERS:
+        yield replace(layout, reshard_after_forward=not layout.reshard_after_forward)
+
+
+def _ends(layout: Layout) -> Iterator[Layout]:
+    """A layer more or less on the first stage, which has the embedding, and on the last, which has the vocabulary."""
+    if layout.pipeline_parallel_degree > 1:
+        for end in ("first_stage_less_layers", "last_stage_less_layers"):
+            for less in (getattr(layout, end) - 1, getattr(layout, end) + 1):
+                if less >= 0:
+                    yield with_choice(layout, end, less)
+
+
+def _options(layout: Layout, job: Job) -> Iterator[Layout]:
+    """Every other field taken to each of its other values, or to half and twice its number, where hardware has it."""
+    for name in _STEPPED:
+        for value in _other_values(OPTIONS[name], getattr(layout, name)):
+            step = _consistent(layout, job, **{name: value})
+            if not any(rule.broken(step, job) for rule in HARDWARE_RULES):
+                yield step
+
+
+def _other_values(one: OptionSpec, value: int) -> tuple[int, ...]:
+    if not one.is_number:
+        return tuple(other for other in one.values if other != value and other not in one.not_equivalent)
+    return (2 * value, value // 2) if value % 2 == 0 else (2 * value,)
+
+
+# ---------------------------------------------------------------- settled after a change by hand
+_MOST_STEPS = 8
+"""Changes after which a search for a legal layout gives up: what is further off resembles it in nothing."""
+
+_DATA_DEGREES = ("data_parallel_replicate_degree", "data_parallel_shard_degree")
+
+
+def arranged(layout: Layout, job: Job) -> Layout:
+    """The layout on all ranks of the cluster, and without what means nothing beside its other choices.
+
+    Data-parallel ranks are those that the other degrees leave. They shard among all of them where the layout has no
+    replicas, else in groups as large as before, as far as these divide them. A schedule has as many stages per rank as
+    it runs with. A number of ranks that the other degrees do not divide stays what a rule refuses.
+    """
+    arranged = _with_its_stages(_without_one_rank(_on_all_ranks(layout, job)), job)
+    arranged = replace(arranged, stage_rotation=arranged.stage_rotation % arranged.pipeline_parallel_degree)
+    if arranged.shard_level != ShardLevel.PARAMETERS:
+        arranged = replace(arranged, reshard_after_forward=False)
+    return _without_idle(arranged, job, formats=True)
+
+
+def _on_all_ranks(layout: Layout, job: Job) -> Layout:
+    others = layout.tensor_parallel_degree * layout.pipeline_parallel_degree * layout.context_parallel_degree
+    data = max(1, job.cluster.world_size // others)
+    level = (
+        layout.shard_level if data * layout.context_parallel_degree > 1 else ShardLevel.NONE
+    )  # context ranks share too
+    in_groups = layout.data_parallel_replicate_degree > 1 and data % layout.data_parallel_shard_degree == 0
+    shard = layout.data_parallel_shard_degree if in_groups and layout.data_parallel_shard_degree > 1 else data
+    shard = 1 if level == ShardLevel.NONE else shard
+    return replace(
+        layout,
+        shard_level=level,
+        data_parallel_replicate_degree=data // shard,
+        data_parallel_shard_degree=shard,
+    )
+
+
+def _with_its_stages(layout: Layout, job: Job) -> Layout:
+    """The layout with as many virtual stages as its schedule runs with."""
+    stages = layout.virtual_stages_per_rank
+    if layout.pipeline_schedule in (*ONE_STAGE_SCHEDULES, PipelineSchedule.ADAPTIVE):
+        stages = 1
+    elif layout.pipeline_schedule in V_SCHEDULES:
+        stages = 2
+    elif layout.pipeline_schedule is PipelineSchedule.INTERLEAVED_1F1B and stages == 1:
+        stages = _least_stages(layout, job)
+    return replace(layout, virtual_stages_per_rank=stages)
+
+
+def with_choice(layout: Layout, field: str, value: int) -> Layout:
+    """The layout with another value of a field; sharding among fewer ranks than there are makes groups of them."""
+    if field == "data_parallel_shard_degree":
+        data = layout.data_parallel_degree
+        return replace(layout, data_parallel_shard_degree=value, data_parallel_replicate_degree=max(1, data // value))
+    return replace(layout, **{field: value})  # type: ignore[arg-type]  # each field has its own type
+
+
+def nearest_legal(layout: Layout, job: Job) -> Layout | None:
+    """A layout that can run and differs little: what the broken rules name as nearest, else a step that breaks fewer.
+
+    None where a few such steps end in none.
+    """
+    broken = reasons(layout, job)
+    start = layout
+    for _ in range(_MOST_STEPS):
+        if not broken:
+            return layout
+        judged = [(step, reasons(step, job)) for step in dict.fromkeys(_steps(layout, job, broken))]
+        better = [(step, why) for step, why in judged if len(why) < len(broken)]
+        if not better:
+            return None
+        layout, broken = min(better, key=lambda one: (len(one[1]), distance(start, one[0])))
+    return None
+
+
+def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layout]:
+    """What the rules name as nearest, then degrees that divide the ranks there are, then any other step."""
+    for reason in broken:
+        if reason.nearest is not None and not reason.is_of_job:
+            value = OPTIONS[reason.field].from_plain(reason.nearest)
+            yield arranged(with_choice(layout, reason.field, value), job)
+    for field in ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree", "micro_batch_size"):
+        own = getattr(layout, field)
+        whole = job.workload.global_batch_size if field == "micro_batch_size" else job.cluster.world_size
+        for value in divisors(whole):
+            if value < own:
+                yield arranged(with_choice(layout, field, value), job)
+    for step in neighbours(layout, job):
+        yield arranged(step, job)
+
+
+def distance(one: Layout, other: Layout) -> float:
+    """How much two layouts differ: doublings of numbers, and choices; data-parallel ranks are what the others leave."""
+    total = 0.0
+    for field, option in OPTIONS.items():
+        before, after = getattr(one, field), getattr(other, field)
+        if field not in _DATA_DEGREES and before != after:
+            total += abs(math.log2(max(after, 0.5) / max(before, 0.5))) if option.is_number else 1.0
+    return total
+
+
+# ---------------------------------------------------------------- ways to share what replicas learnt
+_LEVELS: Mapping[ShardLevel, str] = {
+    ShardLevel.NONE: "replicas",
+    ShardLevel.OPTIMIZER: "ZeRO-1",
+    ShardLevel.PARAMETERS: "FSDP",
+}
+"""Ways that differ in what goes over the wire, under the names that people know them by."""
+
+_HSDP = "HSDP"
+
+_LOSSY = (GradientSync.DEMO, GradientSync.RANDOM, GradientSync.DILOCO)
+"""Striding is left out: it sends what random does."""
+
+
+def exchange_ways(layout: Layout, job: Job) -> dict[str, Layout]:
+    """Legal layouts by name, which differ from the given one in shards and in what replicas exchange alone.
+
+    Full exchanges first: what the layout shards, and other levels. Lossy ones keep the layout's replicas, or make one
+    of each node where it has none; details are the layout's own where it has that exchange, else the defaults.
+    """
+    full = arranged(replace(layout, gradient_sync=GradientSync.FULL), job)
+    ways = dict(_full_ways(full, job)) | dict(_lossy_ways(layout, full, job))
+    return {name: way for name, way in ways.items() if not reasons(way, job)}
+
+
+def _full_ways(full: Layout, job: Job) -> Iterator[tuple[str, Layout]]:
+    data = full.data_parallel_degree
+    for level, name in _LEVELS.items():
+        yield name, _sharded(full, level, data)
+    if (shard := _ranks_of_node(full, job)) not in (1, data):
+        yield _HSDP, _sharded(full, ShardLevel.PARAMETERS, shard)
+    own = _LEVELS.get(full.shard_level, f"{full.shard_level} sharded")
+    if full.data_parallel_replicate_degree > 1 and full.shard_level != ShardLevel.NONE:
+        own = _HSDP if full.shard_level == ShardLevel.PARAMETERS else f"{full.shard_level} sharded in groups"
+    yield own, full
+
+
+def _lossy_ways(layout: Layout, full: Layout, job: Job) -> Iterator[tuple[str, Layout]]:
+    base = replace(full, gradient_clip=GradientClip.POST)  # each replica clips its own, whatever is asked for
+    if base.data_parallel_replicate_degree == 1:
+        base = _sharded(base, ShardLevel.PARAMETERS, _ranks_of_node(base, job))
+    for sync in _LOSSY:
+        own = layout if layout.gradient_sync == sync else Layout()
+        details = {name: getattr(own, name) for name, one in OPTIONS.items() if one.qualifies == "gradient_sync"}
+        yield str(sync), replace(base, gradient_sync=sync, **details)
+
+
+def _sharded(layout: Layout, level: ShardLevel, shard: int) -> Layout:
+    """The layout with its data-parallel ranks in groups of so many that shard; one rank shards nothing."""
+    level = level if shard > 1 else ShardLevel.NONE
+    shard = shard if level != ShardLevel.NONE else 1
+    return replace(
+        layout,
+        shard_level=level,
+        data_parallel_shard_degree=shard,
+        data_parallel_replicate_degree=layout.data_parallel_degree // shard,
+        reshard_after_forward=layout.reshard_after_forward and level == ShardLevel.PARAMETERS,
+    )
+
+
+def _ranks_of_node(layout: Layout, job: Job) -> int:
+    """The most data-parallel ranks that shard inside a node."""
+    room = job.cluster.accelerators_per_domain // (layout.tensor_parallel_degree * layout.context_parallel_degree)
+    return max(count for count in divisors(layout.data_parallel_degree) if count <= max(1, room))
+
+
+# ---------------------------------------------------------------- ways to deal and pack batches
+_IN_WORDS: Mapping[BatchBalance, str] = {
+    BatchBalance.NONE: "as they come",
+    BatchBalance.STRATIFIED: "stratified",
+    BatchBalance.SNAKE: "snake",
+    BatchBalance.STRATIFIED_SNAKE: "stratified + snake",
+    BatchBalance.GLOBAL_SORT: "global sort",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchWay:
+    """A way to share batches, of the layout or beside it."""
+
+    name: str
+    """``stratified + snake, packed``."""
+    layout: Layout
+    real_tokens: float
+    """Of a sequence on average."""
+    computed_tokens: float
+    """Of a sequence on average, padding included."""
+    slowest_tokens: float
+    """The same on the rank that the others wait for."""
+    imbalance: float
+    """What that rank computes above the mean, as a share of it."""
+    padding_waste: float
+    """Padding as a share of real tokens."""
+    step_time_s: float
+    """Predicted, all else as in the layout."""
+    is_own: bool
+    """The layout's."""
+    sentence: str
+    """All of it, without a full stop."""
+
+
+def batch_ways(layout: Layout, job: Job) -> tuple[BatchWay, ...]:
+    """Every legal way, padded ones first; none where all sequences are as long.
+
+    A group of ranks that the layout names deals in those ways that have one.
+    """
+    if job.workload.lengths is None:
+        return ()
+    ways = []
+    for is_packed, balance in product((False, True), BatchBalance):
+        deals = balance in (BatchBalance.SNAKE, BatchBalance.STRATIFIED_SNAKE)
+        group = layout.num_dealing_ranks if deals else OPTIONS["num_dealing_ranks"].default
+        ways.append(replace(layout, batch_balance=balance, num_dealing_ranks=group, sequence_packing=is_packed))
+    layouts = [one for one in ways if not reasons(one, job)]
+    seconds = predict(LayoutColumns.from_layouts(layouts), job).step_time.total_s.tolist()
+    lengths = job.workload.lengths
+    return tuple(
+        _way(one, job, lengths, step_s, is_own=one == layout) for one, step_s in zip(layouts, seconds, strict=True)
+    )
+
+
+def _way(layout: Layout, job: Job, lengths: LengthDistribution, step_time_s: float, *, is_own: bool) -> BatchWay:
+    shape = batch_shape(layout, job.workload, job.cluster.accelerators_per_node)
+    name = f"{_IN_WORDS[layout.batch_balance]}{', packed' if layout.sequence_packing else ''}"
+    return BatchWay(
+        name=name,
+        layout=layout,
+        real_tokens=lengths.mean,
+        computed_tokens=shape.tokens / (1 + shape.imbalance),
+        slowest_tokens=shape.tokens,
+        imbalance=shape.imbalance,
+        padding_waste=shape.padding_waste,
+        step_time_s=step_time_s,
+        is_own=is_own,
+        sentence=(
+            f"{name}: the slowest rank computes {percent(shape.imbalance)} more than the mean, "
+            f"padding adds {percent(shape.padding_waste)} to real tokens"
+        ),
+    )

@@ -1,0 +1,201 @@
+"""What a sweep of a registered trainer may try: what can run at all, as far as the trainer can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import RULES
+from autotuner.core.rules.rule import Rule, any_of, fields_read
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.space import SearchSpace, default_space, default_trial_space, exchange_ladder
+from autotuner.core.trial_spec import ExportFormat, Trainer
+from autotuner.search.space.elimination import explain_empty
+from autotuner.search.space.legal import legal_layouts
+
+if TYPE_CHECKING:
+    from autotuner.export.target import Target
+
+_REST = "data_parallel_replicate_degree"
+"""The field without an axis: it takes the ranks that the others leave, so that only a rule can hold it."""
+
+_AXES = tuple(name for name in OPTIONS if name != _REST)
+
+Axes = Mapping[str, tuple[int, ...] | None]
+
+
+def _target_of(name: str) -> Target:
+    from autotuner.export.registry import target_of  # noqa: PLC0415  # every trainer's format: most predictions ask none
+
+    return target_of(name)
+
+
+def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
+    """What a layout must keep to be tried: by our own decoder, or by a trainer."""
+    if trainer is None:
+        return (*RULES, *TRIAL_RULES)
+    return (*RULES, *trainer_rules(trainer, _target_of(trainer.format)))
+
+
+def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
+    """What a sweep tries where the caller names the values of some axes.
+
+    Where these are lossy exchanges without their details, a ladder of details is tried.
+
+    Args:
+        job: With the stack of the trainer.
+        trainer: None: our own decoder.
+        axes: The values that were asked for.
+        is_gated: A loss gate stands before the first rank of what changes the mathematics.
+
+    Raises:
+        InvalidInput: The trainer cannot be told a value that was asked for.
+    """
+    if trainer is None:
+        return default_trial_space(job, is_gated=is_gated).with_axes(**exchange_ladder(axes)).with_axes(**axes)
+    return trainer_space(job, trainer, _target_of(trainer.format), axes, is_gated=is_gated)
+
+
+def sayable_space(
+    job: Job, wanted: ExportFormat, axes: Axes, current: Layout | None = None
+) -> tuple[SearchSpace, tuple[Rule, ...]]:
+    """What a prediction tries of layouts that can be said in a format, and the rules that these keep.
+
+    Args:
+        job: With the stack of the format.
+        wanted: The format.
+        axes: The values that were asked for.
+        current: What runs today, where that is known: what the format leaves to the user's code stays as it is there,
+            and its values are tried beside those of every axis.
+
+    Raises:
+        InvalidInput: The format cannot say a value that was asked for.
+    """
+    if not wanted.is_of_a_trainer:
+        space, rules = trial_space(job, None, axes), trial_rules(None)
+    else:
+        target = _target_of(wanted)
+        fixed = {name: OPTIONS[name].to_plain(getattr(current, name)) for name in target.elsewhere} if current else {}
+        trainer = Trainer(name=wanted.value, format=wanted, stack=job.stack.name, fixed=fixed)
+        space, rules = trainer_space(job, trainer, target, axes), trial_rules(trainer)
+    return (_holding(current, space, axes) if current else space), rules
+
+
+def _holding(layout: Layout, space: SearchSpace, asked: Axes) -> SearchSpace:
+    """The space with the layout's values on every axis for which nobody named some."""
+    own: dict[str, tuple[int, ...]] = {}
+    for name in _AXES:
+        values, value = space.values(name), getattr(layout, name)
+        if name not in asked and values is not None and value not in values:
+            own[name] = (*values, value)
+    return space.with_axes(**own)
+
+
+def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
+    """What its format cannot say, what it does not know, and that it has no replicas where it reads none."""
+    rules = (*target.rules, *(_known_rule(trainer, name) for name in trainer.values))
+    return rules if trainer.reads(_REST, target.elsewhere) else (*rules, _held_rule(trainer))
+
+
+def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
+    """The fields of a layout that it reads, in their order, so that a sweep may search them."""
+    return tuple(name for name in OPTIONS if trainer.reads(name, target.elsewhere))
+
+
+def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
+    """The space of ``trial_space`` for one of a target's trainers."""
+    rules = trainer_rules(trainer, target)
+    held = {name: _held(name, trainer, job) for name in _AXES if not trainer.reads(name, target.elsewhere)}
+    for name, values in axes.items():
+        if name in held and values not in ((held[name],), None):
+            plain = OPTIONS[name].to_plain
+            rule = f"the trainer {trainer.name} does not read it, so that it is what its own code has"
+            raise InvalidInput(f"space.{name}", [plain(one) for one in values or ()], rule, f"[{plain(held[name])}]")
+    usual = {name: _sayable(name, job, rules, is_gated=is_gated) for name in _AXES if name not in held}
+    usual |= {name: values for name, values in target.searched.items() if name in usual}
+    space = SearchSpace(**usual).with_axes(**axes).with_axes(**{name: (value,) for name, value in held.items()})
+    asked = {name: values for name, values in axes.items() if name not in held and values is not None}
+    _require_sayable(asked, job, space, rules, trainer)
+    return space
+
+
+def _held_rule(trainer: Trainer) -> Rule:
+    replicas = trainer.held(_REST) or 1
+    rule = f"the trainer {trainer.name} reads no number of replicas, so that there are {replicas}"
+    return Rule(
+        "trainer_holds_replicas",
+        _REST,
+        lambda layout, job: getattr(layout, _REST) != replicas,
+        lambda layout, job: f"{rule}, not {getattr(layout, _REST)}",
+        lambda layout, job: replicas,
+    )
+
+
+def _known_rule(trainer: Trainer, name: str) -> Rule:
+    one, known = OPTIONS[name], trainer.known(name)
+    words = ", ".join(str(one.to_plain(value)) for value in known)
+    rule = f"the trainer {trainer.name} knows {name} {words}"
+    return Rule(
+        f"trainer_knows_{name}",
+        name,
+        lambda layout, job: any_of(getattr(layout, name), known) == 0,
+        lambda layout, job: f"{rule}, not {one.to_plain(getattr(layout, name))}",
+        lambda layout, job: known[0],
+    )
+
+
+def _held(name: str, trainer: Trainer, job: Job) -> int:
+    """The one value of a field that the trainer does not read: the default, where the device has it."""
+    said = trainer.held(name)
+    if said is not None:
+        return said
+    usual, default = default_space(job).values(name), OPTIONS[name].default
+    lacks_kernel = name == "attention_kernel" and default not in job.cluster.accelerator.attention_kernels
+    lacks_format = name == "precision" and usual is not None and default not in usual
+    return usual[0] if usual and (lacks_kernel or lacks_format) else default
+
+
+def _sayable(name: str, job: Job, rules: Sequence[Rule], *, is_gated: bool) -> tuple[int, ...] | None:
+    """The values that are searched by default, without those that the trainer can never be told."""
+    values = default_space(job).values(name)
+    one = OPTIONS[name]
+    if values is None:
+        return None
+    alone = [rule for rule in rules if fields_read(rule, job) == {name}]
+    usual = [v for v in values if is_gated or v not in one.not_equivalent]
+    for candidates in (usual, (one.default,), one.values):
+        fields: list[dict[str, Any]] = [{name: one.value_of(value)} for value in candidates]
+        layouts = zip(candidates, (replace(Layout(), **field) for field in fields), strict=True)
+        if kept := tuple(value for value, x in layouts if not any(rule.broken(x, job) for rule in alone)):
+            return kept
+    return values  # for the rules to refuse
+
+
+def _require_sayable(
+    asked: Mapping[str, tuple[int, ...]], job: Job, space: SearchSpace, rules: Sequence[Rule], trainer: Trainer
+) -> None:
+    """Return if every value that was asked for is in some layout that the trainer can be told, or in none at all.
+
+    Raises:
+        InvalidInput: One is in layouts that could run, and the trainer can be told none of these. A value that a rule
+            is about comes before those that are only met beside it.
+    """
+    found = legal_layouts(job, space, (*RULES, *rules))
+    complaints: list[InvalidInput] = []
+    for name, values in asked.items():
+        for value in set(values) - set(getattr(found, name).tolist()):
+            narrowed = space.with_axes(**{name: (value,)})
+            if len(legal_layouts(job, narrowed)) and (broken := explain_empty(job, narrowed, rules)):
+                about = next((reason for reason in broken if reason.field == name), None)
+                rule = f"the trainer {trainer.name} cannot be told it: {(about or broken[0]).message}"
+                plain, nearest = OPTIONS[name].to_plain(OPTIONS[name].value_of(value)), about.nearest if about else None
+                refused = InvalidInput(f"space.{name}", plain, rule, nearest)
+                if about is not None:
+                    raise refused
+                complaints.append(refused)
+    for refused in complaints:
+        raise refused

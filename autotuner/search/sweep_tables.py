@@ -1,0 +1,77 @@
+"""SweepTables: the tables of sweeps that somebody looks at, each worked out once until a trial changes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.search.asides import Asides
+from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
+from autotuner.search.results.trial_table import TableRow, ranked_rows, untried_rows
+from autotuner.search.space.trainers import trial_rules
+from autotuner.search.sweeps.kept_trials import SweepTrials
+
+NUM_PREDICTED = 1000
+"""The best by prediction that a sweep's tables and pictures know."""
+
+_MOST = 64
+"""Sweeps whose predictions are kept; of each some hundred kilobytes."""
+
+
+class SweepTables:
+    """Ranked and untried layouts of sweeps; for any thread.
+
+    Args:
+        asides: Predict spaces.
+    """
+
+    def __init__(self, asides: Asides) -> None:
+        self._asides = asides
+        self._mutex = threading.Lock()
+        self._predicted: OrderedDict[str, PredictionTable] = OrderedDict()
+
+    def ranked(self, sweep: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
+        """The trials that have a rank, the best first."""
+        return trials.once("ranked", lambda: ranked_rows(sweep.request, trials.trials))
+
+    def untried(self, informed: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
+        """The best layouts by prediction that no trial tried.
+
+        Args:
+            informed: The sweep with what it knows of its job's speed.
+            trials: Its own.
+
+        Raises:
+            TooCostly: The space takes too long to predict.
+            Busy: Too many ask.
+        """
+        predicted = self.predicted(informed)
+        return trials.once("untried", lambda: untried_rows(informed.request, predicted.rows, trials.trials))
+
+    def knows(self, sweep: Sweep) -> bool:
+        """Whether what is predicted of the sweep's space was worked out before."""
+        with self._mutex:
+            return sweep.id in self._predicted
+
+    def predicted(self, informed: Sweep) -> PredictionTable:
+        """The best of the sweep's space by prediction, how many are legal, and how many fit; errors as ``untried``."""
+        with self._mutex:
+            if informed.id in self._predicted:
+                self._predicted.move_to_end(informed.id)
+                return self._predicted[informed.id]
+        found = self._asides.search(predicted_best, informed.request)
+        with self._mutex:
+            self._predicted[informed.id] = found
+            while len(self._predicted) > _MOST:
+                self._predicted.popitem(last=False)
+        return found
+
+
+def predicted_best(request: SweepRequest) -> PredictionTable:
+    """The best layouts of a sweep's space by prediction; none where it searches nothing."""
+    if request.challenge is not None and not request.challenge.searches:
+        return PredictionTable(num_legal=0, num_fitting=0, rows=(), caveats=(), unchanged=None, nearest=None)
+    job, rules = request.trial_job, trial_rules(request.trainer)
+    compared = ComparedBy(objective=request.objective, trace=request.fault_trace)
+    return best_predicted(job, request.space, limit=NUM_PREDICTED, rules=rules, compared_by=compared)
