@@ -27,8 +27,7 @@ from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import Workload
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.search.answers import Question
-from autotuner.search.planning.goal import Failures, Goal
-from autotuner.search.planning.request import ChangePrices, PlanRequest
+from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
 
 if TYPE_CHECKING:
     from autotuner.door import Autotuner

@@ -27,8 +27,7 @@ from autotuner.core.trial import PastTrial
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.learning.learnt import Learnt
-from autotuner.search.learning.platform import Platform
+from autotuner.search.sampler.calibration import Learnt, Platform
 from bench.fit_stacks import source_name
 from bench.small_for_large import tables
 

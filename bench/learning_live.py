@@ -27,7 +27,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.search.learning.learnt import Learnt
+from autotuner.search.sampler.calibration import Learnt
 from bench.patient import Patient
 
 JOB = Job(

@@ -16,11 +16,10 @@ from statistics import median
 from autotuner.catalog.models import load_model
 from autotuner.core.workload import Workload
 from autotuner.search.asides import Inline
-from autotuner.search.planning.best_layouts import best_outcome
-from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.clusters import Offer, offers
+from autotuner.search.planning.layouts import best_outcome
 from autotuner.search.planning.plan import plan
-from autotuner.search.planning.request import PlanRequest
-from autotuner.search.planning.whole_clusters import Offer, offers
+from autotuner.search.planning.request import Goal, PlanRequest
 
 _DAY_S = 86_400.0
 

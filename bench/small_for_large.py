@@ -5,7 +5,7 @@ and once after small trials were shown: runs of smaller sheets of the same sourc
 how far the full-size step times are off without and with them, how many lie in their intervals, and how right verdicts
 on memory are. ``--model`` leaves out the sheets of one model at a time, so that others tell of the cluster; ``--quick``
 takes the constants of the catalog, which saw everything. ``--learn`` prints what the runs say of the correlations of
-``search/sampler/kinship.py``.
+``search/sampler/model.py``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import FullSizeEstimate
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, times_in_intervals
-from autotuner.search.sampler.kinship import Reach, kinship
-from autotuner.search.sampler.posterior import Estimate
-from autotuner.search.sampler.stand_ins import StandIn, StandIns
-from autotuner.search.sampler.time_prior import TIME_FACTORS, learn_times, scale_inflation
+from autotuner.search.sampler.model import Estimate, Reach, kinship
+from autotuner.search.sampler.priors import TIME_FACTORS, learn_times, scale_inflation
+from autotuner.search.sampler.transfer import StandIn, StandIns
 from bench.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
 from bench.held_out import held_out
 

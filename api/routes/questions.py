@@ -47,9 +47,9 @@ from autotuner.search.explain.layers import layer_report
 from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import trial_parts
 from autotuner.search.explain.trial_timelines import trial_timelines
-from autotuner.search.job_phases.plan import plan_phases
+from autotuner.search.planning.phases import plan_phases
 from autotuner.search.results.side_by_side import side_by_side
-from autotuner.search.sweeps.history import all_trials
+from autotuner.search.sweeps.kept_trials import all_trials
 
 # Predictions without a sweep.
 

@@ -29,14 +29,18 @@ from autotuner.runs.kind import Do, Step, Wait
 from autotuner.search.fronts.of_trials import on_front
 from autotuner.search.sampler.propose import Proposal
 from autotuner.search.sweeps import instructions, stopping
-from autotuner.search.sweeps.candidates import Candidates
-from autotuner.search.sweeps.instructions import Instruction, Repeat, RunGate, RunTrial
-from autotuner.search.sweeps.loss_gates import LossGates
-from autotuner.search.sweeps.memory_notes import long_shot_in_words, memory_in_words
-from autotuner.search.sweeps.phases import Phases
-from autotuner.search.sweeps.reruns import is_rerun, next_rerun
+from autotuner.search.sweeps.challenge import Phases, is_rerun, next_rerun
+from autotuner.search.sweeps.convergence_gate import LossGates
+from autotuner.search.sweeps.instructions import (
+    Instruction,
+    Repeat,
+    RunGate,
+    RunTrial,
+    long_shot_in_words,
+    memory_in_words,
+)
 from autotuner.search.sweeps.stopping import Spending, no_improvement, nothing_runs, spent
-from autotuner.search.sweeps.study import SweepStudy
+from autotuner.search.sweeps.sweep_study import Candidates, SweepStudy
 from autotuner.search.text.sentences import gain_in_words
 
 P = ParamSpec("P")

@@ -15,11 +15,10 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.advice.advice import Advice, advice
-from autotuner.search.advice.current import Current, current_beside
 from autotuner.search.expressible import sayable_space
 from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
 from autotuner.search.space import empty_space
+from autotuner.search.suggestions import Advice, Current, advice, current_beside
 from autotuner.search.text.caveats import caveats
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from autotuner.core.columns import concatenate
 from autotuner.core.job import Job
 from autotuner.core.sweep import SweepRequest
-from autotuner.search.advice.advice import Advice, advice
-from autotuner.search.advice.shortfall import Shortfall
 from autotuner.search.answers import PredictedBest
 from autotuner.search.expressible import trial_rules
 from autotuner.search.ranking import ComparedBy, PredictedLayout, best_predicted
-from autotuner.search.scaling.table import small_trials
+from autotuner.search.sampler.proxies import small_trials
 from autotuner.search.sieve import Sieved, sieved
 from autotuner.search.space import empty_space, legal_chunks
+from autotuner.search.suggestions import Advice, Shortfall, advice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,7 @@ from autotuner.core.measurement import Footprint
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction
 from autotuner.core.rules.rule import Reason
-from autotuner.search import ranking
-from autotuner.search.advice import current as comparison
-from autotuner.search.advice import shortfall as shortfalls
-from autotuner.search.advice.current import Gain
+from autotuner.search import ranking, suggestions
 from autotuner.search.answers import PredictedBest, PredictedOne
 
 
@@ -154,7 +151,7 @@ class Shortfall:
     larger: LargerCluster | None
 
     @classmethod
-    def of(cls, shortfall: shortfalls.Shortfall) -> Self:
+    def of(cls, shortfall: suggestions.Shortfall) -> Self:
         """What the search found."""
         larger = shortfall.larger
         return cls(
@@ -194,11 +191,11 @@ class Current:
     layout: Layout
     candidate: PredictedLayout | None
     reasons: tuple[Reason, ...]
-    best: Gain | None
-    unchanged: Gain | None
+    best: suggestions.Gain | None
+    unchanged: suggestions.Gain | None
 
     @classmethod
-    def of(cls, current: comparison.Current) -> Self:
+    def of(cls, current: suggestions.Current) -> Self:
         """What the search found."""
         return cls(
             label=str(current.layout),
@@ -276,7 +273,7 @@ class PredictionTable:
         cls,
         job: Job,
         items: tuple[PredictedLayout, ...],
-        current: comparison.Current | None,
+        current: suggestions.Current | None,
         caveats: tuple[str, ...],
     ) -> Self:
         """The rows with what they are a share of."""

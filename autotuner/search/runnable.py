@@ -11,7 +11,7 @@ from autotuner.core.rules.rule import Rule
 from autotuner.core.sweep import SweepRequest
 from autotuner.search.expressible import trial_rules
 from autotuner.search.modest import require_modest
-from autotuner.search.scaling.table import small_trials
+from autotuner.search.sampler.proxies import small_trials
 from autotuner.search.space import MOST_REASONS, empty_space, legal_chunks
 from autotuner.search.splits import SpaceTooLarge
 

@@ -44,11 +44,10 @@ from autotuner.search.results.grid import mattered
 from autotuner.search.results.reached import ranked_times
 from autotuner.search.results.side_by_side import Contender, side_by_side
 from autotuner.search.standings import standings
-from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.text.comparisons import findings_in_words
-from autotuner.search.text.loss_gates import time_to_loss_in_words, unranked_in_words
+from autotuner.search.sweeps.challenge import findings
+from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.search.text.measured import certainty, facts, phases
+from autotuner.search.text.trials import findings_in_words, time_to_loss_in_words, unranked_in_words
 from autotuner.store.sql import memory_store
 from tests.builders import breakdown, tiny_space
 from tests.golden.golden import Golden

@@ -36,7 +36,7 @@ from autotuner.search.explain.batch_ways import BatchWay
 from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.explain.what_if import WhatIf, what_if
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

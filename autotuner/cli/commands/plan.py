@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from autotuner.cli.options import Json, Model, SeqLen, Server, Space, StackName
-from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
+from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
 
 _CLUSTERS, _MONEY = "Clusters to compare", "Prices"
 
@@ -106,7 +106,7 @@ def plan(
     from autotuner.cli.inputs import for_service, may_be_stored, read_space
     from autotuner.cli.money import price_body
     from autotuner.cli.views.plan import plan_view
-    from autotuner.search.planning.amounts import (
+    from autotuner.search.planning.words import (
         read_amount,
         read_counts,
         read_duration_s,
@@ -147,7 +147,7 @@ def _asked(body: dict[str, Any], *, knows_stored: bool) -> dict[str, Any]:
     from autotuner.core.codec import to_plain
     from autotuner.core.documents import read
     from autotuner.requests import PlanCreate
-    from autotuner.search.planning.plan_view import PlanView
+    from autotuner.search.planning.plan import PlanView
 
     with own_door(knows_stored=knows_stored) as door, status(_LOOKING) as say:
         run = door.plan(read(PlanCreate, body), lambda done, known: say(_COMPARING.format(done, known)))

@@ -12,8 +12,8 @@ from autotuner.cli.console import plain_table
 from autotuner.cli.views.layout_table import LayoutRow, LayoutTable
 from autotuner.core import documents
 from autotuner.core.workload import Workload
-from autotuner.search.planning.goal import Goal
-from autotuner.search.planning.whole_clusters import RECALLED
+from autotuner.search.planning.clusters import RECALLED
+from autotuner.search.planning.request import Goal
 from autotuner.search.planning.words import advice_in_words, amount, money, workload_in_words, worth_in_words
 from autotuner.search.text.sentences import in_sentences, percent
 

@@ -19,8 +19,8 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.objective import Objective
 from autotuner.core.run import StopReason
 from autotuner.core.trial import EngineJob, Waiting
-from autotuner.search.text.jobs import engine_in_words, job_in_words, latest, waiting_in_words
 from autotuner.search.text.sentences import in_sentences
+from autotuner.search.text.trials import engine_in_words, job_in_words, latest, waiting_in_words
 
 
 def sweep_view(

@@ -22,7 +22,7 @@ from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stages import follows_signs
 from autotuner.core.units import format_rate
 from autotuner.search.explain.routes import routes
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 
 PART_WORDS: Mapping[str, str] = {
     "matrix_s": "matrix products",

@@ -20,7 +20,7 @@ from autotuner.core.placement import (
     shard_spread,
     tensor_spread,
 )
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 from autotuner.search.text.sentences import listed
 
 

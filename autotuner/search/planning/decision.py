@@ -1,15 +1,233 @@
-"""Decision: which cluster has the least expected loss, how sure that is, and what knowing more would be worth."""
+"""Which cluster has the least expected loss, how sure that is, and what knowing more would be worth."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from autotuner.core.columns import Floats
-from autotuner.search.planning.belief import Belief
-from autotuner.search.planning.loss import Loss
+from autotuner.core.columns import Floats, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
+from autotuner.costmodel.uncertainty import PARTS, interval_error
+from autotuner.search.planning.layouts import Outcome
+from autotuner.search.planning.request import Goal
+
+_S_PER_HOUR = 3600.0
+
+_NUM_FACTORS = len(PARTS) + 1
+"""The parts of a step, and the cluster's speed."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Errors:
+    """What the logarithm of one predicted step time may be off by.
+
+    Attributes:
+        parts: By the order of ``PARTS``: what a standard deviation of each part's factor does to the whole step.
+        shares: Of the step, by the same order.
+        common: The same of the factor of all parts.
+        residual: A layout's own.
+    """
+
+    parts: Floats
+    shares: Floats
+    common: float
+    residual: float
+
+
+def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
+    """The errors behind a prediction's interval."""
+    found = interval_error(LayoutColumns.from_layouts([layout]), job)
+    deviations = np.array([float(np.ravel(found.parts[name])[0]) for name in PARTS])
+    total_s = prediction.step_time.total_s
+    shares = np.array([getattr(prediction.step_time, name) / total_s for name in PARTS])
+    residual = float(np.ravel(found.residual)[0])
+    return Errors(parts=shares * deviations, shares=shares, common=found.common, residual=residual)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Told:
+    """What a small sweep on one accelerator tells: sums of standard factors, each with noise.
+
+    Attributes:
+        accelerator: Whose factors they are.
+        rows: Weights of the factors in each sum: shape (sums, factors).
+        noise: Standard deviation of each.
+    """
+
+    accelerator: str
+    rows: Floats
+    noise: Floats
+
+    @classmethod
+    def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> Told | None:
+        """What trials tell of the parts that they run as the target does; None where that is nothing.
+
+        Each part's own factor times that of all parts is measured, as well as trials scatter: by the residual of a
+        whole step, of which a part is a share.
+        """
+        names = tuple(PARTS)
+        seen = [names.index(name) for name in parts if errors.shares[names.index(name)] > 0]
+        if not seen:
+            return None
+        rows = np.zeros((len(seen), _NUM_FACTORS))
+        rows[:, -1] = errors.common
+        rows[np.arange(len(seen)), seen] = errors.parts[seen] / errors.shares[seen]
+        return cls(
+            accelerator=accelerator, rows=rows, noise=errors.residual / errors.shares[seen] / np.sqrt(num_trials)
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Belief:
+    """The joint belief of the logarithms of the times, in hours, of several clusters.
+
+    Attributes:
+        log_hours: Their means.
+        weights: What each standard factor adds: shape (clusters, factors of all accelerators).
+        covariance: Of the factors as far as they are known: shape (factors, factors).
+        own: Standard deviation of what each has for itself.
+        accelerators: Whose factors stand where, by their order.
+    """
+
+    log_hours: Floats
+    weights: Floats
+    covariance: Floats
+    own: Floats
+    accelerators: tuple[str, ...]
+
+    @classmethod
+    def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
+        """What is believed before anything is measured."""
+        names = tuple(dict.fromkeys(outcome.cluster.accelerator.name for outcome in found))
+        weights = np.zeros((len(found), _NUM_FACTORS * len(names)))
+        for row, (outcome, error) in enumerate(zip(found, errors, strict=True)):
+            weights[row, _columns(names, outcome.cluster.accelerator.name)] = [*error.parts, error.common]
+        shared = np.sum(weights**2, axis=1)
+        deviations = np.array([outcome.deviation for outcome in found])
+        return cls(
+            log_hours=np.log([outcome.time_s.median / _S_PER_HOUR for outcome in found]),
+            weights=weights,
+            covariance=np.eye(weights.shape[1]),
+            own=np.sqrt(np.maximum(deviations**2 - shared, 0.0)),
+            accelerators=names,
+        )
+
+    @property
+    def deviations(self) -> Floats:
+        """Standard deviation of each logarithm."""
+        shared = np.einsum("if,fg,ig->i", self.weights, self.covariance, self.weights)
+        whole: Floats = np.sqrt(np.maximum(shared, 0.0) + self.own**2)
+        return whole
+
+    @property
+    def shared_covariance(self) -> Floats:
+        """Of the logarithms, without what each has for itself."""
+        found: Floats = self.weights @ self.covariance @ self.weights.T
+        return found
+
+    def after(self, told: Told) -> Belief:
+        """The belief once trials have told something: the means stay, as nobody knows yet what they tell."""
+        rows = np.zeros((len(told.rows), self.weights.shape[1]))
+        rows[:, _columns(self.accelerators, told.accelerator)] = told.rows
+        across = rows @ self.covariance
+        gain = np.linalg.solve(across @ rows.T + np.diag(told.noise**2), across)
+        return replace(self, covariance=self.covariance - across.T @ gain)
+
+    def of_some(self, rows: Any) -> Belief:
+        """The same of some of the clusters."""
+        return replace(self, log_hours=self.log_hours[rows], weights=self.weights[rows], own=self.own[rows])
+
+
+def _columns(names: Sequence[str], name: str) -> slice:
+    start = _NUM_FACTORS * names.index(name)
+    return slice(start, start + _NUM_FACTORS)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Loss:
+    """The average loss of each of several clusters, whose run times are log-normal.
+
+    A run of t hours loses rate x t, and weight times as much on top where it breaks a limit. With a deadline the rate
+    is the price of an hour, so that losses are dollars; with a price limit alone it is 1, and the limit what the money
+    buys: hours. Where neither is named, runs are compared by the product of time and cost: the rate is the root of the
+    price.
+
+    Attributes:
+        rates: Of each cluster.
+        limits_h: Hours up to which a run keeps all limits.
+        weight: How many more such runs one counts as that takes longer.
+        dollars: What a unit of loss is worth to whoever takes each cluster.
+    """
+
+    rates: Floats
+    limits_h: Floats
+    weight: float
+    dollars: Floats
+
+    @classmethod
+    def of(cls, found: Sequence[Outcome], goal: Goal) -> Loss:
+        """The loss that a goal means."""
+        return cls.by_prices(np.array([one.footprint.price_per_hour or one.cluster.world_size for one in found]), goal)
+
+    @classmethod
+    def by_prices(cls, prices: Floats, goal: Goal) -> Loss:
+        """The same of clusters whose hours cost that; one without a price counts an accelerator-hour as a dollar."""
+        rates = _rates(prices, goal)
+        bought_h = np.full(len(prices), np.inf) if goal.price_limit is None else goal.price_limit / prices
+        deadline_h = math.inf if goal.deadline_s is None else goal.deadline_s / _S_PER_HOUR
+        return cls(
+            rates=rates,
+            limits_h=np.minimum(bought_h, deadline_h),
+            weight=goal.broken_weight,
+            dollars=prices / rates,
+        )
+
+    def expected(self, log_hours: Floats, deviations: Floats) -> Floats:
+        """The average loss of each: shape (..., clusters).
+
+        Args:
+            log_hours: Means of the logarithms of the times in hours: shape (..., clusters).
+            deviations: Of these logarithms: shape (clusters,).
+        """
+        mean_h = np.exp(log_hours + deviations**2 / 2)
+        losses: Floats = self.rates * mean_h * (1 + self.weight * self._share_beyond(log_hours, deviations))
+        return losses
+
+    def chance_kept(self, log_hours: Floats, deviations: Floats) -> Floats:
+        """How likely each is to keep every limit."""
+        return _below((np.log(self.limits_h) - log_hours) / np.maximum(deviations, 1e-9))
+
+    def _share_beyond(self, log_hours: Floats, deviations: Floats) -> Floats:
+        """Which share of the average time belongs to runs that break a limit: E[t where t > limit] / E[t]."""
+        deviations = np.maximum(deviations, 1e-9)
+        return _below((log_hours - np.log(self.limits_h)) / deviations + deviations)
+
+
+def _rates(prices: Floats, goal: Goal) -> Floats:
+    if goal.deadline_s is not None:
+        return prices
+    return np.ones(len(prices)) if goal.price_limit is not None else np.sqrt(prices)
+
+
+def _below(u: Floats) -> Floats:
+    """The normal distribution function, tabulated, as numpy has none; off by less than 1e-6."""
+    grid, values = _table()
+    below: Floats = np.interp(u, grid, values)
+    return below
+
+
+@lru_cache(maxsize=1)
+def _table() -> tuple[Floats, Floats]:
+    grid = np.linspace(-8.0, 8.0, 4097)
+    return grid, np.array([0.5 * math.erfc(-u / math.sqrt(2)) for u in grid])
+
 
 _NUM_DRAWS = 2048
 """Of what measurements may say: the standard error of a value is 2 % of a cluster's own error."""

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
+import autotuner
+from autotuner.core import codec
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.run import Run
+from autotuner.core.workload import Workload
 from autotuner.search.asides import Asides
 from autotuner.search.fronts.dominance import non_dominated
-from autotuner.search.planning.belief import Belief, errors_of
-from autotuner.search.planning.best_layouts import SearchedCluster, job_on, searched_clusters
-from autotuner.search.planning.decision import Decision
-from autotuner.search.planning.loss import Loss
-from autotuner.search.planning.outcome import Outcome, TrainingRun
-from autotuner.search.planning.pilot_sweeps import PilotSweep, pilot_sweeps
-from autotuner.search.planning.request import PlanRequest
-from autotuner.search.planning.upgrades import Upgrade, Upgrades, upgrades
-from autotuner.search.planning.whole_clusters import Offer, Price, offers, prices_of
+from autotuner.search.planning.clusters import Offer, Price, offers, prices_of
+from autotuner.search.planning.decision import Belief, Decision, Loss, errors_of
+from autotuner.search.planning.layouts import Outcome, SearchedCluster, TrainingRun, job_on, searched_clusters
+from autotuner.search.planning.next_steps import PilotSweep, Upgrade, Upgrades, pilot_sweeps, upgrades
+from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
 from autotuner.search.text.caveats import caveats
 from autotuner.tracing import carried
 
@@ -281,3 +284,65 @@ def _contenders(
 
 def _caveats(request: PlanRequest, chosen: Outcome) -> tuple[str, ...]:
     return tuple(caveats(job_on(request, chosen.cluster), LayoutColumns.from_layouts([chosen.best.layout])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A plan, and how far it is computed.
+
+    Attributes:
+        id: The same for the same question, as long as nothing changes that it is answered by.
+        computed_at: Epoch seconds; null until then.
+        num_done: Pieces of work that are done.
+        num_known: Pieces of work that there are as far as is known; more may come.
+        workload: Of one optimizer step.
+        answer: Null until it is computed.
+    """
+
+    id: str
+    computed_at: float | None
+    num_done: int
+    num_known: int
+    goal: Goal
+    workload: Workload
+    failures: Failures
+    change_prices: ChangePrices
+    answer: Plan | None
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """The plan as it stands."""
+        request: PlanRequest = run.request
+        return cls(
+            id=run.id,
+            computed_at=run.finished_at,
+            num_done=run.progress.num_done,
+            num_known=run.progress.num_known,
+            goal=request.goal,
+            workload=request.workload,
+            failures=request.failures,
+            change_prices=request.change_prices,
+            answer=run.result,
+        )
+
+
+_DIGITS = 16
+
+_READ_BY_PLANS = (".py", ".toml")
+"""Endings of code and of the catalog."""
+
+
+def plan_id_of(request: PlanRequest) -> str:
+    """Content key of the question, the code and the catalog: what has changed since is a plan of its own."""
+    read = codec.loads(PlanRequest, codec.dumps(request))  # as whoever computes it reads it
+    return codec.content_key(read, _release())[:_DIGITS]
+
+
+@cache
+def _release() -> str:
+    """Digest of the package, in 10 milliseconds: a version number stays while somebody works on the cost model."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(autotuner.__file__).parent.rglob("*")):
+        if path.suffix in _READ_BY_PLANS:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -15,7 +15,7 @@ from autotuner.search.results.certainty import Certainty, certainty
 from autotuner.search.results.reached import Reached, ranked_times
 from autotuner.search.results.why import why_faster
 from autotuner.search.standings import standings
-from autotuner.search.text.faults import under_trace
+from autotuner.search.text.links import under_trace
 from autotuner.search.text.sentences import ranges, signed
 
 

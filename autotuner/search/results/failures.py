@@ -13,7 +13,7 @@ from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_bytes, format_duration
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.results.ways_out import WayOut, fewest_steps_s, way_out
-from autotuner.search.text.failures import FAILURE_WORDS
+from autotuner.search.text.trials import FAILURE_WORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

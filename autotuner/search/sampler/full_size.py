@@ -14,11 +14,18 @@ from autotuner.core.layout import Layout
 from autotuner.core.prediction import FullSizeEstimate, StepTime
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import Z80, interval_error
-from autotuner.search.sampler.acquisition import log_probability
-from autotuner.search.sampler.memory_prior import MemoryTrial, RelatedPeaks, learn_peaks, memory_prior
-from autotuner.search.sampler.posterior import Estimate, Prior
-from autotuner.search.sampler.stand_ins import StandIn, StandIns
-from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
+from autotuner.search.sampler.model import Estimate, Prior
+from autotuner.search.sampler.normal import log_probability
+from autotuner.search.sampler.priors import (
+    MemoryTrial,
+    RelatedPeaks,
+    learn_peaks,
+    learn_times,
+    memory_prior,
+    scale_inflation,
+    time_prior,
+)
+from autotuner.search.sampler.transfer import StandIn, StandIns
 
 _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.search.sampler.memory_prior import MemoryTrial
+from autotuner.search.sampler.priors import MemoryTrial
 
 OUT_OF_MEMORY = "out_of_memory"
 """User attribute of an Optuna trial: it ran out of memory."""

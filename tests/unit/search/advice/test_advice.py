@@ -11,10 +11,8 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.advice.current import current_beside
-from autotuner.search.advice.shortfall import Shortfall, shortfall
-from autotuner.search.advice.unsearched import Unsearched, unsearched
 from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.suggestions import Shortfall, Unsearched, current_beside, shortfall, unsearched
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_space
 
 # ---------------------------------------------------------------- What runs today beside the best

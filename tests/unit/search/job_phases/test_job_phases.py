@@ -15,8 +15,14 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.job_phases.course import cheapest_course, course_s, each_phase_its_own
-from autotuner.search.job_phases.plan import PhasesPlan, PhasesQuestion, plan_phases
+from autotuner.search.planning.phases import (
+    PhasesPlan,
+    PhasesQuestion,
+    cheapest_course,
+    course_s,
+    each_phase_its_own,
+    plan_phases,
+)
 
 # ---------------------------------------------------------------- course
 INF = float("inf")

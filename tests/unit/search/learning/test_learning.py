@@ -20,10 +20,9 @@ from autotuner.core.trial import PastTrial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import PARTS
-from autotuner.search.learning.factors import FACTORS, Factors, TimedRuns, factor_deviations
-from autotuner.search.learning.learnt import Learnt
-from autotuner.search.learning.spread import interval_scale
-from autotuner.search.sampler.kinship import TIME_REACH, kinship
+from autotuner.search.sampler.calibration import Learnt, interval_scale
+from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
+from autotuner.search.sampler.model import TIME_REACH, kinship
 from tests.builders import big_job
 
 # ---------------------------------------------------------------- factors

@@ -15,8 +15,8 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import HistoryStore, Store
-from autotuner.search.learning.recollection import Recollection, informed
-from autotuner.search.sweeps.history import all_trials
+from autotuner.search.recollection import Recollection, informed
+from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import sweep_request

@@ -14,14 +14,21 @@ from autotuner.core.link import Link
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, PARTS
-from autotuner.search.sampler.acquisition import log_expected_gain, log_probability
-from autotuner.search.sampler.kinship import MEMORY_REACH, TIME_REACH, Reach, is_same_hardware, kinship
-from autotuner.search.sampler.layout_kernel import similarity
-from autotuner.search.sampler.memory_prior import MEMORY_FACTORS, MemoryTrial, learn_peaks, memory_prior
-from autotuner.search.sampler.posterior import Prior, condition
-from autotuner.search.sampler.robust import believed_noise
-from autotuner.search.sampler.stand_ins import StandIns
-from autotuner.search.sampler.time_prior import COMMON, TIME_FACTORS
+from autotuner.search.sampler.model import (
+    COMMON,
+    MEMORY_REACH,
+    TIME_REACH,
+    Prior,
+    Reach,
+    believed_noise,
+    condition,
+    is_same_hardware,
+    kinship,
+    similarity,
+)
+from autotuner.search.sampler.normal import log_expected_gain, log_probability
+from autotuner.search.sampler.priors import MEMORY_FACTORS, TIME_FACTORS, MemoryTrial, learn_peaks, memory_prior
+from autotuner.search.sampler.transfer import StandIns
 from tests.builders import h100, h100_cluster, llama_70b
 from tests.unit.search.sampler.test_sampler import LARGE_LAYOUT, SMALL, SMALL_LAYOUT, STAND_IN, TARGET
 from tests.unit.search.tables import LAYOUTS, predictions

@@ -8,9 +8,9 @@ import pytest
 
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.objective import WORTHWHILE_GAIN
-from autotuner.search.sampler.memory_prior import MemoryTrial
+from autotuner.search.sampler.model import Prior
 from autotuner.search.sampler.observations import Evidence
-from autotuner.search.sampler.posterior import Prior
+from autotuner.search.sampler.priors import MemoryTrial
 from autotuner.search.sampler.propose import EVEN_CHANCE, Beliefs, Proposal, propose
 from tests.unit.search.tables import LAYOUTS
 

@@ -28,10 +28,8 @@ from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import predicted_footprints
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.fronts.expected_gain import log_expected_volume_gain
-from autotuner.search.sampler.front_worths import FrontWorths, log_expected_entry
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, full_size
-from autotuner.search.sampler.layout_sampler import LayoutSampler
-from autotuner.search.sampler.memory_prior import MemoryTrial
+from autotuner.search.sampler.model import Estimate
 from autotuner.search.sampler.observations import (
     OUT_OF_MEMORY,
     PEAK_BYTES,
@@ -40,9 +38,10 @@ from autotuner.search.sampler.observations import (
     EvidenceReader,
     params_of,
 )
-from autotuner.search.sampler.posterior import Estimate
-from autotuner.search.sampler.propose import Proposal, propose
-from autotuner.search.sampler.stand_ins import StandIn
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
+from autotuner.search.sampler.priors import MemoryTrial
+from autotuner.search.sampler.propose import FrontWorths, Proposal, log_expected_entry, propose
+from autotuner.search.sampler.transfer import StandIn
 from tests.builders import h100_cluster, llama_70b
 from tests.unit.search.sampler.test_propose import NOTHING, NUM_ROWS, after, beliefs
 from tests.unit.search.tables import BIG_JOB, BIG_LAYOUTS, JOB, LAYOUTS, predictions, sampler

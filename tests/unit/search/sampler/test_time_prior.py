@@ -5,7 +5,7 @@ import pytest
 
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import TimeError, log_variance, time_error
-from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
+from autotuner.search.sampler.priors import learn_times, scale_inflation, time_prior
 from tests.unit.search.tables import BIG_JOB, BIG_LAYOUTS
 
 PREDICTIONS = predict(BIG_LAYOUTS, BIG_JOB)

@@ -18,8 +18,8 @@ from autotuner.core.stages import stage_sizes
 from autotuner.core.trial import ScaledTrial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.scaling.smaller import fewer_layers, scaled
-from autotuner.search.scaling.table import SmallTrials, small_trials
+from autotuner.search.sampler.proxies import SmallTrials, small_trials
+from autotuner.search.sampler.proxy import fewer_layers, scaled
 from autotuner.search.space import legal_layouts
 from tests.builders import big_job, cpu_cluster, h100, h100_cluster, llama_70b, tiny_job, tiny_model, tiny_space
 

@@ -9,10 +9,7 @@ from autotuner.core.run import Finish, RunState
 from autotuner.core.study import LEARNING_RATES, OptimizerSpace, OptimizerTrial, StudyBudget
 from autotuner.core.trial import FailureKind, TrialFailure, TrialState
 from autotuner.core.trial_spec import OptimizerName
-from autotuner.search.studies.plan import StudyPlan
-from autotuner.search.studies.proposing import propose
-from autotuner.search.studies.pruning import Pruning
-from autotuner.search.studies.starts import Scale, starts_of
+from autotuner.search.planning.optimizer_study import Pruning, Scale, StudyPlan, propose, starts_of
 from tests.builders import cpu_layout
 from tests.studies import candidate, curve, reached_trial, study_request, study_trial
 

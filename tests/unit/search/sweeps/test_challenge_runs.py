@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotuner.core.trial import Trial, TrialState
-from autotuner.search.sweeps.challenge_runs import run_group
+from autotuner.search.sweeps.challenge import run_group
 from tests.builders import cpu_layout, measurement, prediction
 
 

@@ -21,7 +21,7 @@ from autotuner.core.workload import Workload
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.space import legal_layouts
-from autotuner.search.sweeps.findings import findings
+from autotuner.search.sweeps.challenge import findings
 from autotuner.search.sweeps.instructions import RunTrial, Wait
 from autotuner.search.sweeps.stopping import Finish
 from tests.builders import cpu_cluster, step_report, tiny_job

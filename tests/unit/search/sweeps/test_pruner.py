@@ -4,7 +4,7 @@ import optuna
 import pytest
 
 from autotuner.core.objective import Metric
-from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
+from autotuner.search.sweeps.sweep_study import HEALTHY_VALUE, LosingPruner
 
 
 def study_with_best(value: float | None, fraction: float) -> optuna.Study:

@@ -7,7 +7,7 @@ from autotuner.core.columns import LayoutColumns
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.trial import Trial, TrialState
-from autotuner.search.sweeps.verdicts import rejected_rows, verdict_of
+from autotuner.search.sweeps.convergence_gate import rejected_rows, verdict_of
 from tests.builders import cpu_layout, measurement, prediction
 
 DEMO = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)

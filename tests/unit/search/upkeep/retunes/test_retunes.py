@@ -18,14 +18,9 @@ from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
-from autotuner.search.upkeep.retunes.better import why_better
-from autotuner.search.upkeep.retunes.changed_links import links_changed
-from autotuner.search.upkeep.retunes.cron import Cron
-from autotuner.search.upkeep.retunes.due import DueRun, due_run, first_due_at
-from autotuner.search.upkeep.retunes.outcome import outcome_of
-from autotuner.search.upkeep.retunes.standing import Standing
-from autotuner.search.upkeep.retunes.told import told
-from autotuner.search.upkeep.retunes.trend import trend
+from autotuner.search.upkeep.cron import Cron, DueRun, due_run, first_due_at
+from autotuner.search.upkeep.retune import Standing, outcome_of, told, trend, why_better
+from autotuner.search.upkeep.scheduler import links_changed
 from tests.builders import breakdown, cpu_layout, h100_cluster, measurement, prediction, tiny_job
 from tests.unit.search.upkeep.builders import (
     BETTER,
