@@ -26,7 +26,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import FullSizeEstimate
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, times_in_intervals
-from autotuner.search.sampler.model import Estimate, Reach, kinship
+from autotuner.search.sampler.model import Estimate, TaskSimilarity, Transfer
 from autotuner.search.sampler.priors import TIME_FACTORS, learn_times, scale_inflation
 from autotuner.search.sampler.transfer import StandIn, StandIns
 from bench.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
@@ -323,8 +323,8 @@ def _log_densities(case: Case) -> Floats:
     seconds = [trial.step_time_s or np.nan for trial in case.trials]
 
     def density(factor: float, residual: float) -> Floats:
-        shared = kinship(jobs, TIME_FACTORS, Reach(factor=factor, residual=residual, elsewhere=0.5))
-        belief = learn_times(prior, {}, related=replace(related, kinship=shared), related_step_time_s=seconds)
+        shared = TaskSimilarity.between(jobs, TIME_FACTORS, Transfer(factor=factor, residual=residual, elsewhere=0.5))
+        belief = learn_times(prior, {}, related=replace(related, similarity=shared), related_step_time_s=seconds)
         return _log_density(np.log(case.measured_s), belief.at(every), scale_inflation(belief))
 
     return np.array([[density(factor, residual) for residual in _RESIDUALS] for factor in _FACTORS])

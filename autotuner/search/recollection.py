@@ -29,16 +29,13 @@ of a trial that ended a little earlier may have come a little later."""
 
 @dataclass(slots=True)
 class _Known:
-    """What the trials teach that had ended by then.
-
-    Attributes:
-        learnt: By accelerator, as far as it was asked for.
-        older: What was known before the newest trial ended, of accelerators that were not asked for since.
-    """
+    """What the trials teach that had ended by then."""
 
     newest_at: float | None
     learnt: dict[str, Learnt] = field(default_factory=dict)
+    """By accelerator, as far as it was asked for."""
     older: dict[str, Learnt] = field(default_factory=dict)
+    """What was known before the newest trial ended, of accelerators that were not asked for since."""
     calibrations: dict[tuple[Job, str | None], Calibration | None] = field(default_factory=dict)
 
 
@@ -87,8 +84,7 @@ class Recollection:
         is_old = newest_at is None or newest_at >= sweep.created_at
         if is_old or not request.uses_history or request.runs_on.engine == SIMULATED:
             return informed(sweep, self._history)
-        trainer = request.trainer.name if request.trainer else None
-        return replace(sweep, request=replace(request, job=self.calibrated(request.job, trainer)))
+        return replace(sweep, request=replace(request, job=self.calibrated(request.job, _trainer_of(sweep))))
 
     def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
         """What the trials teach of each platform, of accelerators of one name or of all, by name and newest first."""
@@ -105,10 +101,10 @@ class Recollection:
 
     def _learnt(self, known: _Known, accelerator: str) -> Learnt:
         if known.newest_at is None:
-            return Learnt.of([])
+            return Learnt([])
         if accelerator not in known.learnt:
             until = math.nextafter(known.newest_at, math.inf)
-            known.learnt[accelerator] = Learnt.of(self._trials(accelerator, known.older.get(accelerator), until))
+            known.learnt[accelerator] = Learnt(self._trials(accelerator, known.older.get(accelerator), until))
         return known.learnt[accelerator]
 
     def _trials(self, accelerator: str, older: Learnt | None, until: float) -> Sequence[PastTrial]:
@@ -139,8 +135,8 @@ def informed_with_trials(sweep: Sweep, history: HistoryStore) -> tuple[Sweep, tu
 def _learnt_before(sweep: Sweep, history: HistoryStore) -> Learnt:
     request = sweep.request
     if not request.uses_history or request.runs_on.engine == SIMULATED:
-        return Learnt.of([])
-    return Learnt.of(history.measured(request.job.cluster.accelerator.name, before=sweep.created_at))
+        return Learnt([])
+    return Learnt(history.measured(request.job.cluster.accelerator.name, before=sweep.created_at))
 
 
 def _informed_by(sweep: Sweep, learnt: Learnt) -> Sweep:

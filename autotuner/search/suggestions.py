@@ -32,15 +32,12 @@ _DERIVED = "data_parallel_replicate_degree"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsearched:
-    """A layout one step outside the space.
-
-    Attributes:
-        change: What differs from the best layout, both values of each field.
-        saved_share: Share of the best layout's step that it is predicted to save.
-    """
+    """A layout one step outside the space."""
 
     change: str
+    """What differs from the best layout, both values of each field."""
     saved_share: float
+    """Share of the best layout's step that it is predicted to save."""
     layout: Layout
     prediction: Prediction
 
@@ -111,17 +108,14 @@ _ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change of the space or of the workload.
-
-    Attributes:
-        change: What is changed, in words.
-        candidate: The best layout with it; the one with the smallest peak where none fits.
-        missing_bytes: What the candidate lacks; 0 where it fits.
-    """
+    """A change of the space or of the workload."""
 
     change: str
+    """What is changed, in words."""
     candidate: PredictedLayout
+    """The best layout with it; the one with the smallest peak where none fits."""
     missing_bytes: float
+    """What the candidate lacks; 0 where it fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,20 +129,17 @@ class LargerCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """Why nothing fits, and what would.
-
-    Attributes:
-        nearest: The layout of the space with the smallest peak.
-        missing_bytes: What its fullest rank lacks.
-        remedies: Changes that make a layout fit, the fastest first; where none does, all of them at once.
-        larger: The smallest cluster on which the space as it is has a layout that fits; None: none of up to 128 times
-            the nodes, as far as their spaces are small enough to be looked at.
-    """
+    """Why nothing fits, and what would."""
 
     nearest: PredictedLayout
+    """The layout of the space with the smallest peak."""
     missing_bytes: float
+    """What its fullest rank lacks."""
     remedies: tuple[Remedy, ...]
+    """Changes that make a layout fit, the fastest first; where none does, all of them at once."""
     larger: LargerCluster | None
+    """The smallest cluster on which the space as it is has a layout that fits; None: none of up to 128 times the nodes,
+    as far as their spaces are small enough to be looked at."""
 
 
 def shortfall(nearest: PredictedLayout, job: Job, space: SearchSpace) -> Shortfall:
@@ -248,15 +239,12 @@ def _growing(cluster: Cluster) -> Iterator[Cluster]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One of both: where layouts fit there is no shortfall, and where none does nothing is one step from the best.
-
-    Attributes:
-        not_searched: What is expected to pay beyond the space, what saves most first.
-        shortfall: What is missing, and what would make a layout fit.
-    """
+    """One of both: where layouts fit there is no shortfall, and where none does nothing is one step from the best."""
 
     not_searched: tuple[Unsearched, ...] = ()
+    """What is expected to pay beyond the space, what saves most first."""
     shortfall: Shortfall | None = None
+    """What is missing, and what would make a layout fit."""
 
 
 def advice(job: Job, space: SearchSpace, table: PredictionTable, rules: Sequence[Rule] = RULES) -> Advice:
@@ -268,34 +256,28 @@ def advice(job: Job, space: SearchSpace, table: PredictionTable, rules: Sequence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What another layout is predicted to give to who runs a layout today.
-
-    Attributes:
-        gain: Tokens per second more, as a share of today's; below 0 where it is slower.
-        change: What differs, from today's to it; empty where nothing does.
-    """
+    """What another layout is predicted to give to who runs a layout today."""
 
     gain: float
+    """Tokens per second more, as a share of today's; below 0 where it is slower."""
     change: str
+    """What differs, from today's to it; empty where nothing does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """The layout that runs today.
-
-    Attributes:
-        layout: As it was given.
-        predicted: It with its prediction; None where it breaks a rule.
-        reasons: Every rule that it breaks.
-        best: What the first row of the table would give; None without a prediction or a row.
-        unchanged: What the best layout that keeps the mathematics would give, where the first row does not.
-    """
+    """The layout that runs today."""
 
     layout: Layout
+    """As it was given."""
     predicted: PredictedLayout | None = None
+    """It with its prediction; None where it breaks a rule."""
     reasons: tuple[Reason, ...] = ()
+    """Every rule that it breaks."""
     best: Gain | None = None
+    """What the first row of the table would give; None without a prediction or a row."""
     unchanged: Gain | None = None
+    """What the best layout that keeps the mathematics would give, where the first row does not."""
 
 
 def current_beside(

@@ -44,36 +44,30 @@ a cluster that cannot hold them is not looked at."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What an accelerator costs, and who says so.
-
-    Attributes:
-        accelerator: Its name.
-        per_hour: US dollars of one accelerator and hour; 0 where it is not known.
-        source: Where it was read; empty: the caller said it.
-        date: When it was read (ISO date); empty with the source.
-        power_w: What the accelerator draws at most; 0 where it is not known.
-        power_source: Where that was read.
-    """
+    """What an accelerator costs, and who says so."""
 
     accelerator: str
+    """Its name."""
     per_hour: float
+    """US dollars of one accelerator and hour; 0 where it is not known."""
     source: str
+    """Where it was read; empty: the caller said it."""
     date: str
+    """When it was read (ISO date); empty with the source."""
     power_w: float
+    """What the accelerator draws at most; 0 where it is not known."""
     power_source: str
+    """Where that was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A cluster that the plan compares.
-
-    Attributes:
-        cluster: With the price that counts.
-        is_hypothetical: One of the catalog with another network or memory.
-    """
+    """A cluster that the plan compares."""
 
     cluster: Cluster
+    """With the price that counts."""
     is_hypothetical: bool = False
+    """One of the catalog with another network or memory."""
 
 
 def rentable() -> tuple[str, ...]:
@@ -98,9 +92,8 @@ def prices_of(request: PlanRequest, found: Sequence[Offer]) -> tuple[Price, ...]
 
 
 def _price(name: str, cluster: Cluster, own: dict[str, float]) -> Price:
-    is_known = name in accelerators()
-    listed = accelerator_facts(name)["price_per_accelerator_hour"] if is_known else None
-    power = accelerator_facts(name)["power_w"] if is_known else None
+    facts = accelerator_facts(name) if name in accelerators() else None
+    listed = facts["price_per_accelerator_hour"] if facts else None
     is_listed = listed is not None and name not in own and listed.value == cluster.price_per_accelerator_hour
     return Price(
         accelerator=name,
@@ -108,7 +101,7 @@ def _price(name: str, cluster: Cluster, own: dict[str, float]) -> Price:
         source=listed.source if listed is not None and is_listed else "",
         date=listed.date if listed is not None and is_listed else "",
         power_w=cluster.accelerator.power_w,
-        power_source=f"{power.source}, {power.date}" if power is not None else "",
+        power_source=f"{facts['power_w'].source}, {facts['power_w'].date}" if facts else "",
     )
 
 
@@ -119,8 +112,10 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
         InvalidInput: There are none, too many, or a size is neither whole nodes nor less than one.
         NotFound: The catalog has no such accelerator.
     """
-    names = tuple(dict.fromkeys(load_accelerator(name).name for name in request.accelerators)) or _unnamed(request)
-    found = [*(offer for name in names for offer in _of_accelerator(request, name)), *map(_own, request.clusters)]
+    names = tuple(dict.fromkeys(load_accelerator(name).name for name in request.accelerators))
+    names = names or (() if request.clusters else rentable())  # nothing is added to clusters that a caller has
+    found = [offer for name in names for offer in _of_accelerator(request, name)]
+    found += [Offer(cluster=cluster) for cluster in request.clusters]
     if not found:
         rule = f"leaves no cluster of up to {request.max_accelerators:,} accelerators that could hold the model in time"
         raise InvalidInput("goal", _goal_in_words(request), rule)
@@ -128,15 +123,6 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
         rule = f"clusters are more than one plan compares ({MOST_CLUSTERS}); name fewer sizes or accelerators"
         raise InvalidInput("sizes", len(found), rule, MOST_CLUSTERS)
     return tuple(found)
-
-
-def _unnamed(request: PlanRequest) -> tuple[str, ...]:
-    """What is compared where nobody names an accelerator: nothing beside clusters that a caller has."""
-    return () if request.clusters else rentable()
-
-
-def _own(cluster: Cluster) -> Offer:
-    return Offer(cluster=cluster)
 
 
 def _of_accelerator(request: PlanRequest, name: str) -> Iterator[Offer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 from autotuner.core.choices import Recompute, ShardLevel
@@ -27,17 +27,14 @@ _S_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A value and its 80 % interval, whose ends lie as many times below and above it.
-
-    Attributes:
-        low: Fewer than 10 of 100 cases lie below.
-        median: As many lie below as above.
-        high: Fewer than 10 of 100 cases lie above.
-    """
+    """A value and its 80 % interval, whose ends lie as many times below and above it."""
 
     low: float
+    """Fewer than 10 of 100 cases lie below."""
     median: float
+    """As many lie below as above."""
     high: float
+    """Fewer than 10 of 100 cases lie above."""
 
     @classmethod
     def of(cls, median: float, deviation: float) -> Interval:
@@ -48,31 +45,27 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A cluster with its best layout, and what the whole run takes on it.
-
-    Attributes:
-        cluster: With the prices that count.
-        best: Its best layout by prediction.
-        footprint: What that takes beside time.
-        num_steps: Optimizer steps of the run.
-        goodput: Share of the time in which it makes progress.
-        deviation: Standard deviation of the logarithm of the run's time.
-        is_hypothetical: Nobody sells such a cluster: one of the catalog was changed.
-    """
+    """A cluster with its best layout, and what the whole run takes on it."""
 
     cluster: Cluster
+    """With the prices that count."""
     best: PredictedLayout
+    """Its best layout by prediction."""
     footprint: Footprint
+    """What that takes beside time."""
     num_steps: float
+    """Optimizer steps of the run."""
     goodput: float
+    """Share of the time in which it makes progress."""
     deviation: float
+    """Standard deviation of the logarithm of the run's time."""
     is_hypothetical: bool = False
+    """Nobody sells such a cluster: one of the catalog was changed."""
 
     @property
     def time_s(self) -> Interval:
         """Of the whole run, interruptions counted."""
-        step_s = self.best.prediction.step_time.total_s
-        return Interval.of(self.num_steps * step_s / self.goodput, self.deviation)
+        return Interval.of(self.num_steps * self.step_time_s / self.goodput, self.deviation)
 
     @property
     def cost(self) -> Interval:
@@ -94,6 +87,11 @@ class Outcome:
     def co2_kg(self) -> Interval:
         """Of the energy; 0 where its mix is not known."""
         return self._scaled(self.footprint.co2_kg_per_hour / _S_PER_HOUR)
+
+    @property
+    def step_time_s(self) -> float:
+        """Of one step."""
+        return self.best.prediction.step_time.total_s
 
     @property
     def mfu(self) -> float:
@@ -126,44 +124,31 @@ def outcome_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A whole training run on a cluster, as the cost model has it. Intervals hold 80 of 100 cases.
-
-    Attributes:
-        time_s: Interruptions counted.
-        cost: US dollars.
-        accelerator_hours: Interruptions counted.
-        energy_kwh: Null where nobody knows what the accelerator draws.
-        co2_kg: 0 where nobody says what the energy emits.
-        num_steps: Optimizer steps.
-        step_time_s: Of one of them.
-        mfu: Of steps that are not interrupted.
-        goodput: Share of the time in which the run makes progress.
-    """
+    """A whole training run on a cluster, as the cost model has it. Intervals hold 80 of 100 cases."""
 
     time_s: Interval
+    """Interruptions counted."""
     cost: Interval
+    """US dollars."""
     accelerator_hours: Interval
+    """Interruptions counted."""
     energy_kwh: Interval | None
+    """Null where nobody knows what the accelerator draws."""
     co2_kg: Interval
+    """0 where nobody says what the energy emits."""
     num_steps: float
+    """Optimizer steps."""
     step_time_s: float
+    """Of one of them."""
     mfu: float
+    """Of steps that are not interrupted."""
     goodput: float
+    """Share of the time in which the run makes progress."""
 
     @classmethod
     def of(cls, outcome: Outcome) -> Self:
-        """The run's figures."""
-        return cls(
-            time_s=outcome.time_s,
-            cost=outcome.cost,
-            accelerator_hours=outcome.accelerator_hours,
-            energy_kwh=outcome.energy_kwh,
-            co2_kg=outcome.co2_kg,
-            num_steps=outcome.num_steps,
-            step_time_s=outcome.best.prediction.step_time.total_s,
-            mfu=outcome.mfu,
-            goodput=outcome.goodput,
-        )
+        """Return the run's figures, which an outcome has under the same names."""
+        return cls(**{field.name: getattr(outcome, field.name) for field in fields(cls)})
 
 
 _THIN: Mapping[str, tuple[int, ...]] = {
@@ -184,18 +169,15 @@ def job_on(request: PlanRequest, cluster: Cluster) -> Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedCluster:
-    """The best layout of a cluster, and which of its layouts were looked through.
-
-    Attributes:
-        outcome: None where no layout that was looked through fits.
-        is_thorough: All layouts were looked through; else a thin space of them.
-        too_large: Why the cluster, or all but a thin space of its layouts, was left out against the wish of whoever
-            asked: a sentence without a full stop; empty where nothing was.
-    """
+    """The best layout of a cluster, and which of its layouts were looked through."""
 
     outcome: Outcome | None
+    """None where no layout that was looked through fits."""
     is_thorough: bool
+    """All layouts were looked through; else a thin space of them."""
     too_large: str = ""
+    """Why the cluster, or all but a thin space of its layouts, was left out against the wish of whoever asked: a
+    sentence without a full stop; empty where nothing was."""
 
 
 def searched_clusters(
@@ -233,11 +215,6 @@ def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = 
             break  # it holds the thin one
     too_large = f"{offer.cluster.name} was left out: {rule}" if rule else ""
     return SearchedCluster(outcome=None, is_thorough=False, too_large=too_large)
-
-
-def best_outcome(request: PlanRequest, offer: Offer, *, is_thorough: bool = True) -> Outcome | None:
-    """What the run takes on one cluster; None where no layout fits."""
-    return searched_cluster(request, offer, is_thorough=is_thorough).outcome
 
 
 def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> Outcome:

@@ -16,7 +16,7 @@ from autotuner.core.units import GIGA
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.planning.clusters import Offer, changed
-from autotuner.search.planning.decision import Belief, Decision, Loss, Told, errors_of
+from autotuner.search.planning.decision import Decision, Told, errors_of
 from autotuner.search.planning.layouts import (
     Outcome,
     SearchedCluster,
@@ -53,38 +53,35 @@ _S_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PilotSweep:
-    """A small sweep that makes the choice surer, given those before it.
-
-    Attributes:
-        accelerator: What it runs on.
-        num_nodes: Nodes that it takes.
-        num_accelerators: Accelerators that a trial takes.
-        target: The cluster that its trials stand for.
-        label: The layout of its first trial in short; that stands for the target's best layout.
-        num_layers: Layers of the model that it runs.
-        global_batch_size: Sequences of its step.
-        parts: Parts of a step that it measures as the target runs them.
-        num_trials: Of the sweep.
-        hours: That it takes.
-        cost: US dollars of it.
-        saved: Dollars by which the choice gets better on average; those of the sweeps before are not counted.
-        error_after: Half-width e of the 80 % interval of the target's time that is left: t / (1 + e) .. t (1 + e).
-    """
+    """A small sweep that makes the choice surer, given those before it."""
 
     accelerator: str
+    """What it runs on."""
     num_nodes: int
+    """Nodes that it takes."""
     num_accelerators: int
+    """Accelerators that a trial takes."""
     target: str
+    """The cluster that its trials stand for."""
     label: str
+    """The layout of its first trial in short; that stands for the target's best layout."""
     layout: Layout
     num_layers: int
+    """Layers of the model that it runs."""
     global_batch_size: int
+    """Sequences of its step."""
     parts: tuple[str, ...]
+    """Parts of a step that it measures as the target runs them."""
     num_trials: int
+    """Of the sweep."""
     hours: float
+    """That it takes."""
     cost: float
+    """US dollars of it."""
     saved: float
+    """Dollars by which the choice gets better on average; those of the sweeps before are not counted."""
     error_after: float
+    """Half-width e of the 80 % interval of the target's time that is left: t / (1 + e) .. t (1 + e)."""
 
     @property
     def worth(self) -> float:
@@ -94,20 +91,13 @@ class PilotSweep:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Sweep:
-    """A small sweep that may be run.
-
-    Attributes:
-        row: The contender that it stands for.
-        seconds: That it takes.
-    """
+    """A small sweep that may be run."""
 
     row: int
-    num_nodes: int
-    trial: ScaledTrial
-    parts: tuple[str, ...]
+    """The contender that it stands for."""
     told: Told
-    seconds: float
-    cost: float
+    pilot: PilotSweep
+    """What it saves is not known yet."""
 
 
 def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
@@ -118,39 +108,20 @@ def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[P
         contenders: The clusters, the least expected loss first.
     """
     found = contenders[:_MOST_CONTENDERS]
-    errors = [errors_of(one.best.layout, job_on(request, one.cluster), one.best.prediction) for one in found]
-    decision = Decision(belief=Belief.of(found, errors), loss=Loss.of(found, request.goal))
+    decision = Decision.among(request, found)
     sweeps = list(_sweeps(request, found))
     stages: list[PilotSweep] = []
     belief, saved = decision.belief, 0.0
     while len(stages) < _MOST_STAGES and sweeps:
         values = [decision.regret_saved(belief.after(one.told)) - saved for one in sweeps]
-        best = max(range(len(sweeps)), key=lambda index: values[index] - sweeps[index].cost)
-        if values[best] <= sweeps[best].cost:
+        best = max(range(len(sweeps)), key=lambda index: values[index] - sweeps[index].pilot.cost)
+        if values[best] <= sweeps[best].pilot.cost:
             break
         chosen = sweeps.pop(best)
         belief, saved = belief.after(chosen.told), saved + values[best]
-        stages.append(_pilot_sweep(chosen, found[chosen.row], values[best], float(belief.deviations[chosen.row])))
+        error_after = math.expm1(Z80 * float(belief.deviations[chosen.row]))
+        stages.append(replace(chosen.pilot, saved=values[best], error_after=error_after))
     return tuple(stages)
-
-
-def _pilot_sweep(sweep: _Sweep, target: Outcome, saved: float, deviation: float) -> PilotSweep:
-    return PilotSweep(
-        accelerator=target.cluster.accelerator.name,
-        num_nodes=sweep.num_nodes,
-        num_accelerators=sweep.trial.num_ranks,
-        target=target.cluster.name,
-        label=str(sweep.trial.layout),
-        layout=sweep.trial.layout,
-        num_layers=sweep.trial.num_layers,
-        global_batch_size=sweep.trial.global_batch_size,
-        parts=sweep.parts,
-        num_trials=NUM_TRIALS,
-        hours=sweep.seconds / _S_PER_HOUR,
-        cost=sweep.cost,
-        saved=saved,
-        error_after=math.expm1(Z80 * deviation),
-    )
 
 
 def _sweeps(request: PlanRequest, found: Sequence[Outcome]) -> Iterator[_Sweep]:
@@ -163,8 +134,8 @@ def _sweeps(request: PlanRequest, found: Sequence[Outcome]) -> Iterator[_Sweep]:
         nodes = 1
         while 2 * nodes <= max(1, target.cluster.num_nodes) and nodes <= _MOST_NODES:
             sweep = _sweep(request, target, row, nodes)
-            if sweep is not None and sweep.trial.num_ranks not in taken:
-                taken.add(sweep.trial.num_ranks)
+            if sweep is not None and sweep.pilot.num_accelerators not in taken:
+                taken.add(sweep.pilot.num_accelerators)
                 yield sweep
             nodes *= 2
 
@@ -181,10 +152,25 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
     told = Told.by_parts(cluster.accelerator.name, errors_of(trial.layout, small, prediction), parts, NUM_TRIALS)
     seconds = NUM_TRIALS * (_START_S + _NUM_STEPS * prediction.step_time.total_s)
     price_per_hour = target.footprint.price_per_hour * cluster.world_size / target.cluster.world_size
-    cost = price_per_hour * seconds / _S_PER_HOUR
     if told is None:
         return None
-    return _Sweep(row=row, num_nodes=num_nodes, trial=trial, parts=parts, told=told, seconds=seconds, cost=cost)
+    pilot = PilotSweep(
+        accelerator=target.cluster.accelerator.name,
+        num_nodes=num_nodes,
+        num_accelerators=trial.num_ranks,
+        target=target.cluster.name,
+        label=str(trial.layout),
+        layout=trial.layout,
+        num_layers=trial.num_layers,
+        global_batch_size=trial.global_batch_size,
+        parts=parts,
+        num_trials=NUM_TRIALS,
+        hours=seconds / _S_PER_HOUR,
+        cost=price_per_hour * seconds / _S_PER_HOUR,
+        saved=0.0,
+        error_after=0.0,
+    )
+    return _Sweep(row=row, told=told, pilot=pilot)
 
 
 def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, Job] | None:
@@ -210,31 +196,28 @@ _NODE_FACTORS = (9 / 8, 5 / 4, 3 / 2, 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """What a change of the chosen cluster buys.
-
-    Attributes:
-        change: In words: ``1 more node``, ``twice the network``, ``40 GB more memory``.
-        num_nodes: Nodes that it adds; gains are of all of them together.
-        saved_s: Of the run's time.
-        saved_cost: US dollars of the run; below 0 where it costs more.
-        mfu: What it adds to the MFU, 0..1.
-        price_per_hour: What it adds to the price of an hour of the cluster, in US dollars.
-        mfu_per_dollar: ``mfu`` over ``price_per_hour``; null where that is not above 0.
-        hours_per_dollar: Hours saved for each dollar that the run costs more; null where it costs no more.
-        worth_per_accelerator_hour: Dollars that an accelerator-hour may cost more before the run does; null for nodes.
-        predicted: The run with it; null where no layout uses it.
-    """
+    """What a change of the chosen cluster buys."""
 
     change: str
+    """In words: ``1 more node``, ``twice the network``, ``40 GB more memory``."""
     num_nodes: int = 0
+    """Nodes that it adds; gains are of all of them together."""
     saved_s: float = 0.0
+    """Of the run's time."""
     saved_cost: float = 0.0
+    """US dollars of the run; below 0 where it costs more."""
     mfu: float = 0.0
+    """What it adds to the MFU, 0..1."""
     price_per_hour: float = 0.0
+    """What it adds to the price of an hour of the cluster, in US dollars."""
     mfu_per_dollar: float | None = None
+    """``mfu`` over ``price_per_hour``; null where that is not above 0."""
     hours_per_dollar: float | None = None
+    """Hours saved for each dollar that the run costs more; null where it costs no more."""
     worth_per_accelerator_hour: float | None = None
+    """Dollars that an accelerator-hour may cost more before the run does; null for nodes."""
     predicted: TrainingRun | None = None
+    """The run with it; null where no layout uses it."""
 
     @classmethod
     def between(cls, change: str, before: Outcome, after: Outcome) -> Upgrade:
@@ -262,14 +245,11 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrades:
-    """Changes of the chosen cluster, and which of their clusters have too many layouts to be looked through.
-
-    Attributes:
-        too_large: A sentence without a full stop for each of these.
-    """
+    """Changes of the chosen cluster, and which of their clusters have too many layouts to be looked through."""
 
     found: tuple[Upgrade, ...]
     too_large: tuple[str, ...] = ()
+    """A sentence without a full stop for each of these."""
 
 
 def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
@@ -292,7 +272,7 @@ def _changed(request: PlanRequest, cluster: Cluster, change: str, before: Outcom
     moved = moved_outcome(request, before, cluster)
     found = searched_cluster(request, Offer(cluster=cluster, is_hypothetical=True))
     after = moved if found.outcome is None else min(moved, found.outcome, key=lambda one: one.time_s.median)
-    return Upgrades(found=(Upgrade.between(change, before, after),), too_large=_left_out([found]))
+    return Upgrades(found=(Upgrade.between(change, before, after),), too_large=_reasons([found]))
 
 
 def _more_nodes(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
@@ -304,11 +284,11 @@ def _more_nodes(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades
         if after is not None and after.time_s.median < chosen.time_s.median:
             more = cluster.num_nodes - chosen.cluster.num_nodes
             gain = Upgrade.between(f"{more} more node{'s' if more > 1 else ''}", chosen, after)
-            return Upgrades(found=(gain,), too_large=_left_out(searched))
-    return Upgrades(found=(Upgrade(change="1 more node"),), too_large=_left_out(searched))
+            return Upgrades(found=(gain,), too_large=_reasons(searched))
+    return Upgrades(found=(Upgrade(change="1 more node"),), too_large=_reasons(searched))
 
 
-def _left_out(searched: Sequence[SearchedCluster]) -> tuple[str, ...]:
+def _reasons(searched: Sequence[SearchedCluster]) -> tuple[str, ...]:
     return tuple(one.too_large for one in searched if one.too_large)
 
 
@@ -316,11 +296,7 @@ def _larger(cluster: Cluster) -> Iterator[Cluster]:
     nodes = cluster.num_nodes
     for num_nodes in dict.fromkeys((nodes + 1, *(math.ceil(factor * nodes) for factor in _NODE_FACTORS))):
         try:
-            yield _named(cluster.resized(num_nodes=num_nodes))
+            name = f"{cluster.accelerator.name}:{num_nodes}x{cluster.accelerators_per_node}"
+            yield replace(cluster.resized(num_nodes=num_nodes), name=name)
         except InvalidInput:  # its torus has no such size
             continue
-
-
-def _named(cluster: Cluster) -> Cluster:
-    accelerator = cluster.accelerator.name
-    return replace(cluster, name=f"{accelerator}:{cluster.num_nodes}x{cluster.accelerators_per_node}")

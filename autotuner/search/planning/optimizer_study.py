@@ -39,18 +39,20 @@ class Scale:
     def __str__(self) -> str:
         return f"{self.global_batch_size} on {self.data_parallel_degree}"
 
+    def with_optimizer(self, optimizer: OptimizerSettings) -> OptimizerCandidate:
+        """Return the candidate that trains so much at once."""
+        batch, degree = self.global_batch_size, self.data_parallel_degree
+        return OptimizerCandidate(optimizer=optimizer, global_batch_size=batch, data_parallel_degree=degree)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """What may be tried, and what not.
-
-    Attributes:
-        scales: By optimizer; an optimizer that has none is left out.
-        refusals: Why others are left out, as sentences without a full stop.
-    """
+    """What may be tried, and what not."""
 
     scales: Mapping[OptimizerName, tuple[Scale, ...]]
+    """By optimizer; an optimizer that has none is left out."""
     refusals: tuple[str, ...]
+    """Why others are left out, as sentences without a full stop."""
 
 
 def starts_of(request: OptimizerStudyRequest) -> Starts:
@@ -92,12 +94,7 @@ def _refusal(request: OptimizerStudyRequest, name: OptimizerName, scale: Scale) 
         return f"{scale.data_parallel_degree} data-parallel ranks are no multiple of the layout's replicas"
     if refusal := optimizer.refuses(layout):
         return f"{name}: {refusal}"
-    tried = OptimizerCandidate(
-        optimizer=optimizer,
-        global_batch_size=scale.global_batch_size,
-        data_parallel_degree=scale.data_parallel_degree,
-    )
-    broken = reasons(layout, request.job_of(tried), (*RULES, *TRIAL_RULES))
+    broken = reasons(layout, request.job_of(scale.with_optimizer(optimizer)), (*RULES, *TRIAL_RULES))
     return f"a batch of {scale} data-parallel ranks: {broken[0].message}" if broken else None
 
 
@@ -147,8 +144,8 @@ class Pruning:
         by_hours = [best for one in self._best if (best := one.at(hours * 3600 / one.world_size)) is not None]
         if min(len(by_time), len(by_hours)) < _NUM_OTHERS:
             return None
-        median = min(statistics.median(by_time), statistics.median(by_hours))
-        if loss <= max(statistics.median(by_time), statistics.median(by_hours)):
+        median, highest = sorted((statistics.median(by_time), statistics.median(by_hours)))
+        if loss <= highest:
             return None
         return f"its loss of {loss:.4g} after {time_s:.3g} s lies above {median:.4g}, the median of the others' by then"
 
@@ -202,19 +199,15 @@ def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[Opt
 def _middle(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> OptimizerCandidate:
     """Its library's way to be used: no warm-up, and numbers in the middle of what may be tried."""
     rate, decay = space.learning_rates(name), space.weight_decay
-    scale = starts.scales[name][-1]
-    return OptimizerCandidate(
-        optimizer=OptimizerSettings(
-            name=name,
-            learning_rate=math.sqrt(rate.low * rate.high),
-            beta1=1 - math.sqrt((1 - space.beta1.low) * (1 - space.beta1.high)),
-            beta2=1 - math.sqrt((1 - space.beta2.low) * (1 - space.beta2.high)),
-            weight_decay=(decay.low + decay.high) / 2,
-            warmup_steps=space.warmup_steps[0],
-        ),
-        global_batch_size=scale.global_batch_size,
-        data_parallel_degree=scale.data_parallel_degree,
+    settings = OptimizerSettings(
+        name=name,
+        learning_rate=math.sqrt(rate.low * rate.high),
+        beta1=1 - math.sqrt((1 - space.beta1.low) * (1 - space.beta1.high)),
+        beta2=1 - math.sqrt((1 - space.beta2.low) * (1 - space.beta2.high)),
+        weight_decay=(decay.low + decay.high) / 2,
+        warmup_steps=space.warmup_steps[0],
     )
+    return starts.scales[name][-1].with_optimizer(settings)
 
 
 def _distributions(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> dict[str, BaseDistribution]:
@@ -236,18 +229,15 @@ def _left(beta: Range) -> FloatDistribution:
 
 def _candidate(params: Params, name: OptimizerName, starts: Starts) -> OptimizerCandidate:
     scale = next(one for one in starts.scales[name] if str(one) == params[f"scale.{name}"])
-    return OptimizerCandidate(
-        optimizer=OptimizerSettings(
-            name=name,
-            learning_rate=float(params[f"learning_rate.{name}"]),
-            beta1=1 - float(params["left_of_beta1"]),
-            beta2=1 - float(params["left_of_beta2"]),
-            weight_decay=float(params["weight_decay"]),
-            warmup_steps=int(params["warmup_steps"]),
-        ),
-        global_batch_size=scale.global_batch_size,
-        data_parallel_degree=scale.data_parallel_degree,
+    settings = OptimizerSettings(
+        name=name,
+        learning_rate=float(params[f"learning_rate.{name}"]),
+        beta1=1 - float(params["left_of_beta1"]),
+        beta2=1 - float(params["left_of_beta2"]),
+        weight_decay=float(params["weight_decay"]),
+        warmup_steps=int(params["warmup_steps"]),
     )
+    return scale.with_optimizer(settings)
 
 
 def _frozen(request: OptimizerStudyRequest, starts: Starts, trial: OptimizerTrial) -> FrozenTrial | None:
@@ -331,7 +321,7 @@ class StudyPlan:
             workload=job.workload,
             layout=request.layout_of(candidate.data_parallel_degree),
             device="cpu" if on_cpu else "cuda",
-            settings=request.trial.just_steps(self._most_steps(candidate)),
+            settings=request.trial.just_steps(math.ceil(request.budget.max_samples / candidate.global_batch_size)),
             seed=request.seed,
             reference_flop_per_s=accelerator.reference_flop_per_s,  # no MFU is told, so none is measured
             memory_bytes=None if on_cpu else accelerator.memory_bytes,
@@ -378,11 +368,7 @@ class StudyPlan:
         self._trials[ended.number] = ended
         return ended
 
-    def _most_steps(self, candidate: OptimizerCandidate) -> int:
-        return math.ceil(self._request.budget.max_samples / candidate.global_batch_size)
-
     def _new(self, candidate: OptimizerCandidate) -> OptimizerTrial:
-
         number = len(self._trials)
         return OptimizerTrial(
             id=f"{self._id}-{number:04d}",

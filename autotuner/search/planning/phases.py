@@ -30,24 +30,17 @@ Axes = Mapping[str, tuple[int, ...] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Layouts as columns, and what they take by prediction.
-
-    Attributes:
-        layouts: Each once.
-        step_s: Of one optimizer step: shape (phases, layouts); infinite where a layout cannot run.
-        phase_s: Expected of a whole phase: its steps, over the probability that the layout fits in memory, since a run
-            that dies trains nothing.
-        relative_error: Half-width of the 80 % interval of a step, as in ``Prediction``.
-    """
+    """Layouts as columns, and what they take by prediction."""
 
     layouts: tuple[Layout, ...]
+    """Each once."""
     step_s: Floats
+    """Of one optimizer step: shape (phases, layouts); infinite where a layout cannot run."""
     phase_s: Floats
+    """Expected of a whole phase: its steps, over the probability that the layout fits in memory, since a run that dies
+    trains nothing."""
     relative_error: Floats
-
-    def row(self, layout: Layout) -> int:
-        """Number of a layout."""
-        return self.layouts.index(layout)
+    """Half-width of the 80 % interval of a step, as in ``Prediction``."""
 
 
 def candidates_of(phased: PhasedJob, axes: Axes, current: Layout | None, limit: int) -> Candidates:
@@ -71,7 +64,7 @@ def candidates_of(phased: PhasedJob, axes: Axes, current: Layout | None, limit: 
             rule = "is legal" if not table.num_legal else "fits in memory"
             raise InvalidInput(f"phases.{index}", phased.phases[index].name, f"no layout {rule} in this phase")
         found |= dict.fromkeys(row.layout for row in table.rows)
-    for space in _unlike(jobs, spaces):
+    for space in dict.fromkeys(spaces) if len(jobs) > 1 else ():
         found |= dict.fromkeys(_staying(phased, jobs, space, limit))
     return _predicted(phased, jobs, tuple(found))
 
@@ -79,11 +72,6 @@ def candidates_of(phased: PhasedJob, axes: Axes, current: Layout | None, limit: 
 def _space(job: Job, phase: JobPhase, axes: Axes) -> SearchSpace:
     space = default_space(job).with_axes(**axes)
     return space if phase.precision is None else space.with_axes(precision=(phase.precision,))
-
-
-def _unlike(jobs: Sequence[Job], spaces: Sequence[SearchSpace]) -> list[SearchSpace]:
-    """The different spaces, if there is more than one phase to stay in."""
-    return list(dict.fromkeys(spaces)) if len(jobs) > 1 else []
 
 
 def _staying(phased: PhasedJob, jobs: Sequence[Job], space: SearchSpace, limit: int) -> list[Layout]:
@@ -195,17 +183,15 @@ _ANY_WORKLOAD = tuple(rule for rule in DEGREE_RULES if rule.name == "world-size"
 class PhasesQuestion:
     """What is asked about a job of phases.
 
-    Attributes:
-        axes: Values that were named for all phases; what suits each phase's job stands on the others.
-        current: The layout that runs before the first phase; None: none does.
-
     Raises:
         InvalidInput: What runs today takes other ranks than the cluster has.
     """
 
     phased: PhasedJob
     axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    """Values that were named for all phases; what suits each phase's job stands on the others."""
     current: Layout | None = None
+    """The layout that runs before the first phase; None: none does."""
 
     def __post_init__(self) -> None:
         if self.current is not None:
@@ -214,68 +200,59 @@ class PhasesQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChoice:
-    """One phase in a course.
-
-    Attributes:
-        phase: Its name.
-        label: The layout in short.
-        num_steps: Optimizer steps of the phase.
-        step_s: Predicted of one.
-        relative_error: Half-width of the 80 % interval of ``step_s``, as in a prediction.
-        expected_s: Of the whole phase without switches: its steps, over the probability that the layout fits.
-        switch_s: What the switch into it takes; 0 where the layout was running.
-        fastest: The phase's own fastest layout in short, whatever switches cost.
-        fastest_s: What the phase would take in that.
-    """
+    """One phase in a course."""
 
     phase: str
+    """Its name."""
     layout: Layout
     label: str
+    """The layout in short."""
     num_steps: float
+    """Optimizer steps of the phase."""
     step_s: float
+    """Predicted of one."""
     relative_error: float
+    """Half-width of the 80 % interval of ``step_s``, as in a prediction."""
     expected_s: float
+    """Of the whole phase without switches: its steps, over the probability that the layout fits."""
     switch_s: float
+    """What the switch into it takes; 0 where the layout was running."""
     fastest: str
+    """The phase's own fastest layout in short, whatever switches cost."""
     fastest_s: float
+    """What the phase would take in that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A layout for each phase.
-
-    Attributes:
-        total_s: Of all phases and switches.
-    """
+    """A layout for each phase."""
 
     choices: tuple[PhaseChoice, ...]
     num_switches: int
     total_s: float
+    """Of all phases and switches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesPlan:
-    """Which layout trains which phase; nothing here was measured.
-
-    Attributes:
-        best: The course that takes least.
-        statics: Those that stay in one layout, the fastest first; empty where none can run in every phase.
-        greedy: Each phase in its own fastest layout.
-        switch_s: What one switch takes.
-        switch: Of what that is made.
-        checkpoint_bytes: What is written and read of the model.
-        sentences: What the best course does and why, without full stops.
-        caveats: What a reader of the predictions should know.
-    """
+    """Which layout trains which phase; nothing here was measured."""
 
     best: Course
+    """The course that takes least."""
     statics: tuple[Course, ...]
+    """Those that stay in one layout, the fastest first; empty where none can run in every phase."""
     greedy: Course
+    """Each phase in its own fastest layout."""
     switch_s: float
+    """What one switch takes."""
     switch: SwitchCost
+    """Of what that is made."""
     checkpoint_bytes: float
+    """What is written and read of the model."""
     sentences: tuple[str, ...]
+    """What the best course does and why, without full stops."""
     caveats: tuple[str, ...]
+    """What a reader of the predictions should know."""
 
     @property
     def saved_s(self) -> float | None:
@@ -291,18 +268,20 @@ def plan_phases(question: PhasesQuestion) -> PhasesPlan:
     """
     phased = question.phased
     found = candidates_of(phased, question.axes, question.current, _LIMIT)
-    start = None if question.current is None else found.row(question.current)
-    courses = _Courses(phased, found, start)
+    start = None if question.current is None else found.layouts.index(question.current)
     best = cheapest_course(found.phase_s, phased.switch_s, start)
     greedy = each_phase_its_own(found.phase_s)
     assert best is not None, "each phase has a layout that fits"
     assert greedy is not None, "each phase has a layout that fits"
     layouts = dict.fromkeys(found.layouts[row] for row in best)
-    told, statics = courses.told(best), tuple(map(courses.told, courses.static()))
+    told = _course(best, phased, found, start)
+    staying = ((row,) * len(phased.phases) for row in range(len(found.layouts)))
+    static = [_course(one, phased, found, start) for one in staying if np.isfinite(found.phase_s[:, one[0]]).all()]
+    statics = tuple(sorted(static, key=lambda course: course.total_s)[:_MOST_STATIC])
     return PhasesPlan(
         best=told,
         statics=statics,
-        greedy=courses.told(greedy),
+        greedy=_course(greedy, phased, found, start),
         switch_s=phased.switch_s,
         switch=phased.switch.known_for(phased.job),
         checkpoint_bytes=checkpoint_bytes(phased.job),
@@ -311,49 +290,27 @@ def plan_phases(question: PhasesQuestion) -> PhasesPlan:
     )
 
 
-class _Courses:
-    """Courses of candidates as people read them."""
-
-    def __init__(self, phased: PhasedJob, found: Candidates, start: int | None) -> None:
-        self._phased = phased
-        self._found = found
-        self._start = start
-
-    def static(self) -> list[tuple[int, ...]]:
-        """Those that stay in one layout, the fastest first."""
-        num_phases, num_candidates = self._found.phase_s.shape
-        courses = [(candidate,) * num_phases for candidate in range(num_candidates)]
-        finite = [course for course in courses if np.isfinite(self._total_s(course))]
-        return sorted(finite, key=self._total_s)[:_MOST_STATIC]
-
-    def told(self, course: tuple[int, ...]) -> Course:
-        """A course with what each phase takes."""
-        before = (course[0] if self._start is None else self._start, *course)
-        switched = [one != other for one, other in pairwise(before)]
-        return Course(
-            choices=tuple(self._choice(number, row, switched[number]) for number, row in enumerate(course)),
-            num_switches=sum(switched),
-            total_s=self._total_s(course),
-        )
-
-    def _choice(self, number: int, row: int, is_switched: bool) -> PhaseChoice:
-        found, phase = self._found, self._phased.phases[number]
+def _course(rows: tuple[int, ...], phased: PhasedJob, found: Candidates, start: int | None) -> Course:
+    """Return a course with what each phase takes."""
+    switched = [one != other for one, other in pairwise((rows[0] if start is None else start, *rows))]
+    choices = []
+    for number, (row, phase) in enumerate(zip(rows, phased.phases, strict=True)):
         fastest = int(found.phase_s[number].argmin())
-        return PhaseChoice(
+        choice = PhaseChoice(
             phase=phase.name,
             layout=found.layouts[row],
             label=str(found.layouts[row]),
-            num_steps=self._phased.num_steps(phase),
+            num_steps=phased.num_steps(phase),
             step_s=float(found.step_s[number, row]),
             relative_error=float(found.relative_error[number, row]),
             expected_s=float(found.phase_s[number, row]),
-            switch_s=self._phased.switch_s if is_switched else 0.0,
+            switch_s=phased.switch_s if switched[number] else 0.0,
             fastest=str(found.layouts[fastest]),
             fastest_s=float(found.phase_s[number, fastest]),
         )
-
-    def _total_s(self, course: tuple[int, ...]) -> float:
-        return course_s(course, self._found.phase_s, self._phased.switch_s, self._start)
+        choices.append(choice)
+    total_s = course_s(rows, found.phase_s, phased.switch_s, start)
+    return Course(choices=tuple(choices), num_switches=sum(switched), total_s=total_s)
 
 
 # ---------------------------------------------------------------- in words

@@ -17,26 +17,23 @@ from autotuner.core.layout import Layout
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
-from autotuner.search.sampler.model import TIME_REACH, kinship
+from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """Hardware and software that trials ran on.
-
-    Attributes:
-        accelerator: Name of the device.
-        intra_node_link: Name of the link within a node.
-        inter_node_link: Name of the link between nodes, also of a cluster of one node.
-        stack: Name of the software that predictions are for.
-        trainer: Name of the registered trainer; None: our own decoder.
-    """
+    """Hardware and software that trials ran on."""
 
     accelerator: str
+    """Name of the device."""
     intra_node_link: str
+    """Name of the link within a node."""
     inter_node_link: str
+    """Name of the link between nodes, also of a cluster of one node."""
     stack: str
+    """Name of the software that predictions are for."""
     trainer: str | None = None
+    """Name of the registered trainer; None: our own decoder."""
 
     @classmethod
     def of(cls, job: Job, trainer: str | None = None) -> Platform:
@@ -104,23 +101,20 @@ _Ran: TypeAlias = tuple[Job, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What the trials on one platform teach.
-
-    Attributes:
-        num_sweeps: Sweeps that the trials belong to.
-        last_finished_at: Epoch seconds.
-        calibration: What its newest job is calibrated by; None where every trial ran out of memory.
-        median_error: Of |predicted / measured - 1| as predicted for a typical cluster; None where none was timed.
-        left_out_error: The same after learning, each job predicted from all others alone; None with fewer than two.
-    """
+    """What the trials on one platform teach."""
 
     platform: Platform
     num_trials: int
     num_sweeps: int
+    """Sweeps that the trials belong to."""
     last_finished_at: float
+    """Epoch seconds."""
     calibration: Calibration | None
+    """What its newest job is calibrated by; None where every trial ran out of memory."""
     median_error: float | None = None
+    """Of |predicted / measured - 1| as predicted for a typical cluster; None where none was timed."""
     left_out_error: float | None = None
+    """The same after learning, each job predicted from all others alone; None with fewer than two."""
 
 
 class Learnt:
@@ -134,11 +128,6 @@ class Learnt:
         known = (replace(trial, job=replace(trial.job, calibration=None)) for trial in past)
         self.past = tuple(sorted(known, key=lambda trial: -trial.finished_at))
         self._calibrations: dict[_Ran, Calibration | None] = {}
-
-    @classmethod
-    def of(cls, past: Iterable[PastTrial]) -> Learnt:
-        """From these trials."""
-        return cls(past)
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
         """The job with what the trials say of its step times, in the place of any other calibration.
@@ -198,14 +187,18 @@ class Learnt:
         factors = _factors((job, trainer), trials)
         mean, covariance = _beside_the_whole(factors, factor_deviations(job))
         left = np.sqrt(np.maximum(np.diag(covariance), 1e-12))  # a part that is all of every step is the whole
+        parts = tuple(
+            PartFactor(part=name, factor=math.exp(log_factor), deviation=deviation)
+            for name, log_factor, deviation in zip(FACTORS[:-1], mean.tolist(), left.tolist(), strict=False)
+        )
         return Calibration(
             factor=math.exp(mean[-1]),
             deviation=float(left[-1]),
             num_runs=len(trials),
             num_trials=len(trials),
             num_sweeps=len({trial.sweep_id for trial in trials}),
-            parts=tuple(_part(*one) for one in zip(FACTORS[:-1], mean.tolist(), left.tolist(), strict=False)),
-            correlations=_rows(covariance / np.outer(left, left)),
+            parts=parts,
+            correlations=tuple(map(tuple, (covariance / np.outer(left, left)).tolist())),
             interval_scale=_interval_scale(factors, [t.layout for t in trials if (t.job, t.trainer) == (job, trainer)]),
         )
 
@@ -243,15 +236,6 @@ def _beside_the_whole(factors: Factors, deviations: Floats) -> tuple[Floats, Flo
     return mean, turned @ factors.covariance @ turned.T
 
 
-def _part(name: str, mean: float, deviation: float) -> PartFactor:
-    return PartFactor(part=name, factor=math.exp(mean), deviation=deviation)
-
-
-def _rows(square: Floats) -> tuple[tuple[float, ...], ...]:
-    """As numbers of Python."""
-    return tuple(tuple(row) for row in square.tolist())
-
-
 def _factors(target: _Ran, trials: Sequence[PastTrial]) -> Factors:
     """The factors of a job after these trials, which all have step times."""
     by_job = _by_job(trials)
@@ -259,7 +243,7 @@ def _factors(target: _Ran, trials: Sequence[PastTrial]) -> Factors:
     return Factors.after(
         [TimedRuns.of(job, some) for (job, _), some in by_job.items()],
         [rans.index(ran) for ran in by_job],
-        kinship([job for job, _ in rans], FACTORS, TIME_REACH, [trainer for _, trainer in rans]),
+        TaskSimilarity.between([job for job, _ in rans], FACTORS, TIME_TRANSFER, [trainer for _, trainer in rans]),
     )
 
 

@@ -3,7 +3,7 @@
 A trial takes the sum of its parts, each times a factor of its own, times the common one, times what is the trial's own.
 Where the parts of a run were measured, each is observed by itself, so that one that takes longer is not blamed on
 another; a run of which only the total is known tells of their sum.
-The factors of two jobs are as near to each other as their ``Kinship`` says, so that one regression holds them all
+The factors of two jobs are as near to each other as ``TaskSimilarity`` says, so that one regression holds them all
 (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.1). The sum is no line in the factors'
 logarithms; it is made one where the factors are believed to be, a few times over (Gauss and Newton).
 """
@@ -26,7 +26,7 @@ from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import PARTS, TRUST, cluster_deviation, interval_error, part_deviations
 from autotuner.search.explain.step_parts import measured_fields
-from autotuner.search.sampler.model import COMMON, Kinship, believed_noise
+from autotuner.search.sampler.model import COMMON, TaskSimilarity, student_noise
 
 FACTORS = (*PARTS, BF16_ON_CORES, COMMON)
 """Factors of a job, in the order of all that is said of them here."""
@@ -57,26 +57,24 @@ class TimedRuns:
     """Measured times of one job's runs beside their predictions for a typical cluster.
 
     A run whose parts were measured is observed part by part, any other as a whole.
-
-    Attributes:
-        step_time_s: Measured, by run.
-        parts_s: Predicted, by the order of ``PARTS``: shape (runs, parts).
-        runs: Number of each observation's run.
-        sums: The parts that each observation is the sum of, shape (observations, parts).
-        seconds: Measured, by observation; those of one run sum to its step time, but for parts too short to tell.
-        own_variance: Of what no factor explains in each observation, in logarithms.
-        bf16_on_cores: Runs on cores whose products are in bf16.
-        deviations: Of the logarithms of the job's factors beforehand, by the order of ``FACTORS``.
     """
 
     step_time_s: Floats
+    """Measured, by run."""
     parts_s: Floats
+    """Predicted, by the order of ``PARTS``: shape (runs, parts)."""
     bf16_on_cores: Booleans
+    """Runs on cores whose products are in bf16."""
     runs: Integers
+    """Number of each observation's run."""
     sums: Booleans
+    """The parts that each observation is the sum of, shape (observations, parts)."""
     seconds: Floats
+    """Measured, by observation; those of one run sum to its step time, but for parts too short to tell."""
     own_variance: Floats
+    """Of what no factor explains in each observation, in logarithms."""
     deviations: Floats
+    """Of the logarithms of the job's factors beforehand, by the order of ``FACTORS``."""
 
     def __len__(self) -> int:
         """Return the number of observations."""
@@ -89,15 +87,16 @@ class TimedRuns:
         if missing := list(dict.fromkeys(run.layout for run in runs if run.layout not in kept)):
             kept.update(zip(missing, _predicted(job, missing), strict=True))
         predicted = [kept[run.layout] for run in runs]
-        seen = [(number, one) for number, run in enumerate(runs) for one in _observed(run, predicted[number])]
+        seen = [(number, *one) for number, run in enumerate(runs) for one in _observed(run, predicted[number])]
+        numbers, sums, seconds, own_variance = zip(*seen, strict=True)
         return cls(
             step_time_s=np.array([run.step_time_s for run in runs], dtype=np.float64),
             parts_s=np.stack([one.parts_s for one in predicted]),
             bf16_on_cores=is_bf16_on_cores(LayoutColumns.from_layouts([run.layout for run in runs]), job),
-            runs=np.array([number for number, _ in seen]),
-            sums=np.stack([one.sums for _, one in seen]),
-            seconds=np.array([one.seconds for _, one in seen]),
-            own_variance=np.array([one.own_variance for _, one in seen]),
+            runs=np.array(numbers),
+            sums=np.stack(sums),
+            seconds=np.array(seconds),
+            own_variance=np.array(own_variance),
             deviations=factor_deviations(job),
         )
 
@@ -120,25 +119,13 @@ class TimedRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Predicted:
-    """A layout as it is predicted for a typical cluster.
-
-    Attributes:
-        beyond: Variance of each part's factor that no run of another layout tells of.
-        residual: Variance of what no part explains.
-    """
+    """A layout as it is predicted for a typical cluster."""
 
     parts_s: Floats
     beyond: Floats
+    """Variance of each part's factor that no run of another layout tells of."""
     residual: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Observed:
-    """One observation of a run; fields are those of ``TimedRuns``."""
-
-    sums: Booleans
-    seconds: float
-    own_variance: float
+    """Variance of what no part explains."""
 
 
 @lru_cache(maxsize=256)
@@ -156,8 +143,8 @@ def _predicted(job: Job, layouts: Sequence[Layout]) -> Iterator[_Predicted]:
         yield _Predicted(parts_s=row[0], beyond=row[1], residual=float(row[2]))
 
 
-def _observed(run: PastTrial, predicted: _Predicted) -> Iterator[_Observed]:
-    """Yield the run's parts, as far as they were told apart and are long enough to tell, else the whole run."""
+def _observed(run: PastTrial, predicted: _Predicted) -> Iterator[tuple[Booleans, float, float]]:
+    """Yield ``sums``, ``seconds`` and ``own_variance`` of a run's parts, as far as they tell, else of the whole run."""
     others = math.log1p(-min(run.foreign_share, _MOST_FOREIGN)) ** 2  # they may have slowed it down by as much
     assert run.step_time_s is not None, "a run without a step time is left out before"
     told_apart = _told_apart(run, predicted)
@@ -167,7 +154,7 @@ def _observed(run: PastTrial, predicted: _Predicted) -> Iterator[_Observed]:
             variance = variance + np.square(_SCATTER)
         own = predicted.residual + float(np.square(parts_s / parts_s.sum()) @ variance) + others
         blur = _BLUR / share if len(told_apart) > 1 else 0.0
-        yield _Observed(sums=sums, seconds=share * run.step_time_s, own_variance=own + blur**2)
+        yield sums, share * run.step_time_s, own + blur**2
 
 
 def _told_apart(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, float]]:
@@ -187,45 +174,41 @@ def _told_apart(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, f
 def factor_deviations(job: Job) -> Floats:
     """The deviation of each factor's logarithm before any trial, by the order of ``FACTORS``."""
     known, accelerator = part_deviations(job), job.cluster.accelerator
-    emulation = (
-        (_EMULATION_MEASURED if accelerator.peak_is_measured else _EMULATION) if accelerator.kind == "cpu" else 0.0
-    )
+    emulation = _EMULATION_MEASURED if accelerator.peak_is_measured else _EMULATION
+    emulation = emulation if accelerator.kind == "cpu" else 0.0
     return np.array([*(known[name] for name in PARTS), emulation, cluster_deviation(job)])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Factors:
-    """The factors of one job after the runs of others, or of its own; made by ``after``.
-
-    Attributes:
-        mean: Of each factor, in units of its deviation beforehand.
-        covariance: Of the factors, in the same units.
-        parts_s: Of each run, as predicted for a typical cluster.
-        errors: Of each run, where nothing was learnt.
-        left_out_errors: Of each run, where all runs of other jobs were learnt from.
-        left_out_deviations: By how much these might be off.
-        jobs: Number of each run's job.
-        fitted_errors: Of each run of the job itself, after all runs were learnt from.
-        fitted_deviations: By how much these might be off.
-    """
+    """The factors of one job after the runs of others, or of its own; made by ``after``."""
 
     mean: Floats
+    """Of each factor, in units of its deviation beforehand."""
     covariance: Floats
+    """Of the factors, in the same units."""
     parts_s: Floats
+    """Of each run, as predicted for a typical cluster."""
     errors: Floats
+    """Of each run, where nothing was learnt."""
     left_out_errors: Floats
+    """Of each run, where all runs of other jobs were learnt from."""
     left_out_deviations: Floats
+    """By how much these might be off."""
     jobs: Integers
+    """Number of each run's job."""
     fitted_errors: Floats
+    """Of each run of the job itself, after all runs were learnt from."""
     fitted_deviations: Floats
+    """By how much these might be off."""
 
     @classmethod
-    def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: Kinship) -> Factors:
+    def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity) -> Factors:
         """What is believed after these runs.
 
         Args:
             runs: By job, at least one.
-            numbers: Number of each of these jobs in the kinship, where 0 is the one that is to be predicted.
+            numbers: Number of each of these jobs in the similarity, where 0 is the one that is to be predicted.
             shared: What the jobs share.
         """
         means = np.zeros((shared.factors.shape[1], shared.factors.shape[0]))
@@ -250,29 +233,25 @@ class Factors:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Line:
-    """Observations of all jobs as if their errors were sums of shares times factors.
-
-    Attributes:
-        seconds: Measured.
-        runs: Number of each observation's run among those of all jobs.
-        jobs: Number of each observation's job.
-        noise: Variance by which each observation counts: more than its own where it went wrong.
-        inverse: Of the observations' covariance.
-    """
+    """Observations of all jobs as if their errors were sums of shares times factors."""
 
     seconds: Floats
+    """Measured."""
     runs: Integers
-
+    """Number of each observation's run among those of all jobs."""
     loads: Floats
     errors: Floats
     own_variance: Floats
     jobs: Integers
-    shared: Kinship
+    """Number of each observation's job."""
+    shared: TaskSimilarity
     noise: Floats
+    """Variance by which each observation counts: more than its own where it went wrong."""
     inverse: Floats
+    """Of the observations' covariance."""
 
     @classmethod
-    def of(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: Kinship, means: Floats) -> _Line:
+    def of(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity, means: Floats) -> _Line:
         """Where the factors of each job are these."""
         lines = [one.linear(means[number]) for one, number in zip(runs, numbers, strict=True)]
         loads, errors = (np.concatenate([line[side] for line in lines]) for side in (0, 1))
@@ -280,7 +259,7 @@ class _Line:
         own_variance = np.concatenate([one.own_variance for one in runs])
         firsts = np.cumsum([0, *(len(one.step_time_s) for one in runs)])
         covariance = np.einsum("if,jf,fij->ij", loads, loads, shared.factors[:, jobs[:, None], jobs])
-        noise = believed_noise(covariance, errors, own_variance)
+        noise = student_noise(covariance, errors, own_variance)
         inverse = np.linalg.inv(covariance + np.diag(noise))
         return cls(
             seconds=np.concatenate([one.seconds for one in runs]),

@@ -17,7 +17,6 @@ from autotuner.costmodel.uncertainty import Z80, interval_error
 from autotuner.search.sampler.model import Estimate, Prior
 from autotuner.search.sampler.normal import log_probability
 from autotuner.search.sampler.priors import (
-    MemoryTrial,
     RelatedPeaks,
     learn_peaks,
     learn_times,
@@ -32,33 +31,20 @@ _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTrial:
-    """What a small trial told.
-
-    One whose stand-in is the layout itself, on the job itself, is an ordinary observation of it.
-
-    Attributes:
-        stands_for: Layout of the full-size job in whose place it ran.
-        stand_in: What it ran.
-        step_time_s: Measured; None where it was not.
-        fits: It ran, or ran out of memory; None where it ended otherwise.
-        peak_bytes: That the fullest rank had allocated, where that was measured.
-        measured_parts: Fields of ``StepTime`` that it ran just as ``stands_for`` does (``ScaledTrial.measured_parts``).
-    """
+    """What a small trial told; if it ran the layout itself, on the job itself, it is an ordinary observation."""
 
     stands_for: Layout
+    """Layout of the full-size job in whose place it ran."""
     stand_in: StandIn
+    """What it ran."""
     step_time_s: float | None = None
+    """Measured; None where it was not."""
     fits: bool | None = None
+    """It ran, or ran out of memory; None where it ended otherwise."""
     peak_bytes: float | None = None
+    """That the fullest rank had allocated, where that was measured."""
     measured_parts: tuple[str, ...] = ()
-
-
-def full_size(layout: Layout, job: Job, trials: Iterable[SmallTrial]) -> FullSizeEstimate:
-    """One layout of the job after these small trials: after one of them, or after all.
-
-    Without a trial it is the prediction, with its interval.
-    """
-    return FullSize(job).estimates([layout], trials)[0]
+    """Fields of ``StepTime`` that it ran just as ``stands_for`` does (``ScaledTrial.measured_parts``)."""
 
 
 class FullSize:
@@ -123,16 +109,12 @@ class FullSize:
         return belief.at(np.arange(len(columns)))
 
     def _related_peaks(self, ended: Sequence[SmallTrial]) -> RelatedPeaks:
+        told = [self._stand_ins.memory(one.stand_in, fits=bool(one.fits), peak_bytes=one.peak_bytes) for one in ended]
         return RelatedPeaks(
             points=self._stand_ins.peaks([(trial.stands_for, trial.stand_in) for trial in ended]),
-            trials=[self._memory(trial) for trial in ended],
+            trials=told,
             limit_bytes=[float(trial.stand_in.job.cluster.accelerator.memory_bytes) for trial in ended],
         )
-
-    def _memory(self, trial: SmallTrial) -> MemoryTrial:
-        if not trial.fits or trial.peak_bytes is None:
-            return MemoryTrial(fits=bool(trial.fits))
-        return MemoryTrial(fits=True, peak_bytes=trial.peak_bytes + self._stand_ins.allowance_bytes(trial.stand_in))
 
     def _estimate(
         self,

@@ -21,7 +21,7 @@ def log_expected_gain(mean: Floats, deviation: Floats) -> Floats:
     """
     deviation = np.maximum(deviation, 1e-9)
     u = mean / deviation
-    grid, values = _table()
+    grid, values = _gains()
     inside = np.interp(u, grid, values)
     low, high = np.minimum(u, _LOWEST), np.maximum(u, _HIGHEST)
     tail = -(low**2) / 2 - 2 * np.log(-low) - math.log(2 * math.pi) / 2
@@ -36,8 +36,28 @@ def log_probability(mean: Floats, deviation: Floats) -> Floats:
     return log_chance
 
 
+def below(u: Floats) -> Floats:
+    """Return the distribution function, tabulated; off by less than 1e-6."""
+    grid, values = _distribution()
+    shares: Floats = np.interp(u, grid, values)
+    return shares
+
+
+def inverse_mills(z: float) -> float:
+    """Return the density over the distribution function; far below 0 its limit, -z - 1/z."""
+    if z < -30:
+        return -z - 1 / z
+    return math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / (math.erfc(-z / math.sqrt(2)) / 2)
+
+
 @lru_cache(maxsize=1)
-def _table() -> tuple[Floats, Floats]:
+def _distribution() -> tuple[Floats, Floats]:
+    grid = np.linspace(-8.0, 8.0, 4097)
+    return grid, np.array([0.5 * math.erfc(-u / math.sqrt(2)) for u in grid])
+
+
+@lru_cache(maxsize=1)
+def _gains() -> tuple[Floats, Floats]:
     grid = np.arange(_LOWEST, _HIGHEST + _STEP, _STEP)
     density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
     below = np.array([math.erfc(-u / math.sqrt(2)) / 2 for u in grid])

@@ -13,7 +13,8 @@ from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, PARTS, LayoutErrors, TimeError, part_shares
-from autotuner.search.sampler.model import COMMON, Posterior, Prior, Related, believed_noise, condition
+from autotuner.search.sampler.model import COMMON, Posterior, Prior, Related, condition, student_noise
+from autotuner.search.sampler.normal import inverse_mills
 
 TIME_FACTORS = (*PARTS, COMMON)
 """Factors of the belief about step times, in its order."""
@@ -49,12 +50,10 @@ def time_prior(
     """
     step_time, robust_s = predictions.step_time, predictions.robust_step_s if under_faults else None
     shares = np.concatenate([part_shares(step_time, error), np.ones((len(layouts), 1))], axis=1)
-    residual: float | Floats
+    deviations, residual = np.array([*error.parts.values(), error.common]), error.residual
     if isinstance(error, LayoutErrors):
-        shares, residual = _moved(shares, error), _own(shares, error)
+        shares, residual = _moved(shares, error)
         deviations = np.ones(shares.shape[1])
-    else:
-        deviations, residual = np.array([*error.parts.values(), error.common]), error.residual
     return Prior(
         layouts=layouts,
         log_predicted=np.log(step_time.total_s if robust_s is None else robust_s),
@@ -65,32 +64,19 @@ def time_prior(
     )
 
 
-def _moved(shares: Floats, error: LayoutErrors) -> Floats:
-    """What one standard deviation of each factor moves in each row."""
-    if error.covariance is not None:
-        moved: Floats = error.moved_by(shares[:, :-1]) @ _root(error.covariance)
-        return moved
-    return shares * _by_row(error, len(shares))
+def _moved(shares: Floats, error: LayoutErrors) -> tuple[Floats, Floats]:
+    """Return what one standard deviation of each factor moves in each row, and the deviation that no factor explains.
 
-
-def _own(shares: Floats, error: LayoutErrors) -> Floats:
-    """Deviation of what no factor explains in each row."""
+    With a covariance the factors are its symmetric square root: independent, each still about the part of its name.
+    """
+    own = shares * np.stack(
+        [np.broadcast_to(one, len(shares)) for one in (*error.parts.values(), error.common)], axis=1
+    )
     if error.covariance is None:
-        return error.residual
-    own: Floats = np.sqrt(np.square(error.residual) + np.square(shares * _by_row(error, len(shares))).sum(axis=1))
-    return own
-
-
-def _by_row(error: LayoutErrors, num_rows: int) -> Floats:
-    deviations = (*error.parts.values(), error.common)
-    return np.stack([np.broadcast_to(one, num_rows) for one in deviations], axis=1)
-
-
-def _root(covariance: Floats) -> Floats:
-    """The symmetric square root: factors that are independent of each other, each still about the part of its name."""
-    values, vectors = np.linalg.eigh(covariance)
-    root: Floats = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return root
+        return own, error.residual
+    values, vectors = np.linalg.eigh(error.covariance)
+    moved: Floats = error.moved_by(shares[:, :-1]) @ ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+    return moved, np.sqrt(np.square(error.residual) + np.square(own).sum(axis=1))
 
 
 def learn_times(
@@ -101,7 +87,7 @@ def learn_times(
     related_step_time_s: Sequence[float] = (),
     related_noise: Sequence[float] = (),
 ) -> Posterior:
-    """The belief after some rows were timed, and some layouts of other jobs.
+    """Return the belief after some rows were timed, and some layouts of other jobs.
 
     Args:
         prior: The belief before.
@@ -118,17 +104,11 @@ def learn_times(
 
 
 def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> Floats:
-    """Variance by which each past trial counts: more than from sweep to sweep where it was slowed down by a fault.
-
-    Args:
-        prior: The belief before any trial.
-        related: The past trials.
-        step_time_s: One for each.
-    """
+    """Return the variance by which each past trial counts: more than usual where a fault slowed it down."""
     points = related.points
-    covariance = prior.covariance_of(points, points, related.kinship)
+    covariance = prior.covariance(points, points, related.similarity)
     errors = np.log(step_time_s) - points.log_predicted
-    return believed_noise(covariance, errors, np.full(len(points), _SWEEP_TO_SWEEP**2), only_above=True)
+    return student_noise(covariance, errors, np.full(len(points), _SWEEP_TO_SWEEP**2), only_above=True)
 
 
 def scale_inflation(times: Posterior) -> float:
@@ -142,13 +122,8 @@ def scale_inflation(times: Posterior) -> float:
 
 
 _FACTORS: Mapping[str, float] = MappingProxyType(
-    {
-        "activations_bytes": 1.0,
-        "logits_bytes": 1.0,
-        "gradients_bytes": 1.0,
-        "buffers_bytes": 3.0,
-        "allowance_bytes": 3.0,
-    }
+    dict.fromkeys(("activations_bytes", "logits_bytes", "gradients_bytes"), 1.0)
+    | dict.fromkeys(("buffers_bytes", "allowance_bytes"), 3.0)
 )
 """Standard deviation of the log factor on each part, in units of ``MEMORY_DEVIATION``: weights and optimizer states are
 arithmetic; saved activations and widened gradients depend on the engine's kernels; buffers and allowance on its habits.
@@ -171,15 +146,12 @@ _PEAK_RUN_TO_RUN = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTrial:
-    """What a trial told about memory.
-
-    Attributes:
-        fits: It ran; False if it ran out.
-        peak_bytes: Of the fullest rank, where that was measured: what compares with the predicted total.
-    """
+    """What a trial told about memory."""
 
     fits: bool
+    """It ran; False if it ran out."""
     peak_bytes: float | None = None
+    """Of the fullest rank, where that was measured: what compares with the predicted total."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -219,7 +191,7 @@ def learn_peaks(
         told, limits = told + list(related.trials), limits + list(related.limit_bytes)
     points = None if related is None else related.points
     before = prior.seen(rows, points)
-    mean, covariance = before.points.log_predicted, prior.covariance_of(before.points, before.points, before.kinship)
+    mean, covariance = before.points.log_predicted, prior.covariance(before.points, before.points, before.similarity)
     observed, noise = np.empty(len(told)), np.empty(len(told))
     for index, (trial, limit) in enumerate(zip(told, limits, strict=True)):
         if trial.fits and trial.peak_bytes is not None:
@@ -241,13 +213,6 @@ def _one_sided(mean: float, variance: float, limit: float, *, below: bool) -> tu
     side = 1.0 if below else -1.0
     spread = variance + _PEAK_RUN_TO_RUN**2
     z = side * (limit - mean) / math.sqrt(spread)
-    ratio = _inverse_mills(z)
+    ratio = inverse_mills(z)
     curvature = max(ratio * (z + ratio) / spread, 1e-12)  # of the log likelihood; almost none where nothing was learnt
     return mean - side * ratio / math.sqrt(spread) / curvature, 1 / curvature - variance
-
-
-def _inverse_mills(z: float) -> float:
-    """Density over distribution function of a standard normal; far below 0 its limit, -z - 1/z."""
-    if z < -30:
-        return -z - 1 / z
-    return math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / (math.erfc(-z / math.sqrt(2)) / 2)

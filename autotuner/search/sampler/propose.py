@@ -27,15 +27,12 @@ from autotuner.search.sampler.transfer import OtherJobs
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FrontWorths:
-    """Rows by each metric of a front.
-
-    Attributes:
-        log_worth: Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value.
-        is_rate: Which metrics fall as the step time rises.
-    """
+    """Rows by each metric of a front."""
 
     log_worth: Floats
+    """Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value."""
     is_rate: Booleans
+    """Which metrics fall as the step time rises."""
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
@@ -127,23 +124,20 @@ of 53 begins with another layout for it."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Beliefs:
-    """What is believed of every row before any trial.
-
-    Attributes:
-        times: Log step time in seconds.
-        peaks: Log peak memory in bytes.
-        limit_bytes: What a rank may allocate.
-        worth_per_step: What a step of each row is worth: its value x its step time.
-        front: What rows are worth by each metric of a front; None: the best value alone is looked for.
-        others: What trials ran in the place of rows, and what ran before the search; None: neither.
-    """
+    """What is believed of every row before any trial."""
 
     times: Prior
+    """Log step time in seconds."""
     peaks: Prior
+    """Log peak memory in bytes."""
     limit_bytes: float
+    """What a rank may allocate."""
     worth_per_step: Floats
+    """What a step of each row is worth: its value x its step time."""
     front: FrontWorths | None = None
+    """What rows are worth by each metric of a front; None: the best value alone is looked for."""
     others: OtherJobs | None = None
+    """What trials ran in the place of rows, and what ran before the search; None: neither."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
         """What is believed of peaks after the trials."""
@@ -151,25 +145,24 @@ class Beliefs:
         related = self.others.peaks(list(small), list(small.values())) if self.others else None
         return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
 
-    def after_times(self, full_s: Mapping[int, float], small_s: Mapping[int, float]) -> Posterior:
-        """What is believed of step times after layouts, and what stood in for layouts, took so long."""
-        related = self.others.times(list(small_s)) if self.others else None
-        return self.learnt(related, full_s, list(small_s.values()))
-
-    def learnt(self, related: Related | None, full_s: Mapping[int, float], small_s: Sequence[float]) -> Posterior:
-        """What is believed of step times after past trials, layouts and what stood in for layouts took so long.
+    def after_times(
+        self, full_s: Mapping[int, float], small_s: Mapping[int, float], related: Related | None = None
+    ) -> Posterior:
+        """Return the belief about step times after layouts, and what stood in for layouts, took so long.
 
         Args:
-            related: Past trials and stand-ins as points, in this order.
             full_s: By row.
-            small_s: Of each stand-in.
+            small_s: By the row that was stood in for.
+            related: Past trials and what stood in for the rows, in this order; None: asked for.
         """
+        if related is None and self.others:
+            related = self.others.times(list(small_s))
         past_s = self.others.past_step_time_s if self.others else []
         return learn_times(
             self.times,
             full_s,
             related=related,
-            related_step_time_s=[*past_s, *small_s],
+            related_step_time_s=[*past_s, *small_s.values()],
             related_noise=self._past_noise,
         )
 
@@ -185,55 +178,46 @@ class Beliefs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The layout to try next.
-
-    Attributes:
-        row: Of the table.
-        expected_gain: By which fraction the best value, or the hypervolume of the front, is expected to rise with the
-            most promising trial, given that it may run out of memory; infinite before anything was measured.
-        fit_probability: How likely the proposed layout is to fit in memory.
-        long_shot: Why it is proposed although it is less likely to fit than not; None where it is likely.
-    """
+    """The layout to try next."""
 
     row: int
+    """Of the table."""
     expected_gain: float
+    """By which fraction the best value, or the hypervolume of the front, is expected to rise with the most promising
+    trial, given that it may run out of memory; infinite before anything was measured."""
     fit_probability: float
+    """How likely the proposed layout is to fit in memory."""
     long_shot: LongShot | None = None
+    """Why it is proposed although it is less likely to fit than not; None where it is likely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongShot:
-    """Why a layout is proposed that has less than an even chance to fit in memory.
-
-    Attributes:
-        fit_probability: The chance.
-        expected_gain: What its trial is expected to gain, the chance to run out of memory counted; infinite before
-            anything was measured.
-        likely_gain: The most that is expected of the untried layouts that are likely to fit; None where none is left.
-    """
+    """Why a layout is proposed that has less than an even chance to fit in memory."""
 
     fit_probability: float
+    """The chance."""
     expected_gain: float
+    """What its trial is expected to gain, the chance to run out of memory counted; infinite before anything was
+    measured."""
     likely_gain: float | None
+    """The most that is expected of the untried layouts that are likely to fit; None where none is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBelief:
-    """What is believed of the peaks of the untried layouts.
-
-    Attributes:
-        factor: Believed / predicted peak; the geometric mean of the layouts.
-        low: Lower end of the 80 % interval of that quotient for one layout.
-        high: Upper end.
-        num_untried: Layouts without a trial.
-        num_likely: Those of them that have an even chance to fit or a better one.
-    """
+    """What is believed of the peaks of the untried layouts."""
 
     factor: float
+    """Believed / predicted peak; the geometric mean of the layouts."""
     low: float
+    """Lower end of the 80 % interval of that quotient for one layout."""
     high: float
+    """Upper end."""
     num_untried: int
+    """Layouts without a trial."""
     num_likely: int
+    """Those of them that have an even chance to fit or a better one."""
 
 
 def propose(
@@ -281,10 +265,8 @@ def propose(
 
 def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
     """What is believed of the peaks of the untried layouts after the trials."""
-    peaks, untried = (
-        beliefs.after_peaks(evidence).approximately(),
-        _untried(len(beliefs.worth_per_step), evidence.tried),
-    )
+    peaks = beliefs.after_peaks(evidence).at_all_rows()
+    untried = _untried(len(beliefs.worth_per_step), evidence.tried)
     log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0
     deviation = float(np.sqrt(peaks.variance[untried].mean())) if untried.size else 0.0
     return MemoryBelief(
@@ -298,24 +280,21 @@ def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Outlook:
-    """What is believed after the trials so far.
-
-    Attributes:
-        scale_inflation: Factor on the standard deviations of step times.
-        log_step_s: Of rows whose trial ended well, or is expected to.
-        best_value: Of these; to be beaten.
-        is_first: Nothing was measured yet.
-        lost_share: Part of the trials so far that ran out of memory.
-    """
+    """What is believed after the trials so far."""
 
     beliefs: Beliefs
     times: Posterior
     peaks: Posterior
     scale_inflation: float
+    """Factor on the standard deviations of step times."""
     log_step_s: Mapping[int, float]
+    """Of rows whose trial ended well, or is expected to."""
     best_value: float | None
+    """Of these; to be beaten."""
     is_first: bool
+    """Nothing was measured yet."""
     lost_share: float
+    """Part of the trials so far that ran out of memory."""
 
     @classmethod
     def of(cls, beliefs: Beliefs, evidence: Evidence) -> _Outlook:
@@ -392,8 +371,8 @@ class _Outlook:
     def frontier(self) -> Frontier:
         """What is known of the front, above the worst of what is expected of it."""
         assert self.beliefs.front is not None
-        likely = np.flatnonzero(self.log_fits(self.peaks.approximately()) >= math.log(0.5))
-        return self.beliefs.front.frontier(self.log_step_s, likely, self.times.approximately().mean)
+        likely = np.flatnonzero(self.log_fits(self.peaks.at_all_rows()) >= math.log(0.5))
+        return self.beliefs.front.frontier(self.log_step_s, likely, self.times.at_all_rows().mean)
 
     def gain(self, log_worth: float) -> float:
         """The share by which the best value is expected to rise, or the hypervolume; infinite where there is none."""
@@ -442,8 +421,8 @@ def _untried(num_rows: int, tried: Collection[int]) -> Integers:
 def _most_promising(outlook: _Outlook, rows: Integers) -> Integers:
     if rows.size <= _MAX_EXACT:
         return rows
-    log_fits = outlook.log_fits(outlook.peaks.approximately())
-    log_worth = outlook.log_worth(outlook.times.approximately(), log_fits, slice(None))
+    log_fits = outlook.log_fits(outlook.peaks.at_all_rows())
+    log_worth = outlook.log_worth(outlook.times.at_all_rows(), log_fits, slice(None))
     log_worth[rows] -= np.where(outlook.is_justified(log_worth[rows], log_fits[rows]), 0.0, _BEHIND)
     return rows[np.argpartition(-log_worth[rows], _MAX_EXACT)[:_MAX_EXACT]]
 
@@ -457,14 +436,14 @@ def _expected_step_s(
 
 
 def _expected_small_s(beliefs: Beliefs, evidence: Evidence, peaks: Posterior) -> Mapping[int, float]:
-    """What stands in for the pending rows that will probably fit is expected to take."""
+    """Return what stands in for the pending rows that will probably fit, and is expected to take."""
     told = evidence.small.step_time_s
     rows = _that_fit(evidence.small.pending, peaks, beliefs.limit_bytes).tolist()
-    if beliefs.others is None or not rows or (points := beliefs.others.times([*told, *rows])) is None:
+    if beliefs.others is None or not rows or (related := beliefs.others.times([*told, *rows])) is None:
         return {}
-    seen, pending = np.arange(len(points) - len(rows)), np.arange(len(points) - len(rows), len(points))
-    times = beliefs.learnt(points.take(seen), evidence.step_time_s, list(told.values()))
-    return dict(zip(rows, np.exp(times.of(points.points.take(pending)).mean).tolist(), strict=True))
+    seen, pending = np.split(np.arange(len(related)), [len(related) - len(rows)])
+    times = beliefs.after_times(evidence.step_time_s, told, related.take(seen))
+    return dict(zip(rows, np.exp(times.at(related.points.take(pending)).mean).tolist(), strict=True))
 
 
 def _that_fit(pending: tuple[int, ...], peaks: Posterior, limit_bytes: float) -> Integers:

@@ -54,25 +54,22 @@ _OF_THE_JOB = ("num_layers", "num_dense_layers", "global_batch_size")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SmallTrials:
-    """Small trials that stand for layouts of a job.
-
-    Attributes:
-        job: The layouts'.
-        cluster: Where trials run.
-        layouts: Those that a trial stands for.
-        depth: Most layers per stage that the trial of each runs.
-        which: A number for each, equal where the same trial stands for both.
-        refused: Why none stands for others, and for how many of them; the most frequent first.
-        whole_model: As for ``scaled``.
-    """
+    """Small trials that stand for layouts of a job."""
 
     job: Job
+    """The layouts'."""
     cluster: Cluster
+    """Where trials run."""
     layouts: LayoutColumns
+    """Those that a trial stands for."""
     depth: Integers
+    """Most layers per stage that the trial of each runs."""
     which: Integers
+    """A number for each, equal where the same trial stands for both."""
     refused: Sequence[tuple[str, int]]
+    """Why none stands for others, and for how many of them; the most frequent first."""
     whole_model: bool
+    """As for ``scaled``."""
 
     def __len__(self) -> int:
         return len(self.layouts)
@@ -83,14 +80,19 @@ class SmallTrials:
         return sum(count for _, count in self.refused)
 
     def trial_of(self, layout: Layout) -> ScaledTrial:
-        """The trial that stands for one of the layouts."""
-        is_it = np.ones(len(self), dtype=np.bool_)
-        for name in OPTIONS:
-            is_it &= getattr(self.layouts, name) == getattr(layout, name)
-        depth = int(self.depth[np.flatnonzero(is_it)[0]])
+        """Return the trial that stands for one of the layouts."""
+        depth = int(self.depth[rows_of(self.layouts, layout)[0]])
         found = scaled(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
         assert isinstance(found, ScaledTrial), "only layouts that a trial stands for are kept"
         return found
+
+
+def rows_of(layouts: LayoutColumns, layout: Layout) -> Integers:
+    """Return every row that is the layout."""
+    rows = np.arange(len(layouts))
+    for name in OPTIONS:
+        rows = rows[getattr(layouts, name)[rows] == int(getattr(layout, name))]
+    return rows
 
 
 def small_trials(
@@ -108,16 +110,18 @@ def small_trials(
         rules: What a trial has to keep.
         whole_model: As for ``scaled``.
     """
-    depth = _depths(layouts, job)
+    depth = np.asarray(layers_per_stage(cast("Layout", layouts), job.model.num_layers), dtype=np.int64)
     pending, kept, refused = np.arange(len(layouts)), np.zeros(len(layouts), dtype=np.bool_), Counter[str]()
+    memory = format_bytes(cluster.accelerator.memory_bytes)
+    too_large = f"with the fewest layers that there can be, no trial fits in {memory}"
     while pending.size:
         few = _Shrunk.of(layouts.take(pending), depth[pending], job, cluster, whole_model=whole_model)
-        verdict = few.judged(rules)
-        refused += verdict.refused
-        kept[pending[verdict.fits]] = True
-        is_open = verdict.is_legal & ~verdict.fits
+        is_legal, fits = few.judge(rules, refused)
+        kept[pending[fits]] = True
+        is_open = is_legal & ~fits
         pending, fewer = pending[is_open], few.fewer_layers[is_open]
-        refused[_too_large(cluster)] += int((fewer == 0).sum())
+        if (fewer == 0).any():
+            refused[too_large] += int((fewer == 0).sum())
         depth[pending] = fewer
         pending = pending[fewer > 0]
     rows = np.flatnonzero(kept)
@@ -133,48 +137,20 @@ def small_trials(
     )
 
 
-def _too_large(cluster: Cluster) -> str:
-    return (
-        f"with the fewest layers that there can be, no trial fits in {format_bytes(cluster.accelerator.memory_bytes)}"
-    )
-
-
-def _depths(layouts: LayoutColumns, job: Job) -> Integers:
-    return np.asarray(layers_per_stage(cast("Layout", layouts), job.model.num_layers), dtype=np.int64)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Verdict:
-    """What came of judging trials.
-
-    Attributes:
-        is_legal: Which keep the rules.
-        fits: Which of these will fit in memory, as far as it can be had.
-        refused: Why others break rules, and how many do.
-    """
-
-    is_legal: Booleans
-    fits: Booleans
-    refused: Counter[str]
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Shrunk:
-    """The trials of some layouts of a job, a row for each.
-
-    Attributes:
-        found: The different ones, told apart by ``_DECIDING`` alone, or why there is none.
-        of_row: Which of them is a row's.
-        fewer_layers: Layers per stage to try next where it does not fit; 0: none are left to leave out.
-        layouts: What runs; of rows without a trial, the layout itself.
-    """
+    """The trials of some layouts of a job, a row for each."""
 
     job: Job
     cluster: Cluster
     found: Sequence[Any]
+    """The different ones, told apart by ``_DECIDING`` alone, or why there is none."""
     of_row: Integers
+    """Which of them is a row's."""
     fewer_layers: Integers
+    """Layers per stage to try next where it does not fit; 0: none are left to leave out."""
     layouts: LayoutColumns
+    """What runs; of rows without a trial, the layout itself."""
 
     @classmethod
     def of(cls, layouts: LayoutColumns, depth: Integers, job: Job, cluster: Cluster, *, whole_model: bool) -> _Shrunk:
@@ -203,38 +179,34 @@ class _Shrunk:
         own = {name: self._column(name) for name in _OF_THE_JOB}
         return self.layouts.only(*OPTIONS, **own).distinct(*OPTIONS, *own)[1]
 
-    def judged(self, rules: Sequence[Rule]) -> _Verdict:
-        """Which keep the rules and fit."""
+    def judge(self, rules: Sequence[Rule], refused: Counter[str]) -> tuple[Booleans, Booleans]:
+        """Return which keep the rules, and which of these will fit in memory, as far as it can be had.
+
+        Args:
+            rules: What a trial has to keep.
+            refused: Hears why others break rules, and how many do.
+        """
         legal, fits = (np.zeros(len(self.of_row), dtype=np.bool_) for _ in range(2))
-        refused = Counter(self.found[number].message for number in self.of_row[~self.has_trial].tolist())
+        has_trial = np.array([isinstance(one, ScaledTrial) for one in self.found], dtype=np.bool_)[self.of_row]
+        refused.update(self.found[number].message for number in self.of_row[~has_trial].tolist())
         for job, rows in self._by_job():
-            is_broken, why = _broken(self.layouts.take(rows), job, rules)
-            refused += why
+            is_broken = _broken(self.layouts.take(rows), job, rules, refused)
             kept = rows[~is_broken]
             legal[kept] = True
             peak_bytes = predict_totals(self.layouts.take(kept), job).peak_bytes
             chance = fit_probability(peak_bytes, float(job.cluster.accelerator.memory_bytes))
             fits[kept] = chance >= np.where(self.fewer_layers[kept] > 0, _SURE, _LIKELY)
-        return _Verdict(is_legal=legal, fits=fits, refused=refused)
-
-    @property
-    def has_trial(self) -> Booleans:
-        """Which rows have one, legal or not."""
-        return np.array([isinstance(one, ScaledTrial) for one in self.found], dtype=np.bool_)[self.of_row]
+        return legal, fits
 
     def _by_job(self) -> Iterator[tuple[Job, Integers]]:
-        """The trials that share model, batch and cluster, with their rows."""
+        """Yield the trials that share model, batch and cluster, with their rows."""
         jobs: dict[tuple[int, ...], list[int]] = {}
         for number, found in enumerate(self.found):
             if isinstance(found, ScaledTrial):
                 key = found.num_layers, found.num_dense_layers, found.global_batch_size, found.num_ranks
                 jobs.setdefault(key, []).append(number)
-        group = np.full(len(self.found), -1, dtype=np.int64)
-        for index, numbers in enumerate(jobs.values()):
-            group[numbers] = index
-        groups = group[self.of_row]
-        for index, numbers in enumerate(jobs.values()):
-            yield self.found[numbers[0]].job(self.job, self.cluster), np.flatnonzero(groups == index)
+        for numbers in jobs.values():
+            yield self.found[numbers[0]].job(self.job, self.cluster), np.flatnonzero(np.isin(self.of_row, numbers))
 
     def _column(self, name: str) -> Integers:
         return np.array([getattr(found, name, 0) for found in self.found], dtype=np.int64)[self.of_row]
@@ -252,15 +224,18 @@ def _changed(layouts: LayoutColumns, found: Sequence[Any], of_row: Integers) -> 
     return LayoutColumns(columns)
 
 
-def _broken(layouts: LayoutColumns, job: Job, rules: Sequence[Rule]) -> tuple[Booleans, Counter[str]]:
-    """Which layouts break a rule; and the first that each breaks, in the words of the first that breaks it."""
-    broken, why = np.zeros(len(layouts), dtype=np.bool_), Counter[str]()
+def _broken(layouts: LayoutColumns, job: Job, rules: Sequence[Rule], refused: Counter[str]) -> Booleans:
+    """Return which layouts break a rule; ``refused`` counts each at the first that it breaks.
+
+    A rule is named in its words about the first layout that breaks it.
+    """
+    broken = np.zeros(len(layouts), dtype=np.bool_)
     for rule in rules:
         newly = broken_rows(layouts, job, [rule]) & ~broken
         if newly.any():
-            why[rule.message(layouts.row(int(newly.argmax())), job)] += int(newly.sum())
+            refused[rule.message(layouts.row(int(newly.argmax())), job)] += int(newly.sum())
             broken |= newly
-    return broken, why
+    return broken
 
 
 def _without_idle(layouts: LayoutColumns, job: Job) -> LayoutColumns:

@@ -27,6 +27,9 @@ from autotuner.core.value import divisors
 OF_A_RANK = ("matrix_s", "attention_s", "pointwise_s", "host_s", "recompute_s", "offload_s")
 """Parts that a rank takes by itself."""
 
+_SHRINKING = ("pipeline_parallel_degree", "data_parallel_shard_degree", "data_parallel_replicate_degree")
+"""Degrees that a smaller cluster has less of, by the order of a split."""
+
 _Group = tuple[int, int]
 """How many ranks, and how far they lie apart."""
 
@@ -106,7 +109,8 @@ def scaled(
         return reason
     depth = min(layers_per_stage(layout, job.model.num_layers), most_layers_per_stage or job.model.num_layers)
     room = cluster.num_nodes, cluster.accelerators_per_node
-    for split in _splits(*_kept(job, layout), *_shrinking(layout), *room, whole_model):
+    pipeline, shard, replicate = (getattr(layout, degree) for degree in _SHRINKING)
+    for split in _splits(*_kept(job, layout), (pipeline, shard, replicate), *room, whole_model):
         trial = _with_degrees(job, layout, cluster, split, depth)
         if not illegal(trial.layout, trial.job(job, cluster), DEGREE_RULES):
             return replace(trial, measured_parts=measured_parts(job, layout, cluster, trial))
@@ -151,27 +155,12 @@ def _kept(job: Job, layout: Layout) -> tuple[int, int]:
     return inner, layout.expert_parallel_degree // math.gcd(layout.expert_parallel_degree, lent)
 
 
-def _shrinking(layout: Layout) -> tuple[int, int, int]:
-    return (
-        layout.pipeline_parallel_degree,
-        layout.data_parallel_shard_degree,
-        layout.data_parallel_replicate_degree,
-    )
-
-
 @lru_cache(maxsize=1 << 12)
 def _splits(
-    inner: int,
-    expert_shards: int,
-    pipeline: int,
-    shard: int,
-    replicate: int,
-    num_nodes: int,
-    per_node: int,
-    whole_model: bool,
+    inner: int, expert_shards: int, whole: tuple[int, int, int], num_nodes: int, per_node: int, whole_model: bool
 ) -> tuple[tuple[int, int, int], ...]:
     """Pipeline, shard and replicate degrees that there is room for, the best first."""
-    whole = pipeline, shard, replicate
+    pipeline, shard, replicate = whole
     pipelines = (pipeline,) if whole_model else sorted({*divisors(pipeline), min(2, pipeline)})
     found = [
         (p, s, r)
@@ -194,16 +183,9 @@ def _groups_left(split: tuple[int, int, int], whole: tuple[int, int, int]) -> tu
 
 def _with_degrees(job: Job, layout: Layout, cluster: Cluster, split: tuple[int, int, int], depth: int) -> ScaledTrial:
     """The trial with these degrees, whatever rule it breaks."""
-    pipeline, shard, replicate = split
-    small = _without_groups(
-        replace(
-            layout,
-            pipeline_parallel_degree=pipeline,
-            data_parallel_shard_degree=shard,
-            data_parallel_replicate_degree=replicate,
-        )
-    )
-    num_layers = _num_layers(job.model, layout, pipeline, depth)
+    degrees = dict(zip(_SHRINKING, split, strict=True))
+    small = _without_groups(replace(layout, **degrees))  # type: ignore[arg-type]  # each is a number
+    num_layers = _num_layers(job.model, layout, small.pipeline_parallel_degree, depth)
     trial = ScaledTrial(
         layout=small,
         num_layers=num_layers,

@@ -3,7 +3,7 @@
 A small trial ran another job (fewer ranks, fewer layers, a smaller batch) on a layout of its own, in the place of a
 layout of the table; a past trial ran whatever job it was stored for, and stands for its own layout. Either is an
 observation at a point of its own: with its own prediction, its own shares of the parts, and its own residual, of which
-the layout that it stands for has a part (``kinship``).
+the layout that it stands for has a part (``TaskSimilarity``).
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.search.sampler.model import (
-    MEMORY_REACH,
-    TIME_REACH,
-    Kinship,
+    MEMORY_TRANSFER,
+    TIME_TRANSFER,
     Points,
     Prior,
-    Reach,
     Related,
-    is_same_hardware,
-    kinship,
+    TaskSimilarity,
+    Transfer,
+    has_same_hardware,
 )
 from autotuner.search.sampler.priors import (
     MEMORY_FACTORS,
@@ -44,33 +43,27 @@ from autotuner.search.sampler.priors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """What a small trial runs in the place of a layout.
-
-    Attributes:
-        job: Its own model, workload and cluster, the latter with as many accelerators as the trial has ranks.
-        layout: Legal for that job.
-    """
+    """What a proxy trial runs in the place of a layout."""
 
     job: Job
+    """Its own model, workload and cluster, the latter with as many accelerators as the trial has ranks."""
     layout: Layout
+    """Legal for that job."""
 
 
 ScaleDown: TypeAlias = Callable[[Layout], StandIn]
-"""Says what a small trial runs in the place of a layout; the same answer every time."""
+"""Says what a proxy trial runs in the place of a layout; the same answer every time."""
+
+StoodFor: TypeAlias = Sequence[tuple[Layout, StandIn]]
+"""Layouts with what ran in the place of each."""
 
 PriorOf: TypeAlias = Callable[[LayoutColumns, PredictionColumns, Job], Prior]
 """The belief about layouts of a job before any trial."""
 
 
 def times_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """What a search believes of step times."""
+    """Return what a search believes of step times."""
     return time_prior(layouts, predictions, time_error(job))
-
-
-def peaks_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """What a search believes of peaks."""
-    del job
-    return memory_prior(layouts, predictions.memory)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,57 +81,56 @@ class StandIns:
     Args:
         job: Of the layouts that are stood in for.
         times: Belief about step times.
-        peaks: Belief about peaks.
     """
 
-    def __init__(self, job: Job, *, times: PriorOf = times_as_searched, peaks: PriorOf = peaks_as_searched) -> None:
+    def __init__(self, job: Job, *, times: PriorOf = times_as_searched) -> None:
         self._job = job
         self._times = times
-        self._peaks = peaks
         self._known: dict[StandIn, _Known] = {}
         self._numbers: dict[Job, int] = {job: 0}
-        self._kinships: dict[tuple[Reach, int], Kinship] = {}  # by the number of jobs that were known
+        self._similarities: dict[tuple[Transfer, int], TaskSimilarity] = {}  # by the number of jobs that were known
 
-    def times(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> Related:
-        """The trials as points of the belief about step times, each beside the layout that it stands for."""
+    def times(self, stood_for: StoodFor) -> Related:
+        """Return the trials as points of the belief about step times, each beside the layout that it stands for."""
         self._predict([one for _, one in stood_for])
-        points = [self._known[one].times for _, one in stood_for]
-        return self._related(stood_for, points, TIME_FACTORS, TIME_REACH)
+        return self._related(stood_for, [self._known[one].times for _, one in stood_for], TIME_FACTORS, TIME_TRANSFER)
 
-    def peaks(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> Related:
-        """The same, of the belief about peaks."""
+    def peaks(self, stood_for: StoodFor) -> Related:
+        """Return the same, of the belief about peaks."""
         self._predict([one for _, one in stood_for])
         points = [self._known[one].peaks for _, one in stood_for]
-        return self._related(stood_for, points, MEMORY_FACTORS, MEMORY_REACH)
+        return self._related(stood_for, points, MEMORY_FACTORS, MEMORY_TRANSFER)
 
     def allowance_bytes(self, stand_in: StandIn) -> float:
         """Part of a trial's predicted peak that a measured one does not see."""
         self._predict([stand_in])
         return self._known[stand_in].allowance_bytes
 
-    def jobs(self, stood_for: Sequence[tuple[Layout, StandIn]]) -> list[Job]:
-        """The job of the table, and then all others that were asked about, by their numbers in points and kinship."""
+    def memory(self, stand_in: StandIn, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
+        """Return what a trial tells whose ranks allocated so much at most, where that was measured."""
+        if not fits or peak_bytes is None:
+            return MemoryTrial(fits=fits)
+        return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(stand_in))
+
+    def jobs(self, stood_for: StoodFor) -> list[Job]:
+        """Return the job of the table and all others that were asked about, by their numbers in points."""
         for _, one in stood_for:
             self._numbers.setdefault(self._on_known_cluster(one.job), len(self._numbers))
         return list(self._numbers)
 
     def _related(
-        self,
-        stood_for: Sequence[tuple[Layout, StandIn]],
-        points: Sequence[Points],
-        factors: Sequence[str],
-        reach: Reach,
+        self, stood_for: StoodFor, points: Sequence[Points], factors: Sequence[str], transfer: Transfer
     ) -> Related:
         jobs = self.jobs(stood_for)
-        key = (reach, len(jobs))
-        if key not in self._kinships:
-            self._kinships[key] = kinship(jobs, factors, reach)
+        key = (transfer, len(jobs))
+        if key not in self._similarities:
+            self._similarities[key] = TaskSimilarity.between(jobs, factors, transfer)
         placed = replace(
-            Points.together(points),
+            Points.concatenate(points),
             layouts=LayoutColumns.from_layouts(layout for layout, _ in stood_for),
-            jobs=np.array([self._numbers[self._on_known_cluster(one.job)] for _, one in stood_for]),
+            tasks=np.array([self._numbers[self._on_known_cluster(one.job)] for _, one in stood_for]),
         )
-        return Related(points=placed, kinship=self._kinships[key])
+        return Related(points=placed, similarity=self._similarities[key])
 
     def _predict(self, stand_ins: Sequence[StandIn]) -> None:
         """Make points of both beliefs of the trials' layouts, once and those of a job together."""
@@ -149,7 +141,7 @@ class StandIns:
         for job, some in unknown.items():
             layouts = LayoutColumns.from_layouts(one.layout for one in some)
             predictions = predict(layouts, job)
-            times, peaks = self._times(layouts, predictions, job), self._peaks(layouts, predictions, job)
+            times, peaks = self._times(layouts, predictions, job), memory_prior(layouts, predictions.memory)
             for row, one in enumerate(some):
                 self._known[one] = _Known(
                     times=times.points(np.array([row])),
@@ -162,7 +154,7 @@ class StandIns:
 
         Both predictions are then for the same cluster factor, and what is left of its deviation is common to both.
         """
-        return replace(job, calibration=self._job.calibration) if is_same_hardware(job, self._job) else job
+        return replace(job, calibration=self._job.calibration) if has_same_hardware(job, self._job) else job
 
 
 class OtherJobs:
@@ -211,9 +203,8 @@ class OtherJobs:
         return self._stand_ins.allowance_bytes(self._stand_in(row))
 
     def _memory(self, trial: PastTrial) -> MemoryTrial:
-        if trial.ran_out_of_memory or trial.peak_bytes is None:
-            return MemoryTrial(fits=not trial.ran_out_of_memory)
-        return MemoryTrial(fits=True, peak_bytes=trial.peak_bytes + self._stand_ins.allowance_bytes(_itself(trial)[1]))
+        fits, (_, itself) = not trial.ran_out_of_memory, _itself(trial)
+        return self._stand_ins.memory(itself, fits=fits, peak_bytes=trial.peak_bytes)
 
     def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, StandIn]]:
         return [(self._layouts.row(row), self._stand_in(row)) for row in rows]

@@ -36,25 +36,22 @@ _MAX_DEATHS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeRuns:
-    """Trials that ended, each part by number.
-
-    Attributes:
-        challenge: What they are compared for.
-        incumbent: Runs of the incumbent before any turn.
-        leader: The best layout that was found beside the incumbent, if its first run beat those of the incumbent. It
-            may have to pass a loss gate before it is a challenger.
-        challenger: The first run of the layout that is compared: with the incumbent, or with the baseline where no
-            incumbent runs.
-        turns: Runs of the challenger after its first.
-        incumbent_turns: Runs of the incumbent among these.
-    """
+    """Trials that ended, each part by number."""
 
     challenge: Challenge
+    """What they are compared for."""
     incumbent: tuple[Trial, ...]
+    """Runs of the incumbent before any turn."""
     leader: Trial | None
+    """The best layout that was found beside the incumbent, if its first run beat those of the incumbent. It may have to
+    pass a loss gate before it is a challenger."""
     challenger: Trial | None
+    """The first run of the layout that is compared: with the incumbent, or with the baseline where no incumbent
+    runs."""
     turns: tuple[Trial, ...]
+    """Runs of the challenger after its first."""
     incumbent_turns: tuple[Trial, ...]
+    """Runs of the incumbent among these."""
 
     @classmethod
     def of(cls, request: SweepRequest, challenge: Challenge, trials: Iterable[Trial]) -> ChallengeRuns:
@@ -232,11 +229,7 @@ def _death(request: SweepRequest, runs: ChallengeRuns) -> str:
         return f"it cannot run here: {broken[0].message}"
     if runs.incumbent_runs is not None or not runs.incumbent:
         return ""
-    return _last_words(runs.incumbent)
-
-
-def _last_words(deaths: Sequence[Trial]) -> str:
-    last = deaths[-1]
+    last = runs.incumbent[-1]
     if last.failure is None:
         return "it ended without a measurement"
     return f"it died ({last.failure.kind.value}): {last.failure.message}"
@@ -269,8 +262,7 @@ class Phases:
             return None
         if self._challenge.searches and spent(self._request.budget, spending, share=_SHARE_OF_INCUMBENT):
             return None
-        first = first_measured(runs.incumbent)
-        return Repeat(layout=incumbent, repeats=None if first is None else first.number)
+        return _repeat(incumbent, runs.incumbent)
 
     def end_of_search(self, trials: Sequence[Trial], spending: Spending) -> Finish | None:
         """Why nothing more is searched, beside the reasons of every sweep.
@@ -315,9 +307,13 @@ def next_rerun(reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> Repeat |
         layout = trials[wanted.number].layout
         runs = [trial for _, trial in sorted(trials.items()) if trial.layout == layout]
         if sum(trial.state.finished for trial in runs) < wanted.num_runs:
-            first = first_measured(runs)
-            return Repeat(layout=layout, repeats=None if first is None else first.number)
+            return _repeat(layout, runs)
     return None
+
+
+def _repeat(layout: Layout, runs: Sequence[Trial]) -> Repeat:
+    first = first_measured(runs)
+    return Repeat(layout=layout, repeats=None if first is None else first.number)
 
 
 def is_rerun(number: int, layout: Layout, reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> bool:

@@ -60,33 +60,23 @@ def rejected_rows(layouts: LayoutColumns, trials: Iterable[Trial]) -> Integers:
     return np.flatnonzero(is_rejected)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateCost:
-    """A running gate's claim on accelerators: all the time since it began but for waiting, or what engines' jobs had.
+@dataclass(slots=True, kw_only=True)
+class _RunningGate:
+    """A gate that runs, and what it costs: all the time since it began but for waiting, or what engines' jobs had."""
 
-    Attributes:
-        began_at: Epoch seconds.
-        jobs: What engines were given for it, by name.
-        waits_since: When it began to wait for devices; None while it has them.
-        waited_s: How long it waited before.
-    """
-
+    layout: Layout
+    """What it looks at."""
     began_at: float
-    jobs: Mapping[str, EngineJob] = field(default_factory=dict)
+    """Epoch seconds."""
+    jobs: dict[str, EngineJob] = field(default_factory=dict)
+    """What engines were given for it, by name."""
     waits_since: float | None = None
+    """When it began to wait for devices; None while it has them."""
     waited_s: float = 0.0
-
-    def waits(self, now: float, *, is_waiting: bool) -> GateCost:
-        """Return the cost of a gate that waits for devices from now on, or goes on."""
-        waited_s = self.waited_s + (0.0 if self.waits_since is None else now - self.waits_since)
-        return replace(self, waits_since=now if is_waiting else None, waited_s=waited_s)
-
-    def placed(self, job: EngineJob) -> GateCost:
-        """With a job as it stands now."""
-        return replace(self, jobs={**self.jobs, job.name: job})
+    """How long it waited before."""
 
     def seconds(self, now: float) -> float:
-        """How long it has had accelerators; jobs that wait have none."""
+        """Return how long it has had accelerators; jobs that wait have none."""
         if self.jobs:
             return sum(job.running_s(now) for job in self.jobs.values())
         until = now if self.waits_since is None else self.waits_since
@@ -100,8 +90,7 @@ class LossGates:
         self._is_enabled = request.loss_gate.enabled
         self._precisions = request.job.cluster.accelerator.precisions
         self._in_use = request.challenge.incumbent if request.challenge else None
-        self._running: dict[int, GateCost] = {}
-        self._looked_at: dict[int, Layout] = {}  # by those that run
+        self._running: dict[int, _RunningGate] = {}
 
     def __bool__(self) -> bool:
         return bool(self._running)
@@ -112,7 +101,7 @@ class LossGates:
         The layout in use is not gated where it may be ranked without: it trains already. A leader whose mathematics a
         running gate looks at waits for that one's verdict.
         """
-        looked_at = [function_key(layout) for layout in self._looked_at.values()]
+        looked_at = [function_key(gate.layout) for gate in self._running.values()]
         for trial in leaders:
             if self._is_open(trial) and function_key(trial.layout) not in looked_at:
                 return RunGate(trial=trial, reference=self._reference(trial))
@@ -138,21 +127,21 @@ class LossGates:
 
     def started(self, trial: Trial, now: float) -> None:
         """The gate runs; from now on it costs."""
-        self._running[trial.number] = GateCost(began_at=now)
-        self._looked_at[trial.number] = trial.layout
+        self._running[trial.number] = _RunningGate(layout=trial.layout, began_at=now)
 
     def waits(self, trial: Trial, now: float, *, is_waiting: bool) -> None:
         """A running gate waits for devices, or goes on."""
-        self._running[trial.number] = self._running[trial.number].waits(now, is_waiting=is_waiting)
+        gate = self._running[trial.number]
+        gate.waited_s += 0.0 if gate.waits_since is None else now - gate.waits_since
+        gate.waits_since = now if is_waiting else None
 
     def placed(self, trial: Trial, job: EngineJob) -> None:
         """A job of a running gate stands elsewhere now, which says what it costs."""
-        self._running[trial.number] = self._running[trial.number].placed(job)
+        self._running[trial.number].jobs[job.name] = job
 
     def ended(self, trial: Trial) -> None:
         """The gate runs no longer; what it cost stands in its result."""
         self._running.pop(trial.number)
-        self._looked_at.pop(trial.number)
 
     def jobs(self, trial: Trial) -> tuple[EngineJob, ...]:
         """What engines were given for the trial's running gate."""
@@ -177,10 +166,14 @@ def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vo
     Where ranks exchange less than their gradients, or clip their own, each reads a language of its own: were all to
     read the same, one that hears nothing of the others would learn as much.
     """
-    num_steps = gate.steps_of(candidate)
-    num_languages = min(_ranks_that_may_differ(candidate), vocab_size)
+    num_languages = 1  # as many as data-parallel ranks, or groups of them, that may learn something else
+    if candidate.gradient_sync != GradientSync.FULL:
+        num_languages = candidate.data_parallel_replicate_degree
+    elif candidate.gradient_clip != GradientClip.POST:
+        num_languages = candidate.data_parallel_degree
+    num_languages = min(num_languages, vocab_size)
     return replace(
-        settings.just_steps(num_steps),
+        settings.just_steps(gate.steps_of(candidate)),
         num_languages=num_languages,
         num_validation_batches=min(num_languages, _MOST_VALIDATION_BATCHES) if num_languages > 1 else 0,
     )
@@ -212,23 +205,18 @@ def run_gate(
                 case TrialFailure():
                     return _died(outcome, layout, candidate.layout, reference, gate, trainings)
                 case Measurement(losses=()):
-                    return _without_losses(layout, reference, gate)
+                    return GateResult(
+                        outcome=GateOutcome.NOT_GATED,
+                        detail=f"the trainer reports no loss of {layout}, so that there is nothing to compare",
+                        reference=reference,
+                        tolerance=gate.tolerance,
+                    )
                 case Measurement():
-                    known.append(_training(outcome))
+                    validation, step_s = outcome.validation_loss, outcome.step_time_s
+                    known.append(Training(losses=outcome.losses, validation_loss=validation, step_time_s=step_s))
         if is_hopeless(gate, trainings[candidate.layout], trainings[reference]):
             break
     return judge(gate, reference, trainings[candidate.layout], trainings[reference])
-
-
-def _ranks_that_may_differ(candidate: Layout) -> int:
-    """Data-parallel ranks, or groups of them, that may learn something else than the others; 1 where none can."""
-    if candidate.gradient_sync != GradientSync.FULL:
-        return candidate.data_parallel_replicate_degree
-    return candidate.data_parallel_degree if candidate.gradient_clip != GradientClip.POST else 1
-
-
-def _training(measured: Measurement) -> Training:
-    return Training(losses=measured.losses, validation_loss=measured.validation_loss, step_time_s=measured.step_time_s)
 
 
 def _spec(candidate: TrialSpec, layout: Layout, gate: LossGate, number: int) -> TrialSpec:
@@ -239,16 +227,6 @@ def _spec(candidate: TrialSpec, layout: Layout, gate: LossGate, number: int) -> 
         layout=layout,
         seed=candidate.seed + number,
         settings=gate_settings(candidate.settings, gate, candidate.layout, candidate.model.vocab_size),
-    )
-
-
-def _without_losses(layout: Layout, reference: Layout, gate: LossGate) -> GateResult:
-    """A trainer that reports no losses cannot be gated; our own decoder always does."""
-    return GateResult(
-        outcome=GateOutcome.NOT_GATED,
-        detail=f"the trainer reports no loss of {layout}, so that there is nothing to compare",
-        reference=reference,
-        tolerance=gate.tolerance,
     )
 
 

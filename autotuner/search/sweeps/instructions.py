@@ -17,49 +17,40 @@ from autotuner.search.text.sentences import percent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrial:
-    """Try this layout.
-
-    Attributes:
-        stored: The interrupted trial to try again, or None for a new one.
-        scaled: What runs in its place, where trials have fewer ranks than their job.
-        repeats: Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout.
-        prospects: What the search expected when it chose the layout; None where it did not.
-        note: What who follows should know of the choice; empty where there is nothing special.
-    """
+    """Try this layout."""
 
     number: int
     layout: Layout
     prediction: Prediction
     stored: Trial | None
+    """The interrupted trial to try again, or None for a new one."""
     scaled: ScaledTrial | None = None
+    """What runs in its place, where trials have fewer ranks than their job."""
     repeats: int | None = None
+    """Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout."""
     prospects: Prospects | None = None
+    """What the search expected when it chose the layout; None where it did not."""
     note: str = ""
+    """What who follows should know of the choice; empty where there is nothing special."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """Run a layout again by itself, to be compared.
-
-    Attributes:
-        repeats: Number of its first trial that was measured; None: it has none yet.
-    """
+    """Run a layout again by itself, to be compared."""
 
     layout: Layout
     repeats: int | None
+    """Number of its first trial that was measured; None: it has none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGate:
-    """Train what ran as a complete trial beside ``reference``, and compare their losses.
-
-    Attributes:
-        known: What the gate of another trial says of this one, so that nothing has to be trained.
-    """
+    """Train what ran as a complete trial beside ``reference``, and compare their losses."""
 
     trial: Trial
     reference: Layout
     known: GateResult | None = None
+    """What the gate of another trial says of this one, so that nothing has to be trained."""
 
 
 @dataclass(frozen=True, slots=True)

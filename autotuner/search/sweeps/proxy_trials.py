@@ -107,6 +107,8 @@ class SmallScale:
     def _estimate(self, trial: Trial, full_size: FullSizeEstimate, reference_flop_per_s: float) -> TrialEstimate:
         job, step_s = self._job, full_size.step_time_s
         model_flop = job.model.model_flop_per_step(job.workload)
+        # An accelerator computes about as busily in the whole job.
+        power_w = None if trial.measurement is None else trial.measurement.power_w
         return TrialEstimate(
             full_size=full_size,
             tokens_per_s=job.workload.tokens_per_step / step_s,
@@ -114,7 +116,7 @@ class SmallScale:
             num_trial_ranks=trial.ran.world_size,
             num_ranks=job.cluster.world_size,
             is_simulated=trial.measurement is not None and trial.measurement.is_simulated,
-            footprint=footprint_of(trial.layout, job, trial.prediction, power_w=_power_w(trial)),
+            footprint=footprint_of(trial.layout, job, trial.prediction, power_w=power_w),
         )
 
 
@@ -124,11 +126,6 @@ def _step_time_s(trial: Trial) -> float | None:
         return trial.measurement.step_time_s
     steps = [step.step_time_s for step in trial.steps if step.is_measured]
     return statistics.median(steps) if steps and trial.state is TrialState.PRUNED else None
-
-
-def _power_w(trial: Trial) -> float | None:
-    """Of an accelerator, where the small trial was measured: it computes about as busily in the whole job."""
-    return None if trial.measurement is None else trial.measurement.power_w
 
 
 def _fits(trial: Trial) -> bool | None:

@@ -36,6 +36,7 @@ from autotuner.search.expressible import trial_rules
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.propose import MemoryBelief, Proposal
+from autotuner.search.sampler.proxies import rows_of
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.challenge import incumbent_problems
 from autotuner.search.sweeps.convergence_gate import rejected_rows
@@ -47,17 +48,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidates:
-    """What a sweep may try.
-
-    Attributes:
-        layouts: The legal ones of its space, and its incumbent where that is none of them.
-        predictions: Of these.
-        small: What runs in their place, where trials have fewer ranks than the job.
-    """
+    """What a sweep may try."""
 
     layouts: LayoutColumns
+    """The legal ones of its space, and its incumbent where that is none of them."""
     predictions: PredictionColumns
+    """Of these."""
     small: SmallScale | None
+    """What runs in their place, where trials have fewer ranks than the job."""
 
     @classmethod
     def of(cls, request: SweepRequest) -> Candidates:
@@ -100,7 +98,7 @@ def rows_beside_incumbent(request: SweepRequest, layouts: LayoutColumns) -> Inte
     if request.challenge is None or request.challenge.incumbent is None:
         return np.empty(0, dtype=np.int64)
     steps = neighbours(request.challenge.incumbent, request.trial_job)
-    return np.concatenate([np.empty(0, dtype=np.int64), *(_rows(layouts, step) for step in steps)])
+    return np.concatenate([np.empty(0, dtype=np.int64), *(rows_of(layouts, step) for step in steps)])
 
 
 def _layouts(request: SweepRequest) -> LayoutColumns:
@@ -111,15 +109,7 @@ def _layouts(request: SweepRequest) -> LayoutColumns:
     if not challenge.searches:
         return own
     searched = legal_layouts(request.legal_job, request.space, trial_rules(request.trainer))
-    return searched if _rows(searched, challenge.incumbent).size else concatenate((searched, own))
-
-
-def _rows(layouts: LayoutColumns, layout: Layout) -> Integers:
-    """Every row that is the layout."""
-    rows = np.arange(len(layouts))
-    for name in OPTIONS:
-        rows = rows[getattr(layouts, name)[rows] == int(getattr(layout, name))]
-    return rows
+    return searched if rows_of(searched, challenge.incumbent).size else concatenate((searched, own))
 
 
 HEALTHY_VALUE = "healthy_value"
@@ -290,7 +280,8 @@ class SweepStudy:
 
     def _order(self, asked: optuna.Trial) -> tuple[int, Layout]:
         self._asked[asked.number] = asked
-        self._ordered[asked.number] = _layout_of(asked)
+        params = asked.params  # a copy, made anew for each look
+        self._ordered[asked.number] = from_plain(Layout, {name: params[name] for name in OPTIONS})
         return asked.number, self._ordered[asked.number]
 
     # ------------------------------------------------------------------ learning
@@ -299,14 +290,11 @@ class SweepStudy:
         return self._ordered[number]
 
     def loses(self, number: int, step: StepReport) -> bool:
-        """Whether a running trial should end after this step because others were much better."""
-        if self._request.objective.front:
-            return self._falls_behind(number, step)
-        self._asked[number].report(self.value_of(self.layout(number), step), step.step)
-        return self._asked[number].should_prune()
-
-    def _falls_behind(self, number: int, step: StepReport) -> bool:
-        """The same where a front is looked for, of whose studies Optuna prunes no trial."""
+        """Return whether a running trial should end after this step because others were much better."""
+        if not self._request.objective.front:
+            self._asked[number].report(self.value_of(self.layout(number), step), step.step)
+            return self._asked[number].should_prune()
+        # Optuna prunes no trial of a study that looks for a front.
         reports = self._reported.setdefault(number, [])
         reports.append(self.values_of(self.layout(number), step))
         finished = self._study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,))
@@ -320,7 +308,7 @@ class SweepStudy:
         for key, attribute in self._attributes(trial).items():
             asked.set_user_attr(key, attribute)
         self._reported.pop(trial.number, None)
-        self._study.tell(trial.number, self.values(trial), state=_optuna_state(trial))
+        self._study.tell(trial.number, self._values(trial), state=_optuna_state(trial))
 
     def drop(self, number: int) -> None:
         """Forget that a trial was ordered; the study is to be rebuilt before it is asked again."""
@@ -362,7 +350,7 @@ class SweepStudy:
         measured = [step for step in trial.steps if step.is_measured] if is_compared else []
         return optuna.trial.create_trial(
             state=_optuna_state(trial),
-            values=self.values(trial),
+            values=self._values(trial),
             params=params_of(trial.layout),
             distributions=self._sampler.distributions,
             user_attrs=self._attributes(trial),
@@ -370,37 +358,34 @@ class SweepStudy:
         )
 
     # ------------------------------------------------------------------ values
-    def values(self, trial: Trial) -> Sequence[float] | None:
-        """What the study is told of a trial: its value, or those by each metric of the front."""
-        if not self._request.objective.front:
-            value = self.value(trial)
-            return None if value is None else [value]
+    def _values(self, trial: Trial) -> Sequence[float] | None:
+        """Return what the study is told of a trial: its value, or those by each metric of the front.
+
+        All are told from step times, so by one measure.
+        """
         if trial.reached is None or not trial.is_valid:
             return None
         step_time_s = self._request.objective.counted(trial.reached).step_time_s
-        return self._worths.front(trial.reached.footprint, step_time_s)
-
-    def value(self, trial: Trial) -> float | None:
-        """What a trial is worth; from its step time, so that all are told by one measure."""
-        if trial.reached is None or not trial.is_valid:
-            return None
-        return self._worths.reached(trial.reached) / self._request.objective.counted(trial.reached).step_time_s
+        if self._request.objective.front:
+            return self._worths.front(trial.reached.footprint, step_time_s)
+        return [self._worths.reached(trial.reached) / step_time_s]
 
     def healthy_value(self, trial: Trial) -> float | None:
-        """The same of its healthy steps, which is what a running trial's steps are compared with."""
+        """Return the worth of a trial's healthy steps, which is what a running trial's steps are compared with."""
         if trial.reached is None or not trial.is_valid:
             return None
         return self._worths.reached(trial.reached) / trial.reached.step_time_s
 
     def value_of(self, layout: Layout, step: StepReport) -> float:
-        """The same of one step; of a small trial, of what it would be at full size as predictions go."""
-        growth = self._small.growth(layout) if self._small else 1.0
-        return self._worths.predicted(layout) / (growth * step.step_time_s)
+        """Return that of one step; of a small trial, of what it would be at full size as predictions go."""
+        return self._worths.predicted(layout) / self._full_size_s(layout, step)
 
     def values_of(self, layout: Layout, step: StepReport) -> tuple[float, ...]:
-        """The same by each metric of the front."""
-        growth = self._small.growth(layout) if self._small else 1.0
-        return self._worths.front(self._worths.modelled(layout), growth * step.step_time_s)
+        """Return the same by each metric of the front."""
+        return self._worths.front(self._worths.modelled(layout), self._full_size_s(layout, step))
+
+    def _full_size_s(self, layout: Layout, step: StepReport) -> float:
+        return (self._small.growth(layout) if self._small else 1.0) * step.step_time_s
 
     def _attributes(self, trial: Trial) -> dict[str, bool | float | tuple[float, ...]]:
         """What the sampler learns beside the value, and what the pruner compares with."""
@@ -435,11 +420,6 @@ _OPTUNA_STATE = {
     TrialState.FAILED: OptunaState.FAIL,
     TrialState.CANCELLED: OptunaState.FAIL,
 }
-
-
-def _layout_of(asked: optuna.Trial) -> Layout:
-    params = asked.params
-    return from_plain(Layout, {name: params[name] for name in OPTIONS})
 
 
 def _optuna_state(trial: Trial) -> OptunaState:

@@ -120,11 +120,6 @@ def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:
     return tuple(sorted(shares, key=lambda phase: -phase.seconds))
 
 
-def facts(measured: Measurement) -> dict[str, str]:
-    """What there is to know about the measurement itself, each fact under its name."""
-    return dict(_facts(measured))
-
-
 def overlap_sentence(predicted: float | None, measured: float | None) -> str:
     """Both shares of the bytes of gradients that are reduced early; empty where nothing is reduced."""
     if predicted is None:
@@ -136,6 +131,11 @@ def overlap_sentence(predicted: float | None, measured: float | None) -> str:
 def source(measured: Measurement) -> str:
     """What a figure is called: measured, or simulated where nothing ran."""
     return "simulated" if measured.is_simulated else "measured"
+
+
+def facts(measured: Measurement) -> dict[str, str]:
+    """Return what there is to know about the measurement itself, each fact under its name."""
+    return dict(_facts(measured))
 
 
 def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:

@@ -156,10 +156,5 @@ def runs_in_words(runs: RunGroup) -> str:
 
 def decision_in_words(comparison: Comparison) -> str:
     """``slower``, ``not slower``, or ``not known to be slower``."""
-    match comparison.decision:
-        case Decision.SLOWER:
-            return "slower"
-        case Decision.NOT_SLOWER:
-            return "not slower"
-        case Decision.UNDECIDED:
-            return "not known to be slower"
+    words = {Decision.SLOWER: "slower", Decision.NOT_SLOWER: "not slower"}
+    return words.get(comparison.decision, "not known to be slower")

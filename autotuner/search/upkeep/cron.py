@@ -29,14 +29,12 @@ class Cron:
     On the day on which clocks are put forward, what names hours and minutes and falls into the gap is due when the gap
     ends; on the day on which they are put back it is due once, the first time. What has ``*`` for its minute or hour
     follows the clock instead: it finds no such time in the gap, and finds it twice (the rules of Debian's cron).
-
-    Attributes:
-        expression: Minute, hour, day of month, month, day of week.
-        time_zone: By its name in the IANA database.
     """
 
     expression: str
+    """Minute, hour, day of month, month, day of week."""
     time_zone: str = "UTC"
+    """By its name in the IANA database."""
 
     @classmethod
     def read(cls, expression: str, time_zone: str) -> Self:
@@ -130,27 +128,19 @@ _MOST_MISSED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRun:
-    """A due time that has come, as one row of the store.
-
-    Attributes:
-        expected_due_at: What the retune's next due time must still be, for nobody else to have written the row.
-        due_at: The due time; the last of them where several were missed.
-        next_due_at: The retune's next due time from now on: always later than now.
-        num_missed: Due times before ``due_at`` that nobody was there for.
-        skipped: No sweep is started, since the run before is not finished.
-    """
+    """A due time that has come, as one row of the store."""
 
     expected_due_at: float
+    """What the retune's next due time must still be, for nobody else to have written the row."""
     due_at: float
+    """The due time; the last of them where several were missed."""
     next_due_at: float
+    """The retune's next due time from now on: always later than now."""
     trigger: Trigger
     num_missed: int = 0
+    """Due times before ``due_at`` that nobody was there for."""
     skipped: bool = False
-
-
-def first_due_at(cron: Cron, *, now: float) -> float:
-    """When a retune that is stored, or goes on, at ``now`` is first due: what came before is not caught up."""
-    return cron.next_due_at(after=now)
+    """No sweep is started, since the run before is not finished."""
 
 
 def due_run(retune: Retune, *, now: float, is_running: bool) -> DueRun | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.announcement import Announcement, AnnouncementKind
 from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, environment_changes
-from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.layout import OPTIONS
 from autotuner.core.run import Finish, RunState
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Sweep, SweepRequest
@@ -60,13 +60,8 @@ def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepReque
     sweep = replace(request.sweep, challenge=challenge, name=request.sweep.name or f"gate {request.baseline}")
     if request.layout is None:
         return sweep
-    return replace(sweep, space=_only(request.layout), loss_gate=replace(sweep.loss_gate, enabled=False))
-
-
-def _only(layout: Layout) -> SearchSpace:
-    """The space that holds one layout."""
-    axes = {name: (getattr(layout, name),) for name in OPTIONS if hasattr(SearchSpace, name)}
-    return SearchSpace(**axes)
+    only = SearchSpace(**{name: (getattr(request.layout, name),) for name in OPTIONS if hasattr(SearchSpace, name)})
+    return replace(sweep, space=only, loss_gate=replace(sweep.loss_gate, enabled=False))
 
 
 def gate_result(gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]) -> MfuGateResult:
@@ -191,8 +186,10 @@ def ask_gate(
     key, content = gate_key(request.sweep), gate_content(request, software)
     baseline = baseline_of(store, request, caller)
     asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
-    found = _reused(store, asked) if _may_reuse(request) else None
-    by = found or gate_sweep(request, baseline)
+    # Equal contents mean equal software, but a trainer's own code is known by what the caller says of it alone.
+    may_reuse = request.reuses and (request.sweep.trainer is None or bool(request.software))
+    earlier = store.mfu_gates.find_reusable(content) if may_reuse else None
+    by = (earlier and reused_result(asked, earlier)) or gate_sweep(request, baseline)
     return store.mfu_gates.create(request, key=key, content=content, baseline=baseline, by=by, now=now, caller=caller)
 
 
@@ -208,27 +205,6 @@ def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseli
     return baseline
 
 
-def _reused(store: Store, gate: MfuGate) -> MfuGateResult | None:
-    """What the newest earlier gate of the same content says of this one; None where it does not decide it."""
-    earlier = store.mfu_gates.find_reusable(gate.content)
-    return None if earlier is None else reused_result(gate, earlier)
-
-
-def _may_reuse(request: MfuGateRequest) -> bool:
-    """Whether equal contents mean equal software: a trainer's own code is known by what the caller says of it alone."""
-    return request.reuses and (request.sweep.trainer is None or bool(request.software))
-
-
-_KINDS = {
-    MfuGateOutcome.PASSED: AnnouncementKind.GATE_PASSED,
-    MfuGateOutcome.FAILED: AnnouncementKind.GATE_FAILED,
-    MfuGateOutcome.UNDECIDED: AnnouncementKind.GATE_UNDECIDED,
-    MfuGateOutcome.NO_BASELINE: AnnouncementKind.GATE_NO_BASELINE,
-    MfuGateOutcome.COULD_NOT_RUN: AnnouncementKind.GATE_COULD_NOT_RUN,
-    MfuGateOutcome.CANCELLED: AnnouncementKind.GATE_CANCELLED,
-}
-
-
 def gate_told(gate: MfuGate, result: MfuGateResult, *, at: float) -> Announcement:
     """What the feed and the webhooks say of the gate; a gate has one announcement, which has its id."""
     job = gate.request.sweep.job
@@ -236,24 +212,19 @@ def gate_told(gate: MfuGate, result: MfuGateResult, *, at: float) -> Announcemen
     return Announcement(
         id=f"an-{gate.id}",
         at=at,
-        kind=_KINDS[result.outcome],
+        kind=AnnouncementKind(f"gate.{result.outcome.value}"),
         title=f"MFU gate {gate.request.baseline}, {job.model.name} on {job.cluster.name}: {outcome}",
         text=result.detail,
         path=f"/gates/{gate.id}",
         subject_id=gate.id,
-        facts=dict(_facts(gate, result)),
+        facts={
+            "gate": gate.id,
+            "sweep": gate.sweep_id,
+            "baseline": gate.request.baseline,
+            "outcome": result.outcome.value,
+            "software": gate.request.software,
+            "model": job.model.name,
+            "cluster": job.cluster.name,
+            **dict(measured_facts(result.findings) if result.findings else ()),
+        },
     )
-
-
-def _facts(gate: MfuGate, result: MfuGateResult) -> Iterator[tuple[str, object]]:
-    yield "gate", gate.id
-    yield "sweep", gate.sweep_id
-    yield "baseline", gate.request.baseline
-    yield "outcome", result.outcome.value
-    yield "software", gate.request.software
-    yield "model", gate.request.sweep.job.model.name
-    yield "cluster", gate.request.sweep.job.cluster.name
-    found = result.findings
-    if found is None:
-        return
-    yield from measured_facts(found)

@@ -40,16 +40,13 @@ class PredictedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedPeak:
-    """What the fullest rank needs, with what no allocator sees.
-
-    Attributes:
-        is_counted: By a dry run; else by the closed forms alone.
-        fit_probability: How likely the device has it.
-    """
+    """What the fullest rank needs, with what no allocator sees."""
 
     peak_bytes: float
     is_counted: bool
+    """By a dry run; else by the closed forms alone."""
     fit_probability: float
+    """How likely the device has it."""
 
     @property
     def fits(self) -> bool:
@@ -59,27 +56,24 @@ class PredictedPeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedGate:
-    """What was predicted of a change, and whether it may be merged.
-
-    Attributes:
-        detail: The outcome with its numbers, as a sentence without a full stop.
-        reference: The layout of the baseline; None: the candidate stands alone.
-        predicted: Of the candidate; None where it breaks a rule.
-        peak: Of the candidate; None where it breaks a rule.
-        expected: What is predicted of the reference.
-        change: From the reference to the candidate.
-        notes: What a reader should know: sentences without full stops.
-    """
+    """What was predicted of a change, and whether it may be merged."""
 
     outcome: MfuGateOutcome
     detail: str
+    """The outcome with its numbers, as a sentence without a full stop."""
     candidate: Layout
     reference: Layout | None = None
+    """The layout of the baseline; None: the candidate stands alone."""
     predicted: Prediction | None = None
+    """Of the candidate; None where it breaks a rule."""
     peak: PredictedPeak | None = None
+    """Of the candidate; None where it breaks a rule."""
     expected: Prediction | None = None
+    """What is predicted of the reference."""
     change: PredictedChange | None = None
+    """From the reference to the candidate."""
     notes: tuple[str, ...] = ()
+    """What a reader should know: sentences without full stops."""
 
     @property
     def is_passed(self) -> bool:
@@ -157,13 +151,13 @@ def predicted_change(job: Job, reference: Layout, candidate: Layout) -> Predicte
     """How much faster the candidate is: what both predictions are off by together takes no part in it.
 
     Errors of parts that both spend as much time on, of the cluster, and what like layouts share cancel out, as a sweep
-    believes it (``search.sampler.time_prior``); so two layouts of one job are told apart better than either is known.
+    believes it (``search.sampler.priors``); so two layouts of one job are told apart better than either is known.
     """
     both = LayoutColumns.from_layouts([reference, candidate])
     table = predict(both, job)
     prior = time_prior(both, table, interval_error(both, job))
-    rows = np.arange(2)
-    covariance = prior.covariance(rows, rows)
+    points = prior.points(np.arange(2))
+    covariance = prior.covariance(points, points)
     deviation = math.sqrt(max(0.0, covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]))
     mean = float(prior.log_predicted[0] - prior.log_predicted[1])  # log of the ratio of rates
     low, high = (math.expm1(mean + z * deviation) for z in (-_Z95, _Z95))

@@ -16,31 +16,28 @@ from autotuner.search.upkeep.gate import is_passed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """A gate that was measured or predicted, in words.
-
-    Attributes:
-        name: What was gated, one line.
-        group: What such gates share, such as the name of their baseline.
-        outcome: None while it runs.
-        is_passed: Whether the change may be merged.
-        detail: The outcome with its numbers, as a sentence without a full stop.
-        badge: A few words for a badge.
-        facts: Rows of a table: what, and how much.
-        changes: What differs in the environment, a sentence for each.
-        notes: What a reader should know beside that, a sentence for each.
-        elapsed_s: What it took.
-    """
+    """A gate that was measured or predicted, in words."""
 
     name: str
+    """What was gated, one line."""
     group: str
+    """What such gates share, such as the name of their baseline."""
     outcome: MfuGateOutcome | None
+    """None while it runs."""
     is_passed: bool
+    """Whether the change may be merged."""
     detail: str
+    """The outcome with its numbers, as a sentence without a full stop."""
     badge: str
+    """A few words for a badge."""
     facts: tuple[tuple[str, str], ...] = ()
+    """Rows of a table: what, and how much."""
     changes: tuple[str, ...] = ()
+    """What differs in the environment, a sentence for each."""
     notes: tuple[str, ...] = ()
+    """What a reader should know beside that, a sentence for each."""
     elapsed_s: float = 0.0
+    """What it took."""
 
 
 def outcome_in_words(outcome: MfuGateOutcome | None) -> str:
@@ -160,8 +157,9 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def junit_xml(report: GateReport) -> str:
     """One suite with one case: passed, failed because the MFU is lower, or in error because nobody can tell."""
     problem = _problem(report)
-    counts = {"tests": "1", "failures": _count(problem == "failure"), "errors": _count(problem == "error")}
-    counts |= {"skipped": _count(problem == "skipped"), "time": f"{report.elapsed_s:.3f}"}
+    names = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    counts = {"tests": "1"} | {name: str(int(problem == one)) for name, one in names.items()}
+    counts["time"] = f"{report.elapsed_s:.3f}"
     suites = ElementTree.Element("testsuites", {"name": "autotuner gate", **counts})
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "autotuner gate", **counts})
     group = {"classname": f"autotuner.gate.{_xml_text(report.group)}", "time": f"{report.elapsed_s:.3f}"}
@@ -187,10 +185,6 @@ def _problem(report: GateReport) -> str | None:
 def _lines(report: GateReport) -> str:
     rows = [f"{name}: {value}" for name, value in report.facts]
     return "\n".join([f"{report.detail}.", *rows, *(f"{line}." for line in (*report.changes, *report.notes))])
-
-
-def _count(holds: bool) -> str:
-    return "1" if holds else "0"
 
 
 def _xml_text(text: str) -> str:

@@ -10,7 +10,6 @@ from typing import Self
 from zoneinfo import ZoneInfo
 
 from autotuner.core.announcement import Announcement, AnnouncementKind
-from autotuner.core.columns import LayoutColumns
 from autotuner.core.comparison import (
     Challenge,
     ChallengeFindings,
@@ -29,7 +28,7 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_seconds
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Verdict
-from autotuner.costmodel.predict import predict
+from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.explanation import moved_in_words
 from autotuner.search.text.measured import PHASE_WORDS
 from autotuner.search.text.sentences import change_in_words, expected_seconds, percent
@@ -58,15 +57,12 @@ def why_better(before: Layout, after: Layout, job: Job, trials: Sequence[Trial])
         job: What both were measured for.
         trials: Of the sweep that measured both.
     """
-    first, second = (predict(LayoutColumns.from_layouts([layout]), job).row(0) for layout in (before, after))
+    first, second = predict_one(before, job), predict_one(after, job)
     then = expected_seconds(second.step_time.total_s, second.relative_error)
     steps = f"step {format_seconds(first.step_time.total_s)} → {then}"
     predicted = f"predicted: it {moved_in_words(first.step_time, second.step_time)}, {steps}"
-    return (
-        change_in_words(before, after),
-        predicted,
-        *_measured(_breakdown(before, trials), _breakdown(after, trials)),
-    )
+    measured = _measured(_breakdown(before, trials), _breakdown(after, trials))
+    return (change_in_words(before, after), predicted, *measured)
 
 
 def _breakdown(layout: Layout, trials: Sequence[Trial]) -> Breakdown | None:
@@ -107,15 +103,14 @@ def outcome_of(
     challenge = sweep.request.challenge
     if outcome.detail or findings.runs is None or challenge is None:
         return outcome
+    is_simulated = any(trial.measurement is not None and trial.measurement.is_simulated for trial in trials)
     seen = _Seen(request=request, challenge=challenge, findings=findings, runs=findings.runs)
-    outcome = replace(outcome, changes=seen.changes, explanation=_SIMULATED if _is_simulated(trials) else ())
+    outcome = replace(outcome, changes=seen.changes, explanation=_SIMULATED if is_simulated else ())
     against = findings.against_baseline
     if against is not None and against.decision is Decision.SLOWER:
-        last_good = challenge.baseline[-1].at
+        outcome = replace(outcome, verdict=Verdict.REGRESSION, detail=_lost(seen, against))
         also = (*_faster_now(findings), *outcome.explanation)
-        return replace(
-            outcome, verdict=Verdict.REGRESSION, detail=_lost(seen, against), since=last_good, explanation=also
-        )
+        return replace(outcome, since=challenge.baseline[-1].at, explanation=also)
     if findings.is_better and findings.challenger is not None and findings.gain is not None:
         assert findings.measured is not None  # what the challenger is better than
         why = why_better(findings.measured, findings.challenger, sweep.request.job, trials)
@@ -132,10 +127,6 @@ def end_of(outcome: RetuneOutcome) -> Finish:
     is_trouble = outcome.verdict in (Verdict.REGRESSION, Verdict.COULD_NOT_RUN)
     state = RunState.FAILED if is_trouble else RunState.COMPLETE
     return Finish(state=state, detail=outcome.detail, result=outcome)
-
-
-def _is_simulated(trials: Sequence[Trial]) -> bool:
-    return any(trial.measurement is not None and trial.measurement.is_simulated for trial in trials)
 
 
 def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
@@ -248,15 +239,12 @@ def _unchanged(seen: _Seen) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a retune is held to.
-
-    Attributes:
-        incumbent: The layout in use; None: still none.
-        baseline: What it reached, a group for each run.
-    """
+    """What a retune is held to."""
 
     incumbent: Layout | None
+    """The layout in use; None: still none."""
     baseline: tuple[RunGroup, ...]
+    """What it reached, a group for each run."""
 
     @classmethod
     def after(cls, retune: Retune, outcome: RetuneOutcome) -> Self:
@@ -282,13 +270,6 @@ class Standing:
         return cls(incumbent=found.measured, baseline=longer_baseline(retune.baseline, found.runs))
 
 
-_KINDS = {
-    Verdict.UNCHANGED: AnnouncementKind.RETUNE_UNCHANGED,
-    Verdict.BETTER_FOUND: AnnouncementKind.RETUNE_BETTER_FOUND,
-    Verdict.REGRESSION: AnnouncementKind.RETUNE_REGRESSION,
-    Verdict.COULD_NOT_RUN: AnnouncementKind.RETUNE_COULD_NOT_RUN,
-}
-
 _TITLES = {
     Verdict.UNCHANGED: "unchanged",
     Verdict.BETTER_FOUND: "a better layout was found",
@@ -299,66 +280,59 @@ _TITLES = {
 
 def told(run: RetuneRun, outcome: RetuneOutcome, *, at: float) -> Announcement:
     """What the feed and the webhooks say of the run; a run has one announcement, which has its id."""
+    found = outcome.findings
+    facts: dict[str, object] = {
+        "retune": run.retune,
+        "run": run.id,
+        "sweep": run.sweep_id,
+        "trigger": run.trigger.value,
+        "due_at": run.due_at,
+        "verdict": outcome.verdict.value,
+        **dict(measured_facts(found) if found else ()),
+    }
+    if outcome.verdict is Verdict.BETTER_FOUND and found is not None and found.gain is not None:
+        facts |= {"challenger": str(found.challenger), "gain": found.gain.change}
     return Announcement(
         id=f"an-{run.id}",
         at=at,
-        kind=_KINDS[outcome.verdict],
+        kind=AnnouncementKind(f"retune.{outcome.verdict.value}"),
         title=f"{run.retune}: {'the baseline is set' if outcome.sets_baseline else _TITLES[outcome.verdict]}",
         text=". ".join([outcome.detail, *outcome.explanation]),
         path=f"/retunes/{run.retune}",
         subject_id=run.id,
-        facts=dict(_facts(run, outcome)),
+        facts=facts,
     )
-
-
-def _facts(run: RetuneRun, outcome: RetuneOutcome) -> Iterator[tuple[str, object]]:
-    yield "retune", run.retune
-    yield "run", run.id
-    yield "sweep", run.sweep_id
-    yield "trigger", run.trigger.value
-    yield "due_at", run.due_at
-    yield "verdict", outcome.verdict.value
-    found = outcome.findings
-    if found is None:
-        return
-    yield from measured_facts(found)
-    if outcome.verdict is Verdict.BETTER_FOUND and found.gain is not None:
-        yield "challenger", str(found.challenger)
-        yield "gain", found.gain.change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """What one run measured of the layout that was in use.
-
-    Attributes:
-        run_id: The run's.
-        at: When it was due, epoch seconds.
-        layout: What was measured, as tables print it.
-        tokens_per_s: Mean of its measurements.
-        lowest: The slowest of them.
-        highest: The fastest of them.
-        mfu: Mean MFU of them.
-        num_measurements: How many there were.
-        reference: What its baseline reached, tokens per second; None where it had none to be compared with.
-        band_low: Lower end of the band around the reference in which it would lie by noise alone, in 95 of 100 runs.
-        band_high: Upper end of the band.
-        noise: Relative standard deviation from measurement to measurement; None where nothing was compared.
-    """
+    """What one run measured of the layout that was in use."""
 
     run_id: str
+    """The run's."""
     at: float
+    """When it was due, epoch seconds."""
     verdict: Verdict
     layout: str
+    """What was measured, as tables print it."""
     tokens_per_s: float
+    """Mean of its measurements."""
     lowest: float
+    """The slowest of them."""
     highest: float
+    """The fastest of them."""
     mfu: float
+    """Mean MFU of them."""
     num_measurements: int
+    """How many there were."""
     reference: float | None
+    """What its baseline reached, tokens per second; None where it had none to be compared with."""
     band_low: float | None
+    """Lower end of the band around the reference in which it would lie by noise alone, in 95 of 100 runs."""
     band_high: float | None
+    """Upper end of the band."""
     noise: float | None
+    """Relative standard deviation from measurement to measurement; None where nothing was compared."""
 
 
 def trend(runs: Iterable[RetuneRun]) -> tuple[TrendPoint, ...]:

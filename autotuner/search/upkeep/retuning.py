@@ -17,7 +17,7 @@ from autotuner.core.trial import PastTrial
 from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
 from autotuner.ports import Clock, Page, Store
 from autotuner.search.expressible import trial_rules
-from autotuner.search.upkeep.cron import Cron, DueRun, first_due_at
+from autotuner.search.upkeep.cron import Cron, DueRun
 
 _MINUTE_S = 60
 
@@ -115,7 +115,7 @@ class Retuning:
         if request.on_new_links and self.links_today(cluster) is None:
             rule = f"must be left out: no cluster {cluster.name} of that size is stored, whose links would change"
             raise InvalidInput("on_new_links", True, rule, False)
-        next_due_at = first_due_at(cron, now=now)
+        next_due_at = cron.next_due_at(after=now)  # what came before is not caught up
         return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
 
     def pause(self, name: str) -> Retune:
@@ -127,7 +127,7 @@ class Retuning:
         retune = self._store.retunes.get(name)
         if not retune.is_paused:
             return retune
-        next_due_at = first_due_at(the_cron(retune.request), now=self._clock.now())
+        next_due_at = the_cron(retune.request).next_due_at(after=self._clock.now())
         return self._store.retunes.set_paused(name, False, next_due_at=next_due_at)
 
     def adopt(self, name: str, layout: Layout | None = None) -> Retune:

@@ -22,18 +22,10 @@ _LEAST_CHANGE = 0.25
 
 def links_changed(then: Cluster, now: Cluster) -> bool:
     """Whether single links ail otherwise, or the network between nodes became faster or slower as a whole."""
-    return _ailments(then) != _ailments(now) or _bandwidth_changed(then, now)
-
-
-def _ailments(cluster: Cluster) -> str:
-    return links_in_brief(cluster.link_health, between_nodes=cluster.num_nodes > 1)
-
-
-def _bandwidth_changed(then: Cluster, now: Cluster) -> bool:
-    if now.num_nodes == 1:
-        return False
+    ailments = [links_in_brief(one.link_health, between_nodes=one.num_nodes > 1) for one in (then, now)]
     before, after = (one.inter_node_link.bandwidth_bytes_per_s for one in (then, now))
-    return abs(after - before) > _LEAST_CHANGE * max(before, after)
+    is_other = now.num_nodes > 1 and abs(after - before) > _LEAST_CHANGE * max(before, after)
+    return ailments[0] != ailments[1] or is_other
 
 
 _SOFTWARE_EVERY_S = 60.0
@@ -88,7 +80,8 @@ class RetuneScheduler:
             return
         self._looked_at = now
         for retune in self._store.retunes.list():
-            if _looks_out(retune) and self._is_new(retune, software := self._software()):
+            looks_out = not retune.is_paused and retune.request.on_new_environment and runs_here(retune.request)
+            if looks_out and self._is_new(retune, software := self._software()):
                 self._answered[retune.name] = software
                 with suppress(QuotaExceeded):  # the next due time looks again
                     _say(self._retuning.begin_out_of_turn(retune, Trigger.ENVIRONMENT))
@@ -117,7 +110,8 @@ class RetuneScheduler:
         """Whether the cluster's links are not as they were in the last run that measured, or tried to for new links."""
         newest, _ = self._store.retunes.runs(retune.name)
         tried = next((run for run in newest if run.trigger is Trigger.LINKS), None)
-        last = max(filter(None, (tried, last_measured(self._store, retune.name))), key=_began_at, default=None)
+        measured = last_measured(self._store, retune.name)
+        last = max(filter(None, (tried, measured)), key=lambda run: run.started_at, default=None)
         if last is None or last.sweep_id is None:
             return False
         try:
@@ -145,15 +139,6 @@ def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[E
         return ()
     both = then.keys() & now.keys()
     return environment_changes({name: then[name] for name in both}, {name: now[name] for name in both})
-
-
-def _began_at(run: RetuneRun) -> float:
-    return run.started_at
-
-
-def _looks_out(retune: Retune) -> bool:
-    """Whether it is to run when this machine's software changes."""
-    return not retune.is_paused and retune.request.on_new_environment and runs_here(retune.request)
 
 
 def _say(run: RetuneRun | None) -> None:

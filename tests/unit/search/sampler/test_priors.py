@@ -15,7 +15,7 @@ SEEN = range(0, len(BIG_LAYOUTS), len(BIG_LAYOUTS) // 12)
 
 
 def test_the_prior_spread_is_that_of_the_error_it_is_made_of() -> None:
-    variance = PRIOR.variance(np.arange(len(BIG_LAYOUTS)))
+    variance = PRIOR.points(np.arange(len(BIG_LAYOUTS))).variance
     assert variance == pytest.approx(log_variance(PREDICTIONS.step_time, time_error(BIG_JOB)))  # rounding
 
 

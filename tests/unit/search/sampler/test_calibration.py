@@ -22,7 +22,7 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import PARTS
 from autotuner.search.sampler.calibration import Learnt, interval_scale
 from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
-from autotuner.search.sampler.model import TIME_REACH, kinship
+from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
 from tests.builders import big_job
 
 # ---------------------------------------------------------------- factors
@@ -57,7 +57,7 @@ def timed(job: Job, layouts: Sequence[Layout], step_time_s: Sequence[float]) -> 
 def after(told: Sequence[tuple[Job, TimedRuns]], job: Job = JOB) -> Factors:
     jobs = list(dict.fromkeys([job, *(one for one, _ in told)]))
     numbers = [jobs.index(one) for one, _ in told]
-    return Factors.after([some for _, some in told], numbers, kinship(jobs, FACTORS, TIME_REACH))
+    return Factors.after([some for _, some in told], numbers, TaskSimilarity.between(jobs, FACTORS, TIME_TRANSFER))
 
 
 def slow_tensor(step_time: StepTime) -> float:
@@ -131,29 +131,29 @@ def taken(job: Job) -> float:
 
 
 def test_without_trials_the_job_stays_as_it_is() -> None:
-    assert Learnt.of([]).calibrated(LEARNT_JOB) == LEARNT_JOB
+    assert Learnt([]).calibrated(LEARNT_JOB) == LEARNT_JOB
 
 
 def test_trials_of_another_model_on_the_platform_teach_its_speed() -> None:
-    assert 1.0 < taken(Learnt.of([past(1.3, job=SMALL)]).calibrated(LEARNT_JOB)) < 1.3
+    assert 1.0 < taken(Learnt([past(1.3, job=SMALL)]).calibrated(LEARNT_JOB)) < 1.3
 
 
 def test_trials_of_another_trainer_teach_less_than_a_trainer_s_own() -> None:
-    learnt = Learnt.of([past(1.3, trainer="theirs")])
+    learnt = Learnt([past(1.3, trainer="theirs")])
     assert 1.0 < taken(learnt.calibrated(LEARNT_JOB)) < taken(learnt.calibrated(LEARNT_JOB, "theirs")) < 1.3
 
 
 def test_what_a_job_was_calibrated_by_before_is_not_counted_again() -> None:
-    learnt = Learnt.of([past(1.3, job=SMALL)])
+    learnt = Learnt([past(1.3, job=SMALL)])
     once = learnt.calibrated(LEARNT_JOB)
     assert learnt.calibrated(once) == once
     before = replace(SMALL, calibration=Calibration(factor=2.0, deviation=0.1, num_runs=1))
     known = replace(past(1.3, job=SMALL), job=before)
-    assert Learnt.of([known]).calibrated(LEARNT_JOB) == once
+    assert Learnt([known]).calibrated(LEARNT_JOB) == once
 
 
 def test_a_lesson_names_the_platform_and_counts_trials_and_sweeps() -> None:
-    learnt = Learnt.of([past(1.3, at=1.0), past(1.2, micro_batch=2, sweep="t", at=2.0), past(1.0, trainer="theirs")])
+    learnt = Learnt([past(1.3, at=1.0), past(1.2, micro_batch=2, sweep="t", at=2.0), past(1.0, trainer="theirs")])
     ours, theirs = learnt.lessons()
     assert (ours.num_trials, ours.num_sweeps, ours.last_finished_at) == (2, 2, 2.0)
     assert ours.platform.stack == "nemo"
@@ -163,13 +163,13 @@ def test_a_lesson_names_the_platform_and_counts_trials_and_sweeps() -> None:
 
 
 def test_of_trials_that_all_ran_out_of_memory_no_speed_is_learnt() -> None:
-    (lesson,) = Learnt.of([replace(past(1.0), step_time_s=None)]).lessons()
+    (lesson,) = Learnt([replace(past(1.0), step_time_s=None)]).lessons()
     assert lesson.calibration is None
 
 
 def test_a_calibration_says_from_how_many_trials_and_sweeps_it_is() -> None:
     trials = [past(1.2, sweep="a"), past(1.2, micro_batch=2, sweep="a"), past(1.2, sweep="b")]
-    known = Learnt.of([*trials, past(1.2, sweep="c", trainer="theirs")]).calibrated(LEARNT_JOB).calibration
+    known = Learnt([*trials, past(1.2, sweep="c", trainer="theirs")]).calibrated(LEARNT_JOB).calibration
     assert known is not None
     assert (known.num_runs, known.num_trials, known.num_sweeps) == (4, 4, 3)
 
@@ -213,7 +213,7 @@ near those in ``bench/data/cpu_sweep_2.json``, bf16 steps from disturbed runs sc
 
 
 def test_trials_already_measured_lie_in_the_intervals_that_they_teach() -> None:
-    job = Learnt.of(PLAYED).calibrated(CORES)
+    job = Learnt(PLAYED).calibrated(CORES)
     for trial in PLAYED:
         said = predict_one(trial.layout, job)
         assert said.relative_error is not None
@@ -226,7 +226,7 @@ def test_no_part_is_blamed_for_what_was_measured_of_another() -> None:
     job = replace(CORES, cluster=replace(CORES.cluster, accelerator=accelerator))
     trials = [replace(one, job=job) for one in (run(WHOLE, 1.3, 0.022, 0.0084), run(SHARDED, 1.4, 0.027, 0.0068))]
     by_parts, by_totals = (
-        predict_one(WHOLE, Learnt.of(some).calibrated(job)).step_time
+        predict_one(WHOLE, Learnt(some).calibrated(job)).step_time
         for some in (trials, [replace(one, parts=None) for one in trials])
     )
     assert by_totals.optimizer_s > 2 * 0.0084  # a total tells no part from another
@@ -236,8 +236,8 @@ def test_no_part_is_blamed_for_what_was_measured_of_another() -> None:
 
 def test_a_trial_that_others_disturbed_hardly_moves_what_is_learnt() -> None:
     disturbed = [run(SHARDED, 0.51, 0.04, 0.0102, foreign=0.74), run(WHOLE, 0.48, 0.033, 0.0126, foreign=0.74)]
-    weighed = known(Learnt.of(disturbed))
-    believed = known(Learnt.of([replace(trial, foreign_share=0.0) for trial in disturbed]))
+    weighed = known(Learnt(disturbed))
+    believed = known(Learnt([replace(trial, foreign_share=0.0) for trial in disturbed]))
     assert weighed.factor < 1.1 < believed.factor
     assert weighed.deviation > 2 * believed.deviation
 

@@ -16,15 +16,15 @@ from autotuner.core.layout import Layout
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, SweepRequest
-from autotuner.core.trial import FailureKind
+from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.workload import Workload
 from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.space import legal_layouts
-from autotuner.search.sweeps.challenge import findings
+from autotuner.search.sweeps.challenge import findings, run_group
 from autotuner.search.sweeps.instructions import RunTrial, Wait
 from autotuner.search.sweeps.stopping import Finish
-from tests.builders import cpu_cluster, step_report, tiny_job
+from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, tiny_job
 from tests.unit.search.sweeps.challenged import (
     INCUMBENT,
     OUTSIDE,
@@ -38,6 +38,33 @@ from tests.unit.search.sweeps.challenged import (
     faster_than_incumbent,
     nights,
 )
+
+
+def ran(others: float, **environment: str) -> Trial:
+    reached = replace(measurement(), foreign_cpu_share=others, environment=environment)
+    return Trial(
+        id="t",
+        sweep_id="s",
+        number=0,
+        state=TrialState.COMPLETE,
+        layout=cpu_layout(),
+        prediction=prediction(),
+        measurement=reached,
+        finished_at=1.0,
+    )
+
+
+def test_a_neighbour_that_came_after_the_first_run_is_part_of_what_the_runs_met() -> None:
+    quiet, busy = ran(0.0, torch="2.13", foreign_cpu_share="0.00"), ran(0.5, torch="2.13", foreign_cpu_share="0.50")
+    group = run_group([quiet, busy, busy, busy])
+    assert group is not None
+    assert group.environment == {"torch": "2.13", "foreign_cpu_share": "0.38"}
+
+
+def test_what_nobody_recorded_of_neighbours_is_not_made_up() -> None:
+    group = run_group([ran(0.5, torch="2.13")])
+    assert group is not None
+    assert group.environment == {"torch": "2.13"}
 
 
 def ended(machine: Machine, request: SweepRequest) -> Finish:
