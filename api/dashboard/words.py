@@ -24,8 +24,6 @@ from autotuner.core.units import format_long_duration as long_duration
 from autotuner.costmodel.evidence import PHRASES
 from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
-from autotuner.search.text.measured import certainty, facts, phases
-from autotuner.search.text.measured import has_own_peak as differs
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_seconds,
@@ -37,7 +35,8 @@ from autotuner.search.text.sentences import (
 )
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
-from autotuner.search.text.trials import engine_in_words, latest
+from autotuner.search.text.trials import certainty, engine_in_words, facts, latest, phases
+from autotuner.search.text.trials import has_own_peak as differs
 from autotuner.search.text.trials import job_in_words as job
 from autotuner.search.text.trials import waiting_in_words as waiting
 

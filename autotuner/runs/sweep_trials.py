@@ -33,9 +33,15 @@ from autotuner.runs.sweep import SweepMachine
 from autotuner.search.expressible import trial_rules
 from autotuner.search.recollection import informed_with_trials
 from autotuner.search.sweeps.convergence_gate import run_gate
-from autotuner.search.sweeps.instructions import RunGate, RunTrial
+from autotuner.search.sweeps.instructions import (
+    MAX_ATTEMPTS,
+    RunGate,
+    RunTrial,
+    given_up,
+    lost_in_words,
+    unless_lost_again,
+)
 from autotuner.search.sweeps.kept_trials import all_trials
-from autotuner.search.sweeps.stopping import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again
 from autotuner.tracing import working_on
 
 T = TypeVar("T")

@@ -40,11 +40,7 @@ class _Known:
 
 
 class Recollection:
-    """Asks the store for its trials, and keeps what they teach while no other has ended; for any thread.
-
-    Args:
-        history: The trials.
-    """
+    """Asks the store for its trials, and keeps what they teach while no other has ended; for any thread."""
 
     def __init__(self, history: HistoryStore) -> None:
         self._history = history

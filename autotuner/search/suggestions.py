@@ -143,13 +143,7 @@ class Shortfall:
 
 
 def shortfall(nearest: PredictedLayout, job: Job, space: SearchSpace) -> Shortfall:
-    """What is missing and what would help, for a space of which nothing fits.
-
-    Args:
-        nearest: The layout with the smallest peak.
-        job: It is too large for its cluster.
-        space: What was searched.
-    """
+    """Return what is missing and what would help where nothing of a space fits, not even its smallest peak."""
     return Shortfall(
         nearest=nearest,
         missing_bytes=_missing_bytes(nearest, job),

@@ -41,9 +41,8 @@ from autotuner.search.planning.phases import PhasesQuestion, plan_phases
 from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.text.links import event_in_words, link_in_words, trace_in_words
-from autotuner.search.text.measured import complexity_in_words, overlap_sentence
 from autotuner.search.text.topologies import described_said
-from autotuner.search.text.trials import engine_in_words, job_in_words
+from autotuner.search.text.trials import complexity_in_words, engine_in_words, job_in_words, overlap_sentence
 from tests.builders import engine_job
 from tests.golden.golden import Golden
 from tests.golden.jobs import JOBS, SLOW_LINKS, abbreviate, few_digits, file_name, job_of, layouts_of

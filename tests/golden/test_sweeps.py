@@ -46,8 +46,14 @@ from autotuner.search.results.side_by_side import Contender, side_by_side
 from autotuner.search.standings import standings
 from autotuner.search.sweeps.challenge import findings
 from autotuner.search.sweeps.kept_trials import all_trials
-from autotuner.search.text.measured import certainty, facts, phases
-from autotuner.search.text.trials import findings_in_words, time_to_loss_in_words, unranked_in_words
+from autotuner.search.text.trials import (
+    certainty,
+    facts,
+    findings_in_words,
+    phases,
+    time_to_loss_in_words,
+    unranked_in_words,
+)
 from autotuner.store.sql import memory_store
 from tests.builders import breakdown, tiny_space
 from tests.golden.golden import Golden

@@ -20,8 +20,8 @@ from autotuner.search.table.column import Column
 from autotuner.search.table.columns import COLUMNS
 from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import TableRow
-from autotuner.search.text.measured import has_own_peak
 from autotuner.search.text.sentences import gate_in_words
+from autotuner.search.text.trials import has_own_peak
 
 PAGE = 50
 """Rows on a page."""

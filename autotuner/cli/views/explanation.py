@@ -17,8 +17,8 @@ from autotuner.core import documents
 from autotuner.core.measurement import Measurement
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.search.explain.bottlenecks import PART_WORDS
-from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent
+from autotuner.search.text.trials import certainty, facts, phases
 
 
 def explanation_view(explained: Mapping[str, Any]) -> RenderableType:

@@ -17,12 +17,6 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.units import format_bytes, format_rate, format_seconds
-from autotuner.search.text.measured import (
-    co2_kg_per_million_tokens,
-    has_own_peak,
-    kwh_per_million_tokens,
-    price_per_million_tokens,
-)
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_rate,
@@ -34,6 +28,12 @@ from autotuner.search.text.sentences import (
     percent,
     ranges,
     value_in_words,
+)
+from autotuner.search.text.trials import (
+    co2_kg_per_million_tokens,
+    has_own_peak,
+    kwh_per_million_tokens,
+    price_per_million_tokens,
 )
 
 _PARTS = {

@@ -118,7 +118,11 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
     found += [Offer(cluster=cluster) for cluster in request.clusters]
     if not found:
         rule = f"leaves no cluster of up to {request.max_accelerators:,} accelerators that could hold the model in time"
-        raise InvalidInput("goal", _goal_in_words(request), rule)
+        goal = request.goal
+        limits = [f"{goal.num_tokens:.3g} tokens"]
+        limits += [f"{goal.deadline_s / 86_400:g} days"] if goal.deadline_s else []
+        limits += [f"{goal.price_limit:,.0f} dollars"] if goal.price_limit else []
+        raise InvalidInput("goal", ", ".join(limits), rule)
     if len(found) > MOST_CLUSTERS:
         rule = f"clusters are more than one plan compares ({MOST_CLUSTERS}); name fewer sizes or accelerators"
         raise InvalidInput("sizes", len(found), rule, MOST_CLUSTERS)
@@ -183,10 +187,3 @@ def _usual_sizes(request: PlanRequest, name: str) -> Iterator[int]:
 def _fastest(request: PlanRequest) -> Precision:
     """The format with the highest peak that a caller lets be tried."""
     return Precision.FP8 if Precision.FP8 in (request.axes.get("precision") or ()) else Precision.BF16
-
-
-def _goal_in_words(request: PlanRequest) -> str:
-    goal = request.goal
-    limits = [f"{goal.deadline_s / 86_400:g} days"] if goal.deadline_s else []
-    limits += [f"{goal.price_limit:,.0f} dollars"] if goal.price_limit else []
-    return ", ".join((f"{goal.num_tokens:.3g} tokens", *limits))

@@ -231,20 +231,17 @@ def _thin_space(whole: SearchSpace, request: PlanRequest) -> SearchSpace:
 
 
 def _whole_space(job: Job, request: PlanRequest) -> SearchSpace:
-    """The default space of a prediction, but for formats that change the mathematics, which somebody has to name."""
-    space = default_space(job)
+    """Return the default space of a prediction, with the values that were named.
+
+    Formats that change the mathematics have to be named, and those that this accelerator does not multiply are left out
+    of what was named.
+    """
+    space, axes = default_space(job), dict(request.axes)
     changing = OPTIONS["precision"].not_equivalent
     keeping = tuple(value for value in space.values("precision") or () if value not in changing)
-    return space.with_axes(precision=keeping or None).with_axes(**_allowed(job, request))
-
-
-def _allowed(job: Job, request: PlanRequest) -> Mapping[str, tuple[int, ...] | None]:
-    """The values that were named, less formats that this accelerator does not multiply."""
-    named = request.axes.get("precision")
-    if not named:
-        return request.axes
-    able = tuple(value for value in named if value in job.cluster.accelerator.precisions)
-    return {**request.axes, "precision": able or named}
+    if named := axes.get("precision"):
+        axes["precision"] = tuple(value for value in named if value in job.cluster.accelerator.precisions) or named
+    return space.with_axes(precision=keeping or None).with_axes(**axes)
 
 
 def _shared(values: tuple[int, ...] | None, thin: tuple[int, ...]) -> tuple[int, ...]:

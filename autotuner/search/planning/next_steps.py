@@ -101,11 +101,9 @@ class _Sweep:
 
 
 def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
-    """Small sweeps that are worth more than they cost, one after the other; each given that the earlier were run.
+    """Return small sweeps that are worth more than they cost, each given that the earlier were run.
 
-    Args:
-        request: What is asked.
-        contenders: The clusters, the least expected loss first.
+    The contenders are the clusters, the least expected loss first.
     """
     found = contenders[:_MOST_CONTENDERS]
     decision = Decision.among(request, found)

@@ -111,11 +111,7 @@ class Pruning:
 
     A candidate ends that can no longer lie on the front: another came to the target with less of both than it has used.
     And it ends whose loss lies above the median of the others' best losses at equal time and at equal accelerator-hours
-    (the median stopping rule of Google Vizier, doi 10.1145/3097983.3098043).
-
-    Args:
-        request: What was asked for.
-        others: Trials that have ended.
+    (the median stopping rule of Google Vizier, doi 10.1145/3097983.3098043). The others are trials that have ended.
     """
 
     def __init__(self, request: OptimizerStudyRequest, others: Sequence[OptimizerTrial]) -> None:
@@ -278,13 +274,7 @@ def _values(request: OptimizerStudyRequest, trial: OptimizerTrial) -> tuple[floa
 
 
 class StudyPlan:
-    """Decides what a study does next.
-
-    Args:
-        study_id: Of the study.
-        request: What was asked for.
-        trials: Every trial stored so far, by number.
-    """
+    """Decides what a study does next; begins with every trial stored so far, by number."""
 
     def __init__(self, study_id: str, request: OptimizerStudyRequest, trials: Sequence[OptimizerTrial]) -> None:
         self._id = study_id

@@ -50,10 +50,12 @@ def time_prior(
     """
     step_time, robust_s = predictions.step_time, predictions.robust_step_s if under_faults else None
     shares = np.concatenate([part_shares(step_time, error), np.ones((len(layouts), 1))], axis=1)
-    deviations, residual = np.array([*error.parts.values(), error.common]), error.residual
+    residual: float | Floats
     if isinstance(error, LayoutErrors):
         shares, residual = _moved(shares, error)
         deviations = np.ones(shares.shape[1])
+    else:
+        deviations, residual = np.array([*error.parts.values(), error.common]), error.residual
     return Prior(
         layouts=layouts,
         log_predicted=np.log(step_time.total_s if robust_s is None else robust_s),

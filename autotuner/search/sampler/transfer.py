@@ -95,22 +95,27 @@ class StandIns:
         self._predict([one for _, one in stood_for])
         return self._related(stood_for, [self._known[one].times for _, one in stood_for], TIME_FACTORS, TIME_TRANSFER)
 
-    def peaks(self, stood_for: StoodFor) -> Related:
-        """Return the same, of the belief about peaks."""
-        self._predict([one for _, one in stood_for])
-        points = [self._known[one].peaks for _, one in stood_for]
-        return self._related(stood_for, points, MEMORY_FACTORS, MEMORY_TRANSFER)
-
-    def allowance_bytes(self, stand_in: StandIn) -> float:
-        """Part of a trial's predicted peak that a measured one does not see."""
-        self._predict([stand_in])
-        return self._known[stand_in].allowance_bytes
+    def peaks(self, stood_for: StoodFor, told: Sequence[MemoryTrial]) -> RelatedPeaks:
+        """Return what each of the trials told of peaks, likewise."""
+        stand_ins = [one for _, one in stood_for]
+        self._predict(stand_ins)
+        points = [self._known[one].peaks for one in stand_ins]
+        return RelatedPeaks(
+            points=self._related(stood_for, points, MEMORY_FACTORS, MEMORY_TRANSFER),
+            trials=told,
+            limit_bytes=[float(one.job.cluster.accelerator.memory_bytes) for one in stand_ins],
+        )
 
     def memory(self, stand_in: StandIn, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
         """Return what a trial tells whose ranks allocated so much at most, where that was measured."""
         if not fits or peak_bytes is None:
             return MemoryTrial(fits=fits)
         return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(stand_in))
+
+    def allowance_bytes(self, stand_in: StandIn) -> float:
+        """Part of a trial's predicted peak that a measured one does not see."""
+        self._predict([stand_in])
+        return self._known[stand_in].allowance_bytes
 
     def jobs(self, stood_for: StoodFor) -> list[Job]:
         """Return the job of the table and all others that were asked about, by their numbers in points."""
@@ -192,19 +197,15 @@ class OtherJobs:
     def peaks(self, rows: Sequence[int], trials: Sequence[MemoryTrial]) -> RelatedPeaks | None:
         """What past trials, and these of what stands in for each row, say of peaks."""
         stood_for = [*map(_itself, self._past), *self._stood_for(rows)]
-        if not stood_for:
-            return None
-        limits = [float(one.job.cluster.accelerator.memory_bytes) for _, one in stood_for]
-        told = [*map(self._memory, self._past), *trials]
-        return RelatedPeaks(points=self._stand_ins.peaks(stood_for), trials=told, limit_bytes=limits)
+        memory = self._stand_ins.memory
+        past = [
+            memory(_itself(one)[1], fits=not one.ran_out_of_memory, peak_bytes=one.peak_bytes) for one in self._past
+        ]
+        return self._stand_ins.peaks(stood_for, [*past, *trials]) if stood_for else None
 
     def allowance_bytes(self, row: int) -> float:
         """Part of the predicted peak of what stands in for a row that a measured one does not see."""
         return self._stand_ins.allowance_bytes(self._stand_in(row))
-
-    def _memory(self, trial: PastTrial) -> MemoryTrial:
-        fits, (_, itself) = not trial.ran_out_of_memory, _itself(trial)
-        return self._stand_ins.memory(itself, fits=fits, peak_bytes=trial.peak_bytes)
 
     def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, StandIn]]:
         return [(self._layouts.row(row), self._stand_in(row)) for row in rows]

@@ -26,8 +26,7 @@ from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.search.comparing.compare import compare
 from autotuner.search.comparing.next_runs import next_baseline_runs, next_runs
 from autotuner.search.expressible import trial_rules
-from autotuner.search.sweeps.instructions import Repeat
-from autotuner.search.sweeps.stopping import Finish, Spending, finish, spent
+from autotuner.search.sweeps.instructions import Finish, Repeat, Spending, finish, spent
 from autotuner.search.text.trials import findings_in_words
 
 _MAX_DEATHS = 2
@@ -93,19 +92,15 @@ class ChallengeRuns:
         """
         if self.challenger is None or _gave_up(self.turns) or _gave_up(self.incumbent_turns):
             return None
-        if self.incumbent_runs is None:
-            return self.challenger if self._wants_more_alone() else None
+        if self.incumbent_runs is None:  # a baseline is the challenger's only where no incumbent was named
+            baseline = self.challenge.baseline if self.challenge.incumbent is None else ()
+            return self.challenger if _wants_more(run_group(self.turns), baseline, self.challenge.test) else None
         mine, theirs = _num_measured(self.turns), _num_measured(self.incumbent_turns)
         if mine == theirs and not self._wants_more_turns():
             return None
         challenger_begins = min(mine, theirs) % 2 == 0
         is_challengers = mine < theirs or (mine == theirs and challenger_begins)
         return self.challenger if is_challengers else first_measured(self.incumbent)
-
-    def _wants_more_alone(self) -> bool:
-        """Of a challenger without an incumbent beside it: a baseline is its own only where no incumbent was named."""
-        baseline = self.challenge.baseline if self.challenge.incumbent is None else ()
-        return _wants_more(run_group(self.turns), baseline, self.challenge.test)
 
     def _wants_more_turns(self) -> bool:
         mine, theirs = run_group(self.turns), run_group(self.incumbent_turns)

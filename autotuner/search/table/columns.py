@@ -11,7 +11,7 @@ from autotuner.core.layout import OPTIONS
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.table.column import Column, Value
 from autotuner.search.table.row import TableRow
-from autotuner.search.text.measured import co2_kg_per_million_tokens, kwh_per_million_tokens
+from autotuner.search.text.trials import co2_kg_per_million_tokens, kwh_per_million_tokens
 
 _DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
 

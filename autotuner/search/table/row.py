@@ -14,7 +14,7 @@ from autotuner.core.trial import Trial, time_to_loss_s
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.reached import Source, ranked_times, source_of
 from autotuner.search.standings import Standing, standings
-from autotuner.search.text.measured import price_per_million_tokens
+from autotuner.search.text.trials import price_per_million_tokens
 
 _SECONDS_PER_HOUR = 3600
 

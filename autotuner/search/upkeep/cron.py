@@ -128,14 +128,14 @@ _MOST_MISSED = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRun:
-    """A due time that has come, as one row of the store."""
+    """A due time that has come, or a run out of turn, as one row of the store."""
 
-    expected_due_at: float
+    expected_due_at: float | None
     """What the retune's next due time must still be, for nobody else to have written the row."""
     due_at: float
     """The due time; the last of them where several were missed."""
-    next_due_at: float
-    """The retune's next due time from now on: always later than now."""
+    next_due_at: float | None
+    """The retune's next due time from now on: always later than now; None while it is paused."""
     trigger: Trigger
     num_missed: int = 0
     """Due times before ``due_at`` that nobody was there for."""

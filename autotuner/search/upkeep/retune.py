@@ -30,8 +30,8 @@ from autotuner.core.units import format_seconds
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, Verdict
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.explanation import moved_in_words
-from autotuner.search.text.measured import PHASE_WORDS
 from autotuner.search.text.sentences import change_in_words, expected_seconds, percent
+from autotuner.search.text.trials import PHASE_WORDS
 from autotuner.search.upkeep.baselines import (
     beside,
     changed,

@@ -191,17 +191,10 @@ class Retuning:
         Raises:
             QuotaExceeded: The quota has nothing left.
         """
-        now = self._clock.now()
-        return self._store.retunes.start_run(
-            retune.name,
-            expected_due_at=retune.next_due_at,
-            due_at=now,
-            next_due_at=retune.next_due_at,
-            trigger=trigger,
-            now=now,
-            sweep=self._sweep(retune, now, is_new_phase=trigger is Trigger.LINKS),
-            caller=self._maker(retune, quota),
-        )
+        now, unchanged = self._clock.now(), retune.next_due_at
+        due = DueRun(expected_due_at=unchanged, due_at=now, next_due_at=unchanged, trigger=trigger)
+        sweep = self._sweep(retune, now, is_new_phase=trigger is Trigger.LINKS)
+        return self._start(retune, due, sweep, quota)
 
     def begin_due(self, retune: Retune, due: DueRun) -> RetuneRun | None:
         """The run that a due time asked for, or its skipping; None where somebody else was faster.
@@ -210,9 +203,9 @@ class Retuning:
         """
         sweep = None if due.skipped else self._sweep(retune, due.due_at)
         try:
-            return self._start_due(retune, due, sweep)
+            return self._start(retune, due, sweep)
         except QuotaExceeded:
-            return self._start_due(retune, due, None)
+            return self._start(retune, due, None)
 
     def _sweep(self, retune: Retune, due_at: float, *, is_new_phase: bool = False) -> SweepRequest:
         today = self.links_today(retune.request.template.job.cluster)
@@ -240,7 +233,9 @@ class Retuning:
             inter_node_link=checked.inter_node_link,
         )
 
-    def _start_due(self, retune: Retune, due: DueRun, sweep: SweepRequest | None) -> RetuneRun | None:
+    def _start(
+        self, retune: Retune, due: DueRun, sweep: SweepRequest | None, quota: Quota | None = None
+    ) -> RetuneRun | None:
         return self._store.retunes.start_run(
             retune.name,
             expected_due_at=due.expected_due_at,
@@ -251,7 +246,7 @@ class Retuning:
             sweep=sweep,
             num_missed=due.num_missed,
             skipped=due.skipped,
-            caller=self._maker(retune, None),
+            caller=self._maker(retune, quota),
         )
 
     def incumbent(self, retune: Retune) -> Layout | None:

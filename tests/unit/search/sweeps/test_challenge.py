@@ -22,8 +22,7 @@ from autotuner.search.explain.neighbours import neighbours
 from autotuner.search.expressible import trial_rules
 from autotuner.search.space import legal_layouts
 from autotuner.search.sweeps.challenge import findings, run_group
-from autotuner.search.sweeps.instructions import RunTrial, Wait
-from autotuner.search.sweeps.stopping import Finish
+from autotuner.search.sweeps.instructions import Finish, RunTrial, Wait
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, tiny_job
 from tests.unit.search.sweeps.challenged import (
     INCUMBENT,
