@@ -13,10 +13,9 @@ from autotuner.core.run import NewRun, Run, RunState
 from autotuner.runs.plan import plan_kind
 from autotuner.runs.presence import new_owner
 from autotuner.runs.worker import Worker
-from autotuner.search.planning.plan import PlanProgress
-from autotuner.search.planning.question import plan_id_of
+from autotuner.search.planning.clusters import offers
+from autotuner.search.planning.plan import PlanProgress, plan_id_of
 from autotuner.search.planning.request import PlanRequest
-from autotuner.search.planning.whole_clusters import offers
 from autotuner.service.build import App
 from autotuner.tracing import carried
 

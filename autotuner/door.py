@@ -28,7 +28,7 @@ from autotuner.search.preview import best_of_space, prediction_of_layout
 
 if TYPE_CHECKING:
     from autotuner.ports import Names, Store
-    from autotuner.search.learning.recollection import Recollection
+    from autotuner.search.recollection import Recollection
 
 PROFILE = "profile:"
 """Before the name of a profile, where a cluster's is expected."""
@@ -150,7 +150,7 @@ class Autotuner:
     @property
     def recollection(self) -> Recollection:
         """What the stored trials teach."""
-        from autotuner.search.learning.recollection import Recollection  # noqa: PLC0415  # only beside a store
+        from autotuner.search.recollection import Recollection  # noqa: PLC0415  # only beside a store
 
         store = self.store
         with self._opening:
@@ -187,8 +187,11 @@ class Autotuner:
             InvalidInput: A description breaks a rule, or there are no clusters to compare, or too many.
             NotFound: A name is neither stored nor in the catalog.
         """
-        from autotuner.search.planning.plan import PlanProgress, plan  # noqa: PLC0415  # predictions need none of it
-        from autotuner.search.planning.question import plan_id_of  # noqa: PLC0415
+        from autotuner.search.planning.plan import (  # noqa: PLC0415  # predictions need none of it
+            PlanProgress,
+            plan,
+            plan_id_of,
+        )
 
         asked, began_at, pieces = request.resolved(self), time.time(), PlanProgress()
 

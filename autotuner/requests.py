@@ -26,8 +26,7 @@ from autotuner.core.stack import Stack
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.workload import Workload
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
-from autotuner.search.planning.goal import Failures, Goal
-from autotuner.search.planning.request import ChangePrices, PlanRequest
+from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
 from autotuner.search.preview import Question
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.units import MIB
 from autotuner.core.workload import Workload
 from autotuner.ports import Launcher, Store
-from autotuner.search.sweeps.history import all_trials
+from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.service.clock import SystemClock
 from autotuner.store.schema import migrate
 from autotuner.store.sql import memory_store, open_store

@@ -35,8 +35,8 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.ports import Launcher
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.text.faults import trace_in_words
+from autotuner.search.sweeps.kept_trials import all_trials
+from autotuner.search.text.links import trace_in_words
 from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker

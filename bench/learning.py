@@ -27,8 +27,7 @@ from autotuner.core.trial import PastTrial
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.learning.learnt import Learnt
-from autotuner.search.learning.platform import Platform
+from autotuner.search.sampler.calibration import Learnt, Platform
 from bench.fit_stacks import source_name
 from bench.small_for_large import tables
 
@@ -127,9 +126,9 @@ def _trial(sheet: Sheet, row: int, at: float) -> PastTrial:
 
 def left_out(source: str, sheet: Sheet, history: Sequence[PastTrial]) -> Left:
     """What is said of the sheet without the history and with it."""
-    learnt = Learnt.of(history)
+    learnt = Learnt(history)
     jobs = {"nothing": sheet.job, "one factor": _by_one_factor(sheet.job, history)}
-    jobs |= {str(count): Learnt.of(_drawn(history, count)).calibrated(sheet.job) for count in NUM_SHOWN}
+    jobs |= {str(count): Learnt(_drawn(history, count)).calibrated(sheet.job) for count in NUM_SHOWN}
     jobs["all"] = learnt.calibrated(sheet.job)
     return Left(
         source=source,

@@ -27,7 +27,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
-from autotuner.search.learning.learnt import Learnt
+from autotuner.search.sampler.calibration import Learnt
 from bench.patient import Patient
 
 JOB = Job(
@@ -89,7 +89,7 @@ def measured(layouts: list[Layout]) -> Iterator[PastTrial]:
 
 def lines(trials: list[PastTrial]) -> Iterator[str]:
     """What was predicted of each layout before and after the trials, and what its runs measured."""
-    job = Learnt.of(trials).calibrated(JOB)
+    job = Learnt(trials).calibrated(JOB)
     yield "| layout | step before | step after | measured, others' share | optimizer before → after, measured |"
     yield "| --- | --- | --- | --- | --- |"
     for layout in dict.fromkeys(trial.layout for trial in trials):

@@ -16,11 +16,10 @@ from statistics import median
 from autotuner.catalog.models import load_model
 from autotuner.core.workload import Workload
 from autotuner.search.asides import Inline
-from autotuner.search.planning.best_layouts import best_outcome
-from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.clusters import Offer, offers
+from autotuner.search.planning.layouts import searched_cluster
 from autotuner.search.planning.plan import plan
-from autotuner.search.planning.request import PlanRequest
-from autotuner.search.planning.whole_clusters import Offer, offers
+from autotuner.search.planning.request import Goal, PlanRequest
 
 _DAY_S = 86_400.0
 
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _loss(request: PlanRequest, offer: Offer) -> float:
     """How much longer the best of the thin space takes than that of the whole one."""
-    thin, whole = (best_outcome(request, offer, is_thorough=is_thorough) for is_thorough in (False, True))
+    thin, whole = (searched_cluster(request, offer, is_thorough=is_thorough).outcome for is_thorough in (False, True))
     assert thin is not None
     assert whole is not None
     return thin.time_s.median / whole.time_s.median - 1

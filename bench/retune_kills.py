@@ -55,7 +55,7 @@ _START_S = 0.3
 _LIFE_S = 4.0
 """About what six runs take to end; the other half of the lives end somewhere in it."""
 
-_PRELOADED = ["autotuner.runs.sweep_trials", "autotuner.search.upkeep.retunes.scheduler", "psycopg"]
+_PRELOADED = ["autotuner.runs.sweep_trials", "autotuner.search.upkeep.scheduler", "psycopg"]
 """What a service imports once it works, so that each life begins at once."""
 
 _POLL_S = 0.05

@@ -22,8 +22,8 @@ from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
 from autotuner.launch.simulation import SCENARIOS, Luck, truth_of
-from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.propose import EVEN_CHANCE, Proposal
 from autotuner.search.space.legal import legal_layouts
 from autotuner.service.logs import silence_optuna

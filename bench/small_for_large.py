@@ -5,7 +5,7 @@ and once after small trials were shown: runs of smaller sheets of the same sourc
 how far the full-size step times are off without and with them, how many lie in their intervals, and how right verdicts
 on memory are. ``--model`` leaves out the sheets of one model at a time, so that others tell of the cluster; ``--quick``
 takes the constants of the catalog, which saw everything. ``--learn`` prints what the runs say of the correlations of
-``search/sampler/kinship.py``.
+``search/sampler/model.py``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import FullSizeEstimate
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.full_size import FullSize, SmallTrial, times_in_intervals
-from autotuner.search.sampler.kinship import Reach, kinship
-from autotuner.search.sampler.posterior import Estimate
-from autotuner.search.sampler.stand_ins import StandIn, StandIns
-from autotuner.search.sampler.time_prior import TIME_FACTORS, learn_times, scale_inflation
+from autotuner.search.sampler.model import Estimate, TaskSimilarity, Transfer
+from autotuner.search.sampler.priors import TIME_FACTORS, learn_times, scale_inflation
+from autotuner.search.sampler.transfer import StandIn, StandIns
 from bench.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
 from bench.held_out import held_out
 
@@ -324,8 +323,8 @@ def _log_densities(case: Case) -> Floats:
     seconds = [trial.step_time_s or np.nan for trial in case.trials]
 
     def density(factor: float, residual: float) -> Floats:
-        shared = kinship(jobs, TIME_FACTORS, Reach(factor=factor, residual=residual, elsewhere=0.5))
-        belief = learn_times(prior, {}, related=replace(related, kinship=shared), related_step_time_s=seconds)
+        shared = TaskSimilarity.between(jobs, TIME_FACTORS, Transfer(factor=factor, residual=residual, elsewhere=0.5))
+        belief = learn_times(prior, {}, related=replace(related, similarity=shared), related_step_time_s=seconds)
         return _log_density(np.log(case.measured_s), belief.at(every), scale_inflation(belief))
 
     return np.array([[density(factor, residual) for residual in _RESIDUALS] for factor in _FACTORS])

@@ -43,8 +43,8 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.search.sampler.full_size import FullSize, SmallTrial
-from autotuner.search.sampler.stand_ins import StandIn
-from autotuner.search.scaling.table import SmallTrials, small_trials
+from autotuner.search.sampler.proxies import SmallTrials, small_trials
+from autotuner.search.sampler.transfer import StandIn
 from autotuner.search.space.legal import legal_layouts
 from bench.patient import Patient
 

@@ -46,11 +46,10 @@ from autotuner.launch.this_machine import detect_cluster
 from autotuner.ports import Store
 from autotuner.runs.retune import retune_kind
 from autotuner.runs.worker import Worker
-from autotuner.search.job_phases.course import cheapest_course
-from autotuner.search.job_phases.plan import PhasesQuestion, plan_phases
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.upkeep.retunes.retuning import Retuning
-from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler
+from autotuner.search.planning.phases import PhasesQuestion, cheapest_course, plan_phases
+from autotuner.search.sweeps.kept_trials import all_trials
+from autotuner.search.upkeep.retuning import Retuning
+from autotuner.search.upkeep.scheduler import RetuneScheduler
 from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.forked_ranks import on_ranks

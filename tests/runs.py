@@ -7,8 +7,8 @@ from typing import Any
 from autotuner.core.run import Finish, Lease, Run, RunState
 from autotuner.core.upkeep import MfuGate, MfuGateResult, RetuneOutcome, RetuneRun
 from autotuner.ports import Store
-from autotuner.search.upkeep.gates import measured
-from autotuner.search.upkeep.retunes import outcome as outcomes
+from autotuner.search.upkeep import gate as gates
+from autotuner.search.upkeep import retune as retunes
 
 
 def claimed(store: Store, kind: str, *, now: float = 21.0, owner: str = "worker") -> Run:
@@ -45,7 +45,7 @@ def end_gate(store: Store, gate: MfuGate, result: MfuGateResult, *, now: float) 
     """End the only gate that awaits no sweep any more."""
     run = claimed(store, "gate", now=now)
     assert run.id == gate.id
-    store.runs.finish(lease_of(run), measured.end_of(result), now=now)
+    store.runs.finish(lease_of(run), gates.end_of(result), now=now)
     return store.mfu_gates.get(gate.id)
 
 
@@ -60,7 +60,7 @@ def end_retune(store: Store, run: RetuneRun, outcome: RetuneOutcome, *, now: flo
     """End the only run of a retune that awaits no sweep any more."""
     free = claimed(store, "retune", now=now)
     assert free.id == run.id
-    store.runs.finish(lease_of(free), outcomes.end_of(outcome), now=now)
+    store.runs.finish(lease_of(free), retunes.end_of(outcome), now=now)
     return store.retunes.get_run(run.id)
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, TypeGuard
 
-from api.schemas import Estimated, ModelSize, Predicted, RankedTrial, TrialView
+from api.schemas import Estimated, RankedTrial, TrialView
 from autotuner.core.choices import ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import RunGroup
@@ -24,11 +24,7 @@ from autotuner.core.units import format_long_duration as long_duration
 from autotuner.costmodel.evidence import PHRASES
 from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.limits import PART_WORDS
-from autotuner.search.text.jobs import engine_in_words, latest
-from autotuner.search.text.jobs import job_in_words as job
-from autotuner.search.text.jobs import waiting_in_words as waiting
-from autotuner.search.text.measured import certainty, facts, phases
-from autotuner.search.text.measured import has_own_peak as differs
+from autotuner.search.predictions import ModelSize, Predicted
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_seconds,
@@ -40,6 +36,10 @@ from autotuner.search.text.sentences import (
 )
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
+from autotuner.search.text.trials import certainty, engine_in_words, facts, latest, phases
+from autotuner.search.text.trials import has_own_peak as differs
+from autotuner.search.text.trials import job_in_words as job
+from autotuner.search.text.trials import waiting_in_words as waiting
 
 __all__ = [
     "byte_rate",

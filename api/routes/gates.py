@@ -15,11 +15,7 @@ from autotuner.core.errors import NotFound
 from autotuner.core.rules.legality import reasons, refused_layout
 from autotuner.ports import Page
 from autotuner.search.space.trainers import trial_rules
-from autotuner.search.upkeep.gates.reports.badge import badge_svg
-from autotuner.search.upkeep.gates.reports.junit import junit_xml
-from autotuner.search.upkeep.gates.reports.markdown import markdown
-from autotuner.search.upkeep.gates.reports.measured import report_of
-from autotuner.search.upkeep.gates.reports.report import GateReport
+from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown, report_of
 from autotuner.service.build import App
 
 router = APIRouter(tags=["gates"])

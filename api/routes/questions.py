@@ -11,29 +11,17 @@ from api.dependencies import AppOf, PlansOf, SweepOf, TrialId
 from api.edge.auth import needs
 from api.openapi import problems
 from api.schemas import (
-    BandwidthCurve,
     ComparisonRequest,
-    ExplanationRequest,
     ExportRequest,
     FormatList,
     FormatView,
     ImportedLayout,
     ImportRequest,
-    LayerReport,
-    LayersRequest,
     LayoutComparison,
     LayoutExplanation,
     LayoutExport,
-    LinkTimelines,
-    PhasesPlan,
     PhasesRequest,
-    PlanCreate,
-    PlanView,
-    PredictionRequest,
-    PredictionTable,
     SweepRules,
-    TrialParts,
-    TrialTimelines,
 )
 from autotuner.core.access import Scope
 from autotuner.core.documents import Document
@@ -41,14 +29,17 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.rules.legality import reasons, refused_layout
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
-from autotuner.search.explain.bandwidth import bandwidth_curve, trial_bandwidth_curve
-from autotuner.search.explain.explanation import explain, trial_parts
-from autotuner.search.explain.layers import layer_report
-from autotuner.search.explain.links import trial_link_timelines
-from autotuner.search.explain.timeline import trial_timelines
-from autotuner.search.job_phases.plan import plan_phases
+from autotuner.requests import ExplanationRequest, LayersRequest, PlanCreate, PredictionRequest
+from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve, trial_bandwidth_curve
+from autotuner.search.explain.explanation import TrialParts, explain, trial_parts
+from autotuner.search.explain.layers import LayerReport, layer_report
+from autotuner.search.explain.links import LinkTimelines, trial_link_timelines
+from autotuner.search.explain.timeline import TrialTimelines, trial_timelines
+from autotuner.search.planning.phases import PhasesPlan, plan_phases
+from autotuner.search.planning.plan import PlanView
+from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.comparison import side_by_side
-from autotuner.search.sweeps.history import all_trials
+from autotuner.search.sweeps.kept_trials import all_trials
 
 # Predictions without a sweep.
 

@@ -101,14 +101,13 @@ from autotuner.requests import (
     named_cluster,
     named_model,
 )
-from autotuner.search.advice.current import Gain
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import TrialParts
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.explain.links import LinkTimelines
 from autotuner.search.explain.timeline import TrialTimelines
-from autotuner.search.job_phases.plan import PhasesPlan
-from autotuner.search.planning.plan_view import (
+from autotuner.search.planning.phases import PhasesPlan
+from autotuner.search.planning.plan import (
     PlanView,
 )
 from autotuner.search.predictions import (
@@ -123,6 +122,7 @@ from autotuner.search.predictions import (
     Shortfall,
 )
 from autotuner.search.results.sweep_front import SweepFront
+from autotuner.search.suggestions import Gain
 
 __all__ = [
     "AS_CLUSTERS_ARE_WRITTEN",

@@ -15,7 +15,7 @@ from autotuner.core.job import Calibration
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.learning.learnt import Lesson
+from autotuner.search.sampler.calibration import Lesson
 
 # Catalog, models, clusters, and the service's own state.
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from autotuner.catalog.software import load_stack
 from autotuner.core.job import MOST_PHASES, JobPhase, PhasedJob, SwitchCost
 from autotuner.requests import GivenAxes, GivenLayout, PredictedJobRequest
-from autotuner.search.job_phases.plan import PhasesQuestion
+from autotuner.search.planning.phases import PhasesQuestion
 from autotuner.service.build import App
 
 

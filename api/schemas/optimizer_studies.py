@@ -24,7 +24,7 @@ from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.ports import Page
 from autotuner.requests import GivenLayout, JobRequest
-from autotuner.search.studies.starts import starts_of
+from autotuner.search.planning.optimizer_study import starts_of
 from autotuner.service.build import App
 
 

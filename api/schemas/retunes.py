@@ -17,8 +17,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
 from autotuner.ports import Page, Store
 from autotuner.requests import GivenLayout
-from autotuner.search.upkeep.retunes.retuning import the_cron
-from autotuner.search.upkeep.retunes.trend import TrendPoint, trend
+from autotuner.search.upkeep.retune import TrendPoint, trend
+from autotuner.search.upkeep.retuning import the_cron
 from autotuner.service.build import App
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"

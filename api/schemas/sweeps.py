@@ -16,10 +16,10 @@ from autotuner.core.sweep import BestSoFar, Budget, Interventions, Sweep, SweepO
 from autotuner.core.trial import Waiting
 from autotuner.ports import Page, Store, SweepFilter, SweepOrder
 from autotuner.search.predictions import ModelSize
-from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.history import all_trials
+from autotuner.search.sweeps.challenge import findings
+from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.search.text.caveats import approximations, calibrated_on
-from autotuner.search.text.comparisons import findings_in_words
+from autotuner.search.text.trials import findings_in_words
 from autotuner.service.build import App
 
 

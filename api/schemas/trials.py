@@ -25,7 +25,7 @@ from autotuner.core.trial import (
 from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.predictions import Predicted
 from autotuner.search.results.reached import Standing, standings
-from autotuner.search.text.loss_gates import unranked_in_words
+from autotuner.search.text.trials import unranked_in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric, Objective
 from autotuner.costmodel.resource_cost import predicted_footprints
 from autotuner.search.pareto import Frontier, non_dominated, reference_below
-from autotuner.search.sampler.front_worths import FrontWorths
-from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
+from autotuner.search.sampler.propose import FrontWorths
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -23,8 +23,8 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
 
 Ended: TypeAlias = tuple[TrialState, Sequence[float] | None]
 """How a trial of Optuna ended."""

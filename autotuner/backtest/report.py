@@ -14,8 +14,14 @@ from autotuner.backtest.table import Sheet, Table
 from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.uncertainty import Z80, time_error
-from autotuner.search.sampler.memory_prior import MemoryTrial, learn_peaks, memory_prior
-from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
+from autotuner.search.sampler.priors import (
+    MemoryTrial,
+    learn_peaks,
+    learn_times,
+    memory_prior,
+    scale_inflation,
+    time_prior,
+)
 
 
 def share(condition: Booleans) -> float | None:

@@ -20,9 +20,9 @@ from autotuner.core.errors import StoreUnavailable
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.objective import Objective
 from autotuner.core.trial import EngineJob, EngineJobPhase
-from autotuner.search.text.jobs import job_in_words
 from autotuner.search.text.links import event_sentence
 from autotuner.search.text.sentences import gate_in_words
+from autotuner.search.text.trials import job_in_words
 
 _POLL_S = 0.5
 

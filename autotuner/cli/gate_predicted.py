@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from autotuner.core.dry_run import DryRun
     from autotuner.core.job import Job
     from autotuner.core.layout import Layout
-    from autotuner.search.upkeep.gates.predicted import PredictedGate
+    from autotuner.search.upkeep.gate_prediction import PredictedGate
 
 
 def predicted_job(model: str, cluster: str, global_batch: int, seq_len: int, stack: str) -> Job:
@@ -39,7 +39,7 @@ def run_predicted_gate(
         InvalidInput: The reference breaks a rule, so that nothing can be held to it.
     """
     from autotuner.core.rules.legality import reasons
-    from autotuner.search.upkeep.gates.predicted import predicted_gate
+    from autotuner.search.upkeep.gate_prediction import predicted_gate
 
     if reference is not None and (broken := reasons(reference, job)):
         raise InvalidInput("--against", str(reference), f"cannot run: {broken[0].message}", broken[0].nearest)

@@ -6,10 +6,7 @@ from pathlib import Path
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.upkeep import MfuGateOutcome
-from autotuner.search.upkeep.gates.reports.badge import badge_svg
-from autotuner.search.upkeep.gates.reports.junit import junit_xml
-from autotuner.search.upkeep.gates.reports.markdown import markdown
-from autotuner.search.upkeep.gates.reports.report import GateReport
+from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown
 
 _EXIT_CODES = {
     MfuGateOutcome.PASSED: 0,

@@ -101,7 +101,7 @@ class EngineJob:
 
 @value
 class ScaledTrial:
-    """A small run that stands for a layout of a larger job; ``search.scaling`` says how it is chosen.
+    """A small run that stands for a layout of a larger job; ``search.sampler.proxy`` says how it is chosen.
 
     Attributes:
         layout: What runs.

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autotuner.report.report import Column, LayoutWords, Lines, Report, Section, Table
-from autotuner.search.planning.goal import Failures, Goal
-from autotuner.search.planning.outcome import Interval
-from autotuner.search.planning.pilot_sweeps import PilotSweep
-from autotuner.search.planning.plan import Candidate, Plan
-from autotuner.search.planning.plan_view import PlanView
-from autotuner.search.planning.request import ChangePrices
-from autotuner.search.planning.upgrades import Upgrade
-from autotuner.search.planning.whole_clusters import RECALLED, Price
+from autotuner.search.planning.clusters import RECALLED, Price
+from autotuner.search.planning.layouts import Interval
+from autotuner.search.planning.next_steps import PilotSweep, Upgrade
+from autotuner.search.planning.plan import Candidate, Plan, PlanView
+from autotuner.search.planning.request import ChangePrices, Failures, Goal
 from autotuner.search.planning.words import advice_in_words, amount, money, workload_in_words, worth_in_words
 from autotuner.search.text.sentences import in_sentences, percent
 

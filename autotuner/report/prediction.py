@@ -11,13 +11,8 @@ from autotuner.core.prediction import StepTime
 from autotuner.core.rules.rule import Reason
 from autotuner.core.units import format_bytes, format_rate
 from autotuner.report.report import Cell, Column, LayoutWords, Lines, Quantity, Report, Section, Table
-from autotuner.search.advice.current import Gain
 from autotuner.search.predictions import Predicted, PredictedLayout, PredictionTable, Remedy, Shortfall
-from autotuner.search.text.footprints import (
-    co2_kg_per_million_tokens,
-    kwh_per_million_tokens,
-    price_per_million_tokens,
-)
+from autotuner.search.suggestions import Gain
 from autotuner.search.text.sentences import (
     expected_rate,
     fit_in_words,
@@ -25,6 +20,7 @@ from autotuner.search.text.sentences import (
     likely,
     percent,
 )
+from autotuner.search.text.trials import co2_kg_per_million_tokens, kwh_per_million_tokens, price_per_million_tokens
 
 _PARTS = {
     "compute": ("matrix_s", "attention_s", "pointwise_s", "host_s"),

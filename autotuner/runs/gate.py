@@ -5,9 +5,9 @@ from __future__ import annotations
 from autotuner.ports import Store
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
-from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.upkeep.gates.measured import end_of, gate_result
+from autotuner.search.sweeps.challenge import findings
+from autotuner.search.sweeps.kept_trials import all_trials
+from autotuner.search.upkeep.gate import end_of, gate_result
 
 
 def gate_kind(store: Store) -> Kind:

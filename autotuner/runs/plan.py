@@ -7,8 +7,7 @@ from autotuner.core.run import Finish, RunState
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Work
 from autotuner.search.asides import Asides
-from autotuner.search.planning.plan import PlanProgress, plan
-from autotuner.search.planning.question import plan_id_of
+from autotuner.search.planning.plan import PlanProgress, plan, plan_id_of
 from autotuner.search.planning.request import PlanRequest
 
 

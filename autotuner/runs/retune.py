@@ -8,9 +8,9 @@ from autotuner.core.upkeep import RetuneOutcome, Verdict
 from autotuner.ports import Store
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
-from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.upkeep.retunes.outcome import end_of, outcome_of
+from autotuner.search.sweeps.challenge import findings
+from autotuner.search.sweeps.kept_trials import all_trials
+from autotuner.search.upkeep.retune import end_of, outcome_of
 
 _NOTHING_LEFT = "no sweep was started, as its maker's quota had nothing left"
 

@@ -14,7 +14,7 @@ from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
 from autotuner.ports import Launcher, OptimizerStudyStore, TrialWatcher
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Step, Work
-from autotuner.search.studies.plan import StudyPlan
+from autotuner.search.planning.optimizer_study import StudyPlan
 from autotuner.tracing import working_on
 
 LEAST_LEASE_S = 60.0

@@ -28,15 +28,22 @@ from autotuner.costmodel.scenarios import predicted_under
 from autotuner.runs.kind import Do, Step, Wait
 from autotuner.search.pareto import on_front
 from autotuner.search.sampler.propose import Proposal
-from autotuner.search.sweeps import instructions, stopping
-from autotuner.search.sweeps.candidates import Candidates
-from autotuner.search.sweeps.instructions import Instruction, Repeat, RunGate, RunTrial
-from autotuner.search.sweeps.loss_gates import LossGates
-from autotuner.search.sweeps.memory_notes import long_shot_in_words, memory_in_words
-from autotuner.search.sweeps.phases import Phases
-from autotuner.search.sweeps.reruns import is_rerun, next_rerun
-from autotuner.search.sweeps.stopping import Spending, no_improvement, nothing_runs, spent
-from autotuner.search.sweeps.study import SweepStudy
+from autotuner.search.sweeps import instructions
+from autotuner.search.sweeps.challenge import Phases, is_rerun, next_rerun
+from autotuner.search.sweeps.convergence_gate import LossGates
+from autotuner.search.sweeps.instructions import (
+    Instruction,
+    Repeat,
+    RunGate,
+    RunTrial,
+    Spending,
+    long_shot_in_words,
+    memory_in_words,
+    no_improvement,
+    nothing_runs,
+    spent,
+)
+from autotuner.search.sweeps.sweep_study import Candidates, SweepStudy
 from autotuner.search.text.sentences import gain_in_words
 
 P = ParamSpec("P")
@@ -102,7 +109,7 @@ class SweepMachine:
         match step := self.decide(now):
             case instructions.Wait():
                 return Wait()
-            case stopping.Finish():
+            case instructions.Finish():
                 _log.info("sweep.finished", reason=step.reason.value, detail=step.detail)
                 result = SweepResult(reason=step.reason, prospects=self.prospects)
                 return Finish(state=step.state, detail=step.detail, result=result)
@@ -147,7 +154,7 @@ class SweepMachine:
                 return self._searched()
             case _ if self._study.running or self._gates:
                 return instructions.Wait()
-            case stopping.Finish():
+            case instructions.Finish():
                 return wanted
             case Repeat(layout=layout, repeats=repeats):
                 return replace(self._order(*self._study.ask(layout)), repeats=repeats)
@@ -181,13 +188,13 @@ class SweepMachine:
             expected_gain=gain if math.isfinite(gain) else None,
         )
 
-    def _wanted(self, now: float) -> Repeat | stopping.Finish | None:
+    def _wanted(self, now: float) -> Repeat | instructions.Finish | None:
         """What to begin now that nobody interrupted; None: a trial of the layout to try next."""
         if self._phases is None:
             return self._rerun(now) or self._earlier_end() or self._reason_to_stop(now)
         trials, spending = [trial for _, trial in sorted(self._trials.items())], self._spending(now)
         if over := spent(self._request.budget, spending):
-            return stopping.finish(*over, trials)
+            return instructions.finish(*over, trials)
         if first := self._phases.before_search(trials, spending):
             return first
         end = self._phases.end_of_search(trials, spending) or self._reason_to_stop(now)
@@ -199,15 +206,15 @@ class SweepMachine:
             return None
         return next_rerun(self.demand.reruns, self._trials)
 
-    def _earlier_end(self) -> stopping.Finish | None:
+    def _earlier_end(self) -> instructions.Finish | None:
         """How the search ended, of a sweep that was reopened only to run trials again."""
         ended, is_measured = self.demand.ended, any(trial.measurement for trial in self._trials.values())
         if ended is None or ended.state is not RunState.FAILED or not is_measured:
-            return (
-                None if ended is None else stopping.Finish(state=ended.state, reason=ended.reason, detail=ended.detail)
-            )
+            if ended is None:
+                return None
+            return instructions.Finish(state=ended.state, reason=ended.reason, detail=ended.detail)
         detail = f"{ended.detail}; a trial that ran again was measured since"
-        return stopping.Finish(state=RunState.COMPLETE, reason=ended.reason, detail=detail)
+        return instructions.Finish(state=RunState.COMPLETE, reason=ended.reason, detail=detail)
 
     def _step_from_incumbent(self) -> Proposal | None:
         """What to try of the layouts around the incumbent: every other trial is one of them, while they promise enough.
@@ -391,7 +398,7 @@ class SweepMachine:
         return self._study.study
 
     # ------------------------------------------------------------------ reasons to stop
-    def _reason_to_stop(self, now: float) -> stopping.Finish | None:
+    def _reason_to_stop(self, now: float) -> instructions.Finish | None:
         ended = [trial for _, trial in sorted(self._trials.items()) if _was_tried(trial)]
         reason = (
             nothing_runs(ended)
@@ -400,7 +407,7 @@ class SweepMachine:
             or no_improvement(self._request, ended)
             or self._nothing_to_gain(len(ended))
         )
-        return None if reason is None else stopping.finish(*reason, list(self._trials.values()))
+        return None if reason is None else instructions.finish(*reason, list(self._trials.values()))
 
     def _trials_ran(self, num_ended: int) -> tuple[StopReason, str] | None:
         num_trials = self._request.budget.num_trials

@@ -30,12 +30,18 @@ from autotuner.ports import Launcher, Store
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.learning.recollection import informed_with_trials
+from autotuner.search.recollection import informed_with_trials
 from autotuner.search.space.trainers import trial_rules
-from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.instructions import RunGate, RunTrial
-from autotuner.search.sweeps.loss_gating import run_gate
+from autotuner.search.sweeps.convergence_gate import run_gate
+from autotuner.search.sweeps.instructions import (
+    MAX_ATTEMPTS,
+    RunGate,
+    RunTrial,
+    given_up,
+    lost_in_words,
+    unless_lost_again,
+)
+from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.tracing import working_on
 
 T = TypeVar("T")

@@ -13,10 +13,7 @@ from autotuner.core.measurement import Footprint
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction
 from autotuner.core.rules.rule import Reason
-from autotuner.search import ranking
-from autotuner.search.advice import current as comparison
-from autotuner.search.advice import shortfall as shortfalls
-from autotuner.search.advice.current import Gain
+from autotuner.search import ranking, suggestions
 from autotuner.search.preview import PredictedBest, PredictedOne
 
 
@@ -135,7 +132,7 @@ class Shortfall:
     """Null where not even 128 times the nodes are enough."""
 
     @classmethod
-    def of(cls, shortfall: shortfalls.Shortfall) -> Self:
+    def of(cls, shortfall: suggestions.Shortfall) -> Self:
         """What the search found."""
         larger = None
         if (found := shortfall.larger) is not None:
@@ -163,13 +160,13 @@ class Current:
     """It with its prediction; null where it breaks a rule."""
     reasons: tuple[Reason, ...]
     """Every rule that it breaks; empty for a legal one."""
-    best: Gain | None
+    best: suggestions.Gain | None
     """What the first of ``items`` would give; null without a prediction or a row."""
-    unchanged: Gain | None
+    unchanged: suggestions.Gain | None
     """What the best layout that keeps the mathematics would give, where every row changes them."""
 
     @classmethod
-    def of(cls, current: comparison.Current) -> Self:
+    def of(cls, current: suggestions.Current) -> Self:
         """What the search found."""
         return cls(
             label=str(current.layout),

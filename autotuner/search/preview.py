@@ -20,14 +20,12 @@ from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.advice.advice import Advice, advice
-from autotuner.search.advice.current import Current, current_beside
-from autotuner.search.advice.shortfall import Shortfall
 from autotuner.search.ranking import ComparedBy, PredictedLayout, PredictionTable, best_predicted
-from autotuner.search.scaling.table import SmallTrials, small_trials
+from autotuner.search.sampler.proxies import SmallTrials, small_trials
 from autotuner.search.space.elimination import MOST_REASONS, Sieved, empty_space, sieved
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.trainers import sayable_space, trial_rules
+from autotuner.search.suggestions import Advice, Current, Shortfall, advice, current_beside
 from autotuner.search.text.caveats import caveats
 
 _DAY_S = 86_400.0

@@ -121,7 +121,7 @@ class Background:
     def start_retunes(self) -> None:
         """Start runs of retunes on a thread, and decide on another how those end whose sweeps have ended."""
         from autotuner.runs.retune import retune_kind  # noqa: PLC0415  # as in ``work``
-        from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler  # noqa: PLC0415  # as in ``work``
+        from autotuner.search.upkeep.scheduler import RetuneScheduler  # noqa: PLC0415  # as in ``work``
 
         store = self.open_store()
         self._start_lane(retune_kind(store), "retune-runs")

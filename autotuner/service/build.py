@@ -36,13 +36,12 @@ from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
 from autotuner.ports import Clock, Launcher, Names, Store
 from autotuner.search.asides import Asides, Inline
+from autotuner.search.planning.optimizer_study import starts_of
 from autotuner.search.preview import require_layouts
-from autotuner.search.studies.starts import starts_of
 from autotuner.search.sweep_tables import SweepTables
 from autotuner.search.sweeps.kept_trials import KeptTrials
-from autotuner.search.upkeep.gates.asking import ask_gate, baseline_of
-from autotuner.search.upkeep.gates.measured import gate_sweep
-from autotuner.search.upkeep.retunes.retuning import Retuning
+from autotuner.search.upkeep.gate import ask_gate, baseline_of, gate_sweep
+from autotuner.search.upkeep.retuning import Retuning
 from autotuner.service.access.tokens import Tokens
 from autotuner.service.announcing.destination import WEBHOOK_ALLOW
 from autotuner.service.announcing.posting import Poster

@@ -19,8 +19,7 @@ from autotuner.core.run import Finish, NewRun
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.upkeep import Baseline, GateRunRequest, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.ports import Page
-from autotuner.search.upkeep.gates.measured import end_of, new_baseline
-from autotuner.search.upkeep.gates.told import gate_told
+from autotuner.search.upkeep.gate import end_of, gate_told, new_baseline
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, new_mfu_gate_id

@@ -29,8 +29,7 @@ from autotuner.core.upkeep import (
     Verdict,
 )
 from autotuner.ports import Page
-from autotuner.search.upkeep.retunes.standing import Standing
-from autotuner.search.upkeep.retunes.told import told
+from autotuner.search.upkeep.retune import Standing, told
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, new_run_id, no_such_name

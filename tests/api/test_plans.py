@@ -13,8 +13,7 @@ from autotuner.core import codec
 from autotuner.core.documents import Document
 from autotuner.core.run import NewRun
 from autotuner.ports import Clock, Store
-from autotuner.search.planning.plan import PlanProgress
-from autotuner.search.planning.question import plan_id_of
+from autotuner.search.planning.plan import PlanProgress, plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.service.clock import SystemClock
 from tests.api.service import app_on

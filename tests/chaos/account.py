@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import Page, Store
-from autotuner.search.sweeps.history import all_trials
+from autotuner.search.sweeps.kept_trials import all_trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout, parse_words
-from autotuner.search.upkeep.retunes.cron import Cron
+from autotuner.search.upkeep.cron import Cron
 from autotuner.service.access.secret import read_token, token_text, without_tokens
 from autotuner.service.announcing.destination import Refused, check_url, destination, origin
 from autotuner.service.announcing.payloads import check_secret

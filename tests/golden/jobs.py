@@ -42,7 +42,7 @@ from autotuner.costmodel.scenarios import step_times_under
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store
 from autotuner.search.explain.layers import LayerGain
-from autotuner.search.sweeps.history import all_trials
+from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import profile

@@ -35,17 +35,13 @@ from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.layers import layer_report
 from autotuner.search.explain.limits import limit_of
 from autotuner.search.explain.links import link_timelines
-from autotuner.search.job_phases.plan import PhasesQuestion, plan_phases
-from autotuner.search.planning.goal import Goal
+from autotuner.search.planning.phases import PhasesQuestion, plan_phases
 from autotuner.search.planning.plan import plan
-from autotuner.search.planning.request import PlanRequest
+from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.preview import Question, best_of_space
-from autotuner.search.text.faults import link_in_words, trace_in_words
-from autotuner.search.text.footprints import complexity_in_words
-from autotuner.search.text.jobs import engine_in_words, job_in_words
-from autotuner.search.text.links import event_in_words
-from autotuner.search.text.measured import overlap_sentence
+from autotuner.search.text.links import event_in_words, link_in_words, trace_in_words
 from autotuner.search.text.topologies import described_said
+from autotuner.search.text.trials import complexity_in_words, engine_in_words, job_in_words, overlap_sentence
 from tests.builders import engine_job
 from tests.golden.golden import Golden
 from tests.golden.jobs import JOBS, SLOW_LINKS, abbreviate, few_digits, file_name, job_of, layouts_of

@@ -29,8 +29,8 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.learning.recollection import Recollection
-from autotuner.search.sweeps.candidates import Candidates
+from autotuner.search.recollection import Recollection
+from autotuner.search.sweeps.sweep_study import Candidates
 from tests.golden.golden import Golden
 from tests.golden.jobs import EndedSweep, few_digits, job_of, run_sweep
 

@@ -43,11 +43,16 @@ from autotuner.search.results.sensitivity import mattered
 from autotuner.search.results.sweep_answer import answer
 from autotuner.search.results.sweep_front import sweep_front
 from autotuner.search.space.trainers import trial_space
-from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.text.comparisons import findings_in_words
-from autotuner.search.text.loss_gates import time_to_loss_in_words, unranked_in_words
-from autotuner.search.text.measured import certainty, facts, phases
+from autotuner.search.sweeps.challenge import findings
+from autotuner.search.sweeps.kept_trials import all_trials
+from autotuner.search.text.trials import (
+    certainty,
+    facts,
+    findings_in_words,
+    phases,
+    time_to_loss_in_words,
+    unranked_in_words,
+)
 from autotuner.store.sql import memory_store
 from tests.builders import breakdown, tiny_space
 from tests.golden.golden import Golden

@@ -13,11 +13,9 @@ from autotuner.core.choices import Precision
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.planning.best_layouts import best_outcome, job_on
-from autotuner.search.planning.goal import Goal
-from autotuner.search.planning.outcome import Outcome, outcome_of
-from autotuner.search.planning.request import PlanRequest
-from autotuner.search.planning.whole_clusters import Offer
+from autotuner.search.planning.clusters import Offer
+from autotuner.search.planning.layouts import Outcome, job_on, outcome_of, searched_cluster
+from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.ranking import PredictedLayout
 
 MILLION = 1e6
@@ -113,7 +111,7 @@ def requested(run: Run, stack: str) -> PlanRequest:
 
 def planned(run: Run, stack: str = "torch", num_accelerators: int | None = None) -> Outcome:
     cluster = load_cluster(f"{run.accelerator}:{num_accelerators or run.num_accelerators}")
-    outcome = best_outcome(requested(run, stack), Offer(cluster=cluster))
+    outcome = searched_cluster(requested(run, stack), Offer(cluster=cluster)).outcome
     assert outcome is not None
     return outcome
 

@@ -15,7 +15,7 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.ports import Store
-from autotuner.search.sweeps.findings import findings
+from autotuner.search.sweeps.challenge import findings
 from autotuner.store.schema import migrate
 from autotuner.store.sql import open_store
 from tests.system.service import until

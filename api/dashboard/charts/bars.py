@@ -10,7 +10,7 @@ from markupsafe import Markup
 from api.dashboard.charts.drawing import Scale, for_both, hatched, line, picture, rect, signed_percent, text
 from autotuner.core.units import format_long_duration
 from autotuner.search.explain.layers import LayerGain, LayerReport
-from autotuner.search.job_phases.plan import Course
+from autotuner.search.planning.phases import Course
 
 # Layers of communication: what the best reaches as one layer after the other is searched, and what each gives.
 

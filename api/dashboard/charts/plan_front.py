@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from api.dashboard.charts.drawing import Frame, Scale, circle, for_both, line, path, picture, text
 from api.dashboard.charts.spread import staircase
-from autotuner.search.planning.goal import Goal
 from autotuner.search.planning.plan import Candidate
+from autotuner.search.planning.request import Goal
 from autotuner.search.planning.words import days, money, within
 
 _S_PER_DAY = 86_400.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from api.dashboard.charts.drawing import decimals, round_step
-from autotuner.search.upkeep.retunes.trend import TrendPoint
+from autotuner.search.upkeep.retune import TrendPoint
 
 _FEWEST_SLOTS = 6
 """A few runs stand beside each other as those of many nights would, not far apart."""

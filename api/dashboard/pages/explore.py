@@ -35,7 +35,7 @@ from autotuner.search.explain.links import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.preview import Question, best_of_space
 from autotuner.search.space.moves import BatchWay, arranged
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 from autotuner.service.build import App
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)

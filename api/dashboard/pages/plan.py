@@ -17,8 +17,8 @@ from api.schemas import PlanView
 from autotuner.catalog.models import models
 from autotuner.catalog.software import stacks
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
-from autotuner.search.job_phases.plan import PhasesPlan, plan_phases
-from autotuner.search.planning.whole_clusters import rentable
+from autotuner.search.planning.clusters import rentable
+from autotuner.search.planning.phases import PhasesPlan, plan_phases
 from autotuner.service.build import App
 
 # The page of a plan: which cluster to take for a training run. Its address is the question.

@@ -16,7 +16,7 @@ from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import NotFound
 from autotuner.core.upkeep import Baseline
 from autotuner.ports import MfuGateStore, Page
-from autotuner.search.upkeep.retunes.trend import trend
+from autotuner.search.upkeep.retune import trend
 
 # The pages of retunes: all of them, and one with its trend and its runs.
 

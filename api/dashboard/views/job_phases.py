@@ -14,8 +14,8 @@ from autotuner.core.errors import InvalidInput, NotFound, quoted
 from autotuner.core.job import SwitchCost
 from autotuner.core.units import GIGA
 from autotuner.core.workload import Workload
-from autotuner.search.job_phases.plan import Course, PhasesPlan
-from autotuner.search.planning.amounts import read_amount
+from autotuner.search.planning.phases import Course, PhasesPlan
+from autotuner.search.planning.words import read_amount
 
 _EXAMPLE = (
     "warm-up: 5 %; batch 128\nmain: 75 %\nthin network: 15 %; bandwidth 10gbit\nlong: 5 %; seq_len 131072; batch 32"

@@ -16,8 +16,7 @@ from autotuner.core.link import LinkHealth, latest
 from autotuner.core.measurement import LinkEvent
 from autotuner.core.units import format_rate, format_seconds
 from autotuner.search.explain.bandwidth import BandwidthCurve
-from autotuner.search.text.faults import trace_in_words
-from autotuner.search.text.links import event_in_words
+from autotuner.search.text.links import event_in_words, trace_in_words
 
 # Links that are not healthy, and what befalls links in the course of a run, as pages show them.
 

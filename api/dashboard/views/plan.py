@@ -16,18 +16,21 @@ from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound, quoted
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
-from autotuner.search.planning.amounts import read_amount, read_duration_s, read_listed, read_numbers, read_prices
-from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, Goal
-from autotuner.search.planning.outcome import Interval
-from autotuner.search.planning.pilot_sweeps import PilotSweep
+from autotuner.search.planning.layouts import Interval
+from autotuner.search.planning.next_steps import PilotSweep, Upgrade
 from autotuner.search.planning.plan import Candidate
-from autotuner.search.planning.upgrades import Upgrade
+from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, Goal
 from autotuner.search.planning.words import (
     advice_in_words,
     amount,
     days,
     goal_in_words,
     money,
+    read_amount,
+    read_duration_s,
+    read_listed,
+    read_numbers,
+    read_prices,
     within,
     workload_in_words,
     worth_in_words,

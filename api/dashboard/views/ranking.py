@@ -18,8 +18,8 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import COLUMNS, Column, TableRow
-from autotuner.search.text.measured import has_own_peak
 from autotuner.search.text.sentences import gate_in_words
+from autotuner.search.text.trials import has_own_peak
 
 PAGE = 50
 """Rows on a page."""

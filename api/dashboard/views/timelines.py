@@ -14,7 +14,7 @@ from autotuner.core.timeline import BlockKind, RankTimeline, StepTimeline
 from autotuner.core.units import format_seconds
 from autotuner.search.explain.links import LinkTimelines
 from autotuner.search.explain.timeline import PredictedTimeline
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 from autotuner.search.text.sentences import percent
 
 # What every picture of timelines has beside it: parts of a lane's seconds, meaning of the colours, ways to look on.

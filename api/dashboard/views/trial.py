@@ -36,9 +36,8 @@ from autotuner.search.explain.explanation import TrialParts, trial_parts
 from autotuner.search.explain.links import trial_link_timelines
 from autotuner.search.explain.timeline import trial_rank_groups, trial_timelines
 from autotuner.search.results.failures import FailureGroup, failures
-from autotuner.search.text.loss_gates import time_to_loss_in_words
-from autotuner.search.text.measured import overlap_sentence
 from autotuner.search.text.sentences import EMULATED
+from autotuner.search.text.trials import overlap_sentence, time_to_loss_in_words
 from autotuner.service.build import App
 
 _HALF, _WHOLE = 632, 1296

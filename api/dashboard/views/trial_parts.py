@@ -17,7 +17,7 @@ from autotuner.core.units import format_bytes, format_seconds
 from autotuner.search.explain.communication import RankGroup, RankGroups
 from autotuner.search.explain.explanation import StagePeak, TrialParts
 from autotuner.search.explain.step_parts import PartKind, StepPart, StepParts
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 from autotuner.search.text.sentences import percent
 
 # Where a trial's time and memory go, as pages show it: pictures, and tables with one unit to a column.

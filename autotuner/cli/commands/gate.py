@@ -23,7 +23,7 @@ from autotuner.cli.options import (
 from autotuner.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from autotuner.search.upkeep.gates.reports.report import GateReport
+    from autotuner.search.upkeep.gate_reports import GateReport
 
 _PREDICT = "Without a cluster"
 _TEST = "Statistical test"
@@ -137,7 +137,7 @@ def gate(
     from autotuner.cli.inputs import job_body, read_space, read_trial_settings
     from autotuner.cli.reports import exit_code_of, write_reports
     from autotuner.core import documents
-    from autotuner.search.upkeep.gates.reports.report import GateReport
+    from autotuner.search.upkeep.gate_reports import GateReport
 
     if predict:
         answer = _predicted(

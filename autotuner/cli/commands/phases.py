@@ -76,7 +76,7 @@ def phases(
     from autotuner.cli.layout_text import read_layout
     from autotuner.cli.measured_runs import read_measured
     from autotuner.cli.views.job_phases import phases_view
-    from autotuner.search.planning.amounts import read_amount, written_amount
+    from autotuner.search.planning.words import read_amount, written_amount
 
     body = job_body(model, cluster, global_batch, seq_len, link_health)
     body |= read_measured(measured, body["workload"])

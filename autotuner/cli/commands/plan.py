@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotuner.cli.options import Json, Model, SeqLen, Server, Space, StackName
-from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
+from autotuner.search.planning.request import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN
 
 if TYPE_CHECKING:
-    from autotuner.search.planning.plan_view import PlanView
+    from autotuner.search.planning.plan import PlanView
 
 _CLUSTERS, _MONEY = "Clusters to compare", "Prices"
 
@@ -111,7 +111,7 @@ def plan(
     from autotuner.core.codec import to_plain
     from autotuner.report.plan import plan_report
     from autotuner.report.terminal import render
-    from autotuner.search.planning.amounts import (
+    from autotuner.search.planning.words import (
         read_amount,
         read_counts,
         read_duration_s,
@@ -151,7 +151,7 @@ def _asked(body: dict[str, Any], *, knows_stored: bool) -> PlanView:
     from autotuner.cli.own_door import own_door
     from autotuner.core.documents import read
     from autotuner.requests import PlanCreate
-    from autotuner.search.planning.plan_view import PlanView
+    from autotuner.search.planning.plan import PlanView
 
     with own_door(knows_stored=knows_stored) as door, status(_LOOKING) as say:
         return PlanView.of(door.plan(read(PlanCreate, body), lambda done, known: say(_COMPARING.format(done, known))))
@@ -162,7 +162,7 @@ def _sent(server: str, body: dict[str, Any]) -> PlanView:
     from autotuner.cli.client import connect
     from autotuner.cli.console import status
     from autotuner.core.documents import restore
-    from autotuner.search.planning.plan_view import PlanView
+    from autotuner.search.planning.plan import PlanView
 
     with connect(server) as client, status(_LOOKING) as say:
         found: dict[str, Any] = client.post("/plans", body)

@@ -19,8 +19,8 @@ from autotuner.report.terminal import plain_table
 from autotuner.report.words import model_in_words
 from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.predictions import ModelSize
-from autotuner.search.text.measured import certainty, facts, phases
 from autotuner.search.text.sentences import expected_mfu, expected_seconds, fit_in_words, in_sentences, percent
+from autotuner.search.text.trials import certainty, facts, phases
 
 
 def explanation_view(explained: Mapping[str, Any]) -> RenderableType:

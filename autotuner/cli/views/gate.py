@@ -13,7 +13,7 @@ from rich.text import Text
 from autotuner.core.units import format_rate
 from autotuner.report.terminal import plain_table
 from autotuner.search.text.sentences import in_sentences
-from autotuner.search.upkeep.gates.reports.report import GateReport, outcome_in_words
+from autotuner.search.upkeep.gate_reports import GateReport, outcome_in_words
 
 
 def gate_view(report: GateReport) -> RenderableType:

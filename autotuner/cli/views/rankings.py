@@ -16,12 +16,6 @@ from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.terminal import LayoutRow, LayoutTable
-from autotuner.search.text.footprints import (
-    co2_kg_per_million_tokens,
-    kwh_per_million_tokens,
-    price_per_million_tokens,
-)
-from autotuner.search.text.measured import has_own_peak
 from autotuner.search.text.sentences import (
     expected_mfu,
     expected_rate,
@@ -32,6 +26,12 @@ from autotuner.search.text.sentences import (
     percent,
     ranges,
     value_in_words,
+)
+from autotuner.search.text.trials import (
+    co2_kg_per_million_tokens,
+    has_own_peak,
+    kwh_per_million_tokens,
+    price_per_million_tokens,
 )
 
 

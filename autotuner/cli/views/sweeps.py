@@ -21,8 +21,8 @@ from autotuner.core.trial import EngineJob, Waiting
 from autotuner.report.terminal import LayoutRow, LayoutTable
 from autotuner.report.words import model_in_words
 from autotuner.search.predictions import ModelSize
-from autotuner.search.text.jobs import engine_in_words, job_in_words, latest, waiting_in_words
 from autotuner.search.text.sentences import in_sentences
+from autotuner.search.text.trials import engine_in_words, job_in_words, latest, waiting_in_words
 
 
 def sweep_view(

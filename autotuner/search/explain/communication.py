@@ -42,7 +42,7 @@ from autotuner.costmodel.communication.layout_groups import (
 from autotuner.costmodel.communication.nccl import Band, Collective, bands, wires_of
 from autotuner.costmodel.details import exchanges
 from autotuner.costmodel.micro_batch import width_split
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 from autotuner.search.text.sentences import listed
 
 Traffic = Literal["ring", "all_to_all", "send"]

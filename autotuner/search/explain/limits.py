@@ -27,7 +27,7 @@ from autotuner.core.units import format_bytes, format_count, format_rate
 from autotuner.costmodel.memory.weights import Sharding, state_bytes
 from autotuner.costmodel.stages import load_of_rank
 from autotuner.search.explain.communication import routes
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 
 PART_WORDS: Mapping[str, str] = {
     "matrix_s": "matrix products",

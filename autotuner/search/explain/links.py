@@ -19,7 +19,7 @@ from autotuner.core.trial import Trial
 from autotuner.core.units import format_seconds
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.explain.timeline import PredictedTimeline, predicted_timeline, what_ran
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 from autotuner.search.text.sentences import percent
 
 _MOST_UNFOLDED = 1_500

@@ -1,1 +1,1 @@
-"""Where to invest: whole clusters compared for one training run, and what would make that decision surer."""
+"""Where to invest: whole clusters, layouts for each phase of a job, candidates of optimizer studies."""

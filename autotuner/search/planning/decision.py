@@ -1,15 +1,194 @@
-"""Decision: which cluster has the least expected loss, how sure that is, and what knowing more would be worth."""
+"""Which cluster has the least expected loss, how sure that is, and what knowing more would be worth."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from autotuner.core.columns import Floats
-from autotuner.search.planning.belief import Belief
-from autotuner.search.planning.loss import Loss
+from autotuner.core.columns import Floats, LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
+from autotuner.costmodel.uncertainty import PARTS, interval_error
+from autotuner.search.planning.layouts import Outcome, job_on
+from autotuner.search.planning.request import Goal, PlanRequest
+from autotuner.search.sampler.normal import below
+
+_S_PER_HOUR = 3600.0
+
+_NUM_FACTORS = len(PARTS) + 1
+"""The parts of a step, and the cluster's speed."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Errors:
+    """What the logarithm of one predicted step time may be off by."""
+
+    parts: Floats
+    """By the order of ``PARTS``: what a standard deviation of each part's factor does to the whole step."""
+    shares: Floats
+    """Of the step, by the same order."""
+    common: float
+    """The same of the factor of all parts."""
+    residual: float
+    """A layout's own."""
+
+
+def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
+    """The errors behind a prediction's interval."""
+    found = interval_error(LayoutColumns.from_layouts([layout]), job)
+    deviations = np.array([float(np.ravel(found.parts[name])[0]) for name in PARTS])
+    total_s = prediction.step_time.total_s
+    shares = np.array([getattr(prediction.step_time, name) / total_s for name in PARTS])
+    residual = float(np.ravel(found.residual)[0])
+    return Errors(parts=shares * deviations, shares=shares, common=found.common, residual=residual)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Told:
+    """What a small sweep on one accelerator tells: sums of standard factors, each with noise."""
+
+    accelerator: str
+    """Whose factors they are."""
+    rows: Floats
+    """Weights of the factors in each sum: shape (sums, factors)."""
+    noise: Floats
+    """Standard deviation of each."""
+
+    @classmethod
+    def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> Told | None:
+        """What trials tell of the parts that they run as the target does; None where that is nothing.
+
+        Each part's own factor times that of all parts is measured, as well as trials scatter: by the residual of a
+        whole step, of which a part is a share.
+        """
+        names = tuple(PARTS)
+        seen = [names.index(name) for name in parts if errors.shares[names.index(name)] > 0]
+        if not seen:
+            return None
+        rows = np.zeros((len(seen), _NUM_FACTORS))
+        rows[:, -1] = errors.common
+        rows[np.arange(len(seen)), seen] = errors.parts[seen] / errors.shares[seen]
+        return cls(
+            accelerator=accelerator, rows=rows, noise=errors.residual / errors.shares[seen] / np.sqrt(num_trials)
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Belief:
+    """The joint belief of the logarithms of the times, in hours, of several clusters."""
+
+    log_hours: Floats
+    """Their means."""
+    weights: Floats
+    """What each standard factor adds: shape (clusters, factors of all accelerators)."""
+    covariance: Floats
+    """Of the factors as far as they are known: shape (factors, factors)."""
+    own: Floats
+    """Standard deviation of what each has for itself."""
+    accelerators: tuple[str, ...]
+    """Whose factors stand where, by their order."""
+
+    @classmethod
+    def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
+        """What is believed before anything is measured."""
+        names = tuple(dict.fromkeys(outcome.cluster.accelerator.name for outcome in found))
+        weights = np.zeros((len(found), _NUM_FACTORS * len(names)))
+        for row, (outcome, error) in enumerate(zip(found, errors, strict=True)):
+            weights[row, _columns(names, outcome.cluster.accelerator.name)] = [*error.parts, error.common]
+        shared = np.sum(weights**2, axis=1)
+        deviations = np.array([outcome.deviation for outcome in found])
+        return cls(
+            log_hours=np.log([outcome.time_s.median / _S_PER_HOUR for outcome in found]),
+            weights=weights,
+            covariance=np.eye(weights.shape[1]),
+            own=np.sqrt(np.maximum(deviations**2 - shared, 0.0)),
+            accelerators=names,
+        )
+
+    @property
+    def deviations(self) -> Floats:
+        """Standard deviation of each logarithm."""
+        shared = np.einsum("if,fg,ig->i", self.weights, self.covariance, self.weights)
+        whole: Floats = np.sqrt(np.maximum(shared, 0.0) + self.own**2)
+        return whole
+
+    @property
+    def shared_covariance(self) -> Floats:
+        """Of the logarithms, without what each has for itself."""
+        found: Floats = self.weights @ self.covariance @ self.weights.T
+        return found
+
+    def after(self, told: Told) -> Belief:
+        """The belief once trials have told something: the means stay, as nobody knows yet what they tell."""
+        rows = np.zeros((len(told.rows), self.weights.shape[1]))
+        rows[:, _columns(self.accelerators, told.accelerator)] = told.rows
+        across = rows @ self.covariance
+        gain = np.linalg.solve(across @ rows.T + np.diag(told.noise**2), across)
+        return replace(self, covariance=self.covariance - across.T @ gain)
+
+
+def _columns(names: Sequence[str], name: str) -> slice:
+    start = _NUM_FACTORS * names.index(name)
+    return slice(start, start + _NUM_FACTORS)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Loss:
+    """The average loss of each of several clusters, whose run times are log-normal.
+
+    A run of t hours loses rate x t, and weight times as much on top where it breaks a limit. With a deadline the rate
+    is the price of an hour, so that losses are dollars; with a price limit alone it is 1, and the limit what the money
+    buys: hours. Where neither is named, runs are compared by the product of time and cost: the rate is the root of the
+    price.
+    """
+
+    rates: Floats
+    """Of each cluster."""
+    limits_h: Floats
+    """Hours up to which a run keeps all limits."""
+    weight: float
+    """How many more such runs one counts as that takes longer."""
+    dollars: Floats
+    """What a unit of loss is worth to whoever takes each cluster."""
+
+    @classmethod
+    def of(cls, found: Sequence[Outcome], goal: Goal) -> Loss:
+        """Return the loss that a goal means."""
+        return cls.by_prices(np.array([one.footprint.price_per_hour or one.cluster.world_size for one in found]), goal)
+
+    @classmethod
+    def by_prices(cls, prices: Floats, goal: Goal) -> Loss:
+        """Return that of clusters whose hours cost so much; one without a price counts an accelerator-hour a dollar."""
+        rates = np.ones(len(prices)) if goal.price_limit is not None else np.sqrt(prices)
+        rates = prices if goal.deadline_s is not None else rates
+        bought_h = np.full(len(prices), np.inf) if goal.price_limit is None else goal.price_limit / prices
+        deadline_h = math.inf if goal.deadline_s is None else goal.deadline_s / _S_PER_HOUR
+        limits_h = np.minimum(bought_h, deadline_h)
+        return cls(rates=rates, limits_h=limits_h, weight=goal.broken_weight, dollars=prices / rates)
+
+    def expected(self, log_hours: Floats, deviations: Floats) -> Floats:
+        """Return the average loss of each: shape (..., clusters).
+
+        Args:
+            log_hours: Means of the logarithms of the times in hours: shape (..., clusters).
+            deviations: Of these logarithms: shape (clusters,).
+        """
+        mean_h = np.exp(log_hours + deviations**2 / 2)
+        # Which share of the average time belongs to runs that break a limit: E[t where t > limit] / E[t].
+        floored = np.maximum(deviations, 1e-9)
+        share_beyond = below((log_hours - np.log(self.limits_h)) / floored + floored)
+        losses: Floats = self.rates * mean_h * (1 + self.weight * share_beyond)
+        return losses
+
+    def chance_kept(self, log_hours: Floats, deviations: Floats) -> Floats:
+        """How likely each is to keep every limit."""
+        return below((np.log(self.limits_h) - log_hours) / np.maximum(deviations, 1e-9))
+
 
 _NUM_DRAWS = 2048
 """Of what measurements may say: the standard error of a value is 2 % of a cluster's own error."""
@@ -24,6 +203,12 @@ class Decision:
 
     belief: Belief
     loss: Loss
+
+    @classmethod
+    def among(cls, request: PlanRequest, found: Sequence[Outcome]) -> Decision:
+        """Return the choice before anything is measured."""
+        errors = [errors_of(one.best.layout, job_on(request, one.cluster), one.best.prediction) for one in found]
+        return cls(belief=Belief.of(found, errors), loss=Loss.of(found, request.goal))
 
     @property
     def losses(self) -> Floats:
@@ -46,30 +231,29 @@ class Decision:
         The means that will then be believed are drawn; a choice that stays as it is saves nothing (Raiffa and Schlaifer
         1961, Applied Statistical Decision Theory, preposterior analysis).
         """
-        return self._dollars(self._saved(after, after.deviations))
+        means = self._drawn(self.belief.shared_covariance - after.shared_covariance)
+        return self._dollars_below(self.loss.expected(means, after.deviations))
 
     @property
     def regret(self) -> float:
         """Dollars by which the choice is worse, on average, than if all times were known beforehand."""
-        nothing_left = self.belief.shared_covariance + np.diag(self.belief.own**2)
-        means = self._drawn(nothing_left)
-        return self._dollars(self._least(means, np.zeros(len(self.belief.own))))
+        return self._dollars_below(self._losses_once_known())
 
     def chances_best(self) -> Floats:
         """How likely each cluster is to turn out with the least loss."""
-        means = self._drawn(self.belief.shared_covariance + np.diag(self.belief.own**2))
-        losses = self.loss.expected(means, np.zeros(len(self.belief.own)))
-        winners = np.bincount(np.argmin(losses, axis=1), minlength=len(self.belief.own))
-        chances: Floats = winners / len(means)
+        losses = self._losses_once_known()
+        chances: Floats = np.bincount(np.argmin(losses, axis=1), minlength=len(self.belief.own)) / len(losses)
         return chances
 
-    def _saved(self, after: Belief, deviations: Floats) -> float:
-        return self._least(self._drawn(self.belief.shared_covariance - after.shared_covariance), deviations)
+    def _losses_once_known(self) -> Floats:
+        """Losses once all times are known: shape (draws, clusters)."""
+        means = self._drawn(self.belief.shared_covariance + np.diag(self.belief.own**2))
+        return self.loss.expected(means, np.zeros(len(self.belief.own)))
 
-    def _least(self, means: Floats, deviations: Floats) -> float:
-        """What the least loss of each draw is below that of the present choice, on average."""
-        losses = self.loss.expected(means, deviations)
-        return float(np.mean(losses[:, self.best] - np.min(losses, axis=1)))
+    def _dollars_below(self, losses: Floats) -> float:
+        """Dollars that the least loss of each draw is below that of the present choice, on average."""
+        saved = float(np.mean(losses[:, self.best] - np.min(losses, axis=1)))
+        return saved * float(self.loss.dollars[self.best])
 
     def _drawn(self, covariance: Floats) -> Floats:
         """Means that may be believed later: shape (draws, clusters).
@@ -80,9 +264,6 @@ class Decision:
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
         drawn: Floats = self.belief.log_hours + _normals(len(values)) @ root
         return drawn
-
-    def _dollars(self, loss: float) -> float:
-        return loss * float(self.loss.dollars[self.best])
 
 
 @lru_cache(maxsize=8)

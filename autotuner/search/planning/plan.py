@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
+import autotuner
+from autotuner.core import codec
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.run import Run
+from autotuner.core.workload import Workload
 from autotuner.search.asides import Asides
 from autotuner.search.pareto import non_dominated
-from autotuner.search.planning.belief import Belief, errors_of
-from autotuner.search.planning.best_layouts import SearchedCluster, job_on, searched_clusters
+from autotuner.search.planning.clusters import Offer, Price, offers, prices_of
 from autotuner.search.planning.decision import Decision
-from autotuner.search.planning.loss import Loss
-from autotuner.search.planning.outcome import Outcome, TrainingRun
-from autotuner.search.planning.pilot_sweeps import PilotSweep, pilot_sweeps
-from autotuner.search.planning.request import PlanRequest
-from autotuner.search.planning.upgrades import Upgrade, Upgrades, upgrades
-from autotuner.search.planning.whole_clusters import Offer, Price, offers, prices_of
+from autotuner.search.planning.layouts import Outcome, TrainingRun, job_on, searched_clusters
+from autotuner.search.planning.next_steps import PilotSweep, Upgrade, pilot_sweeps, upgrades
+from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
 from autotuner.search.text.caveats import caveats
 from autotuner.tracing import carried
 
@@ -51,62 +54,58 @@ class PlanProgress:
     """Pieces that there are as far as is known; more may come."""
 
 
+T = TypeVar("T")
+
 Progress = Callable[[int, int], None]
 """Hears how many pieces of work are done, and how many there are as far as is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A cluster beside the others.
-
-    Attributes:
-        cluster: Its name: the short form of one of the catalog.
-        price_per_accelerator_hour: In US dollars.
-        is_hypothetical: Nobody sells it: one of the catalog with another network or memory.
-        is_on_front: No other is both faster and cheaper.
-        is_thorough: Its layouts were all looked through; else a thin space of them.
-        chance_kept: How likely it keeps the goal's limits, 0..1; 1 where there are none.
-        chance_best: How likely it turns out to have been the right choice, 0..1.
-        label: Its best layout in short.
-    """
+    """A cluster beside the others."""
 
     cluster: str
+    """Its name: the short form of one of the catalog."""
     accelerator: str
     num_nodes: int
     num_accelerators: int
     price_per_accelerator_hour: float
+    """In US dollars."""
     is_hypothetical: bool
+    """Nobody sells it: one of the catalog with another network or memory."""
     is_on_front: bool
+    """No other is both faster and cheaper."""
     is_thorough: bool
+    """Its layouts were all looked through; else a thin space of them."""
     chance_kept: float
+    """How likely it keeps the goal's limits, 0..1; 1 where there are none."""
     chance_best: float
+    """How likely it turns out to have been the right choice, 0..1."""
     label: str
+    """Its best layout in short."""
     layout: Layout
     predicted: TrainingRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Where to invest for one training run. Nothing of it was measured.
-
-    Attributes:
-        contenders: Clusters on which a layout fits, the least expected loss first: the first is the one to take.
-        num_compared: Clusters that were looked at.
-        prices: What their accelerators cost and draw, and who says so.
-        regret: Dollars that the choice is worse by, on average, than if all times were known beforehand.
-        marginals: What changes of the first would buy.
-        proofs: Small sweeps that are worth more than they cost, in the order to run them.
-        caveats: What a reader should know of the predictions, and which layouts were too many to be looked through:
-            sentences without full stops.
-    """
+    """Where to invest for one training run. Nothing of it was measured."""
 
     contenders: tuple[Candidate, ...]
+    """Clusters on which a layout fits, the least expected loss first: the first is the one to take."""
     num_compared: int
+    """Clusters that were looked at."""
     prices: tuple[Price, ...]
+    """What their accelerators cost and draw, and who says so."""
     regret: float
+    """Dollars that the choice is worse by, on average, than if all times were known beforehand."""
     marginals: tuple[Upgrade, ...]
+    """What changes of the first would buy."""
     proofs: tuple[PilotSweep, ...]
+    """Small sweeps that are worth more than they cost, in the order to run them."""
     caveats: tuple[str, ...]
+    """What a reader should know of the predictions, and which layouts were too many to be looked through: sentences
+    without full stops."""
 
 
 def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
@@ -156,12 +155,12 @@ class _Work:
         self.too_large: dict[Offer, str] = {}
 
     def outcomes(self, found: Sequence[Offer], *, is_thorough: bool) -> dict[Offer, Outcome]:
-        """What the run takes on each cluster on which a layout fits."""
+        """Return what the run takes on each cluster on which a layout fits."""
         pieces = [tuple(found[first : first + _AT_ONCE]) for first in range(0, len(found), _AT_ONCE)]
         self._known += len(pieces)
         answers: dict[Offer, Outcome] = {}
         with _threads() as pool:
-            asked = {pool.submit(carried(partial(self._compared, piece, is_thorough))): piece for piece in pieces}
+            asked = {self._ask(pool, searched_clusters, piece, is_thorough=is_thorough): piece for piece in pieces}
             for future in as_completed(asked):
                 for offer, searched in zip(asked[future], future.result(), strict=True):
                     if searched.outcome is not None:
@@ -173,44 +172,40 @@ class _Work:
                 self._count()
         return {offer: answers[offer] for offer in found if offer in answers}
 
-    def _compared(self, piece: tuple[Offer, ...], is_thorough: bool) -> tuple[SearchedCluster, ...]:
-        return self._asides.search(searched_clusters, self._request, piece, is_thorough=is_thorough)
+    def _ask(self, pool: ThreadPoolExecutor, question: Callable[..., T], *of: Any, **how: Any) -> Future[T]:
+        return pool.submit(carried(partial(self._asides.search, question, self._request, *of, **how)))
 
     def _count(self) -> None:
         self._done += 1
         self._progress(self._done, self._known)
 
     def concluded(self, found: Sequence[Offer], known: Mapping[Offer, Outcome]) -> Plan:
-        """The plan, once all clusters are compared."""
-        request, order = self._request, _by_loss(self._request, known)
-        chosen = order[0]
+        """Return the plan, once all clusters are compared."""
+        losses = Decision.among(self._request, list(known.values())).losses
+        order = [list(known)[row] for row in np.argsort(losses, kind="stable")]
+        chosen, outcomes = order[0], tuple(known[offer] for offer in order)
         self._known += 2
         with _threads() as pool:
-            more: Future[Upgrades] = pool.submit(
-                carried(partial(self._asides.search, upgrades, request, chosen, known[chosen]))
-            )
-            first: Future[tuple[PilotSweep, ...]] = pool.submit(
-                carried(partial(self._asides.search, pilot_sweeps, request, tuple(known[offer] for offer in order)))
-            )
+            more = self._ask(pool, upgrades, chosen, known[chosen])
+            first = self._ask(pool, pilot_sweeps, outcomes)
             for future in as_completed((more, first)):
                 future.result()
                 self._count()
-        decision = _decision(request, [known[offer] for offer in order])
+        decision = Decision.among(self._request, outcomes)
+        job, layout = job_on(self._request, known[chosen].cluster), known[chosen].best.layout
+        too_large = [self.too_large[offer] for offer in found if offer in self.too_large]
         return Plan(
             contenders=_contenders(order, known, self.thorough, decision),
             num_compared=len(found),
-            prices=prices_of(request, found),
+            prices=prices_of(self._request, found),
             regret=decision.regret,
             marginals=more.result().found,
             proofs=first.result(),
             caveats=(
-                *_caveats(request, known[chosen]),
-                *dict.fromkeys((*self._in_order(found), *more.result().too_large)),
+                *caveats(job, LayoutColumns.from_layouts([layout])),
+                *dict.fromkeys((*too_large, *more.result().too_large)),
             ),
         )
-
-    def _in_order(self, found: Sequence[Offer]) -> Iterator[str]:
-        return (self.too_large[offer] for offer in found if offer in self.too_large)
 
 
 @contextmanager
@@ -224,19 +219,9 @@ def _threads() -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def _decision(request: PlanRequest, found: Sequence[Outcome]) -> Decision:
-    errors = [errors_of(one.best.layout, job_on(request, one.cluster), one.best.prediction) for one in found]
-    return Decision(belief=Belief.of(found, errors), loss=Loss.of(found, request.goal))
-
-
-def _by_loss(request: PlanRequest, known: Mapping[Offer, Outcome]) -> list[Offer]:
-    losses = _decision(request, list(known.values())).losses
-    return [list(known)[row] for row in np.argsort(losses, kind="stable")]
-
-
 def _leading(request: PlanRequest, known: Mapping[Offer, Outcome]) -> Iterator[Offer]:
     """Clusters whose layouts are worth looking through: near the least loss, on the front, the best of its kind."""
-    losses = _decision(request, list(known.values())).losses
+    losses = Decision.among(request, list(known.values())).losses
     on_front = _on_front(list(known.values()))
     order = np.argsort(losses, kind="stable")
     kinds: set[str] = set()
@@ -279,5 +264,60 @@ def _contenders(
     )
 
 
-def _caveats(request: PlanRequest, chosen: Outcome) -> tuple[str, ...]:
-    return tuple(caveats(job_on(request, chosen.cluster), LayoutColumns.from_layouts([chosen.best.layout])))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A plan, and how far it is computed."""
+
+    id: str
+    """The same for the same question, as long as nothing changes that it is answered by."""
+    computed_at: float | None
+    """Epoch seconds; null until then."""
+    num_done: int
+    """Pieces of work that are done."""
+    num_known: int
+    """Pieces of work that there are as far as is known; more may come."""
+    goal: Goal
+    workload: Workload
+    """Of one optimizer step."""
+    failures: Failures
+    change_prices: ChangePrices
+    answer: Plan | None
+    """Null until it is computed."""
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """The plan as it stands."""
+        request: PlanRequest = run.request
+        return cls(
+            id=run.id,
+            computed_at=run.finished_at,
+            num_done=run.progress.num_done,
+            num_known=run.progress.num_known,
+            goal=request.goal,
+            workload=request.workload,
+            failures=request.failures,
+            change_prices=request.change_prices,
+            answer=run.result,
+        )
+
+
+_DIGITS = 16
+
+_READ_BY_PLANS = (".py", ".toml")
+"""Endings of code and of the catalog."""
+
+
+def plan_id_of(request: PlanRequest) -> str:
+    """Content key of the question, the code and the catalog: what has changed since is a plan of its own."""
+    read = codec.loads(PlanRequest, codec.dumps(request))  # as whoever computes it reads it
+    return codec.content_key(read, _release())[:_DIGITS]
+
+
+@cache
+def _release() -> str:
+    """Digest of the package, in 10 milliseconds: a version number stays while somebody works on the cost model."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(autotuner.__file__).parent.rglob("*")):
+        if path.suffix in _READ_BY_PLANS:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

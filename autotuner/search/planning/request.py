@@ -1,7 +1,8 @@
-"""PlanRequest: what a plan is asked about, and what is assumed where nobody knows."""
+"""PlanRequest: how much is to be trained by when and for how much, and what is assumed where nobody knows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
@@ -13,9 +14,69 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.value import Count, NonNegative, Share, value
+from autotuner.core.value import Count, NonNegative, Positive, Seconds, Share, value
 from autotuner.core.workload import Workload
-from autotuner.search.planning.goal import Failures, Goal
+
+USUAL_SEQ_LEN = 8192
+USUAL_GLOBAL_BATCH = 1024
+"""Tokens of a sequence and sequences of a step where nobody says them: as Llama 3 was trained (arXiv 2407.21783)."""
+
+_S_PER_HOUR = 3600.0
+
+
+@value
+class Goal:
+    """A training run that somebody wants."""
+
+    num_tokens: float
+    """That the model is trained on."""
+    deadline_s: float | None = None
+    """By when it should be done, from its start; None: time is a matter of taste."""
+    price_limit: float | None = None
+    """What it should cost at most, in US dollars; None: so is money."""
+    broken_weight: NonNegative = 3.0
+    """How many more such runs a run counts as that breaks a limit. The default is an assumption: a cluster that breaks
+    a limit in every third case is as good as one at twice its price that never does."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_tokens", "deadline_s", "price_limit"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InvalidInput(name, value, "must be above 0, and a number")
+
+
+@value
+class Failures:
+    """How often accelerators, hosts and networks interrupt a job, and what each time takes.
+
+    The defaults are those of Llama 3 405B (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on
+    16,384 H100, and more than 90 % of the time effective, of which each interruption then has 19.5 minutes. Other
+    clusters fail at other rates: that this one's lie within a factor of 2 in 80 of 100 cases is an assumption.
+    """
+
+    hours_between: Positive = 50_676.0
+    """Hours that one accelerator runs, on average, between interruptions of its job."""
+    lost_s: Seconds = 1_173.0
+    """What an interruption takes: the way back to a checkpoint, and training once more what came after it."""
+    spread: float = 2.0
+    """Factor by which the losses may be larger or smaller in 80 of 100 cases."""
+
+    def __post_init__(self) -> None:
+        if not self.spread >= 1.0:
+            raise InvalidInput("spread", self.spread, "must be 1.0 or more", 1.0)
+
+    def log_slowdown(self, num_accelerators: int) -> float:
+        """Logarithm of the job's time over that without interruptions.
+
+        Interruptions are a Poisson process that strikes recoveries, too: the time grows by exp(rate x what each takes)
+        (Daly 2006, Future Generation Computer Systems 22), where recoveries are short beside the time between failures.
+        """
+        return num_accelerators * self.lost_s / (self.hours_between * _S_PER_HOUR)
+
+    def goodput(self, num_accelerators: int) -> float:
+        """Share of the time in which so many accelerators make progress."""
+        return math.exp(-self.log_slowdown(num_accelerators))
+
 
 MOST_CLUSTERS = 512
 """Compared by one plan: each takes up to a tenth of a second."""
@@ -23,56 +84,50 @@ MOST_CLUSTERS = 512
 
 @value
 class ChangePrices:
-    """What changes of a cluster cost that nobody has a price list of.
-
-    Attributes:
-        network_share: Of a cluster's price, what its network is; twice the bandwidth costs as much again. The default
-            is an assumption.
-        memory_per_gb_hour: US dollars of a gigabyte (10^9) more and an hour. The default is what an H200 costs more
-            than an H100 (0.59 dollars in Modal's price lists of 2025 and 2026) over the 65 GB that it has more.
-    """
+    """What changes of a cluster cost that nobody has a price list of."""
 
     network_share: Share = 0.10
+    """Of a cluster's price, what its network is; twice the bandwidth costs as much again. The default is an
+    assumption."""
     memory_per_gb_hour: NonNegative = 0.009
+    """US dollars of a gigabyte (10^9) more and an hour. The default is what an H200 costs more than an H100 (0.59
+    dollars in Modal's price lists of 2025 and 2026) over the 65 GB that it has more."""
 
 
 @value
 class PlanRequest:
-    """A training run, and the clusters that are compared for it.
-
-    Attributes:
-        model: What is trained.
-        workload: Of one optimizer step.
-        goal: How much is trained, by when and for how much.
-        stack: Software that would run it.
-        accelerators: Names of the catalog; empty: those that anybody can rent, with a list price.
-        sizes: Numbers of accelerators; empty: powers of two of nodes that suit the goal.
-        network_factors: Times the usual bandwidth between nodes.
-        extra_memory_bytes: More than the usual memory of an accelerator.
-        clusters: Whole ones to compare beside those.
-        prices: US dollars per accelerator and hour by name of the catalog, in the place of the catalog's.
-        tariff: Fields of the tariff that are otherwise than on clusters of the catalog, which say the rest.
-        change_prices: What hypothetical clusters cost more.
-        failures: How often jobs are interrupted.
-        axes: Values of a layout's options; others take what keeps the mathematics.
-        max_accelerators: Of a cluster whose size nobody named.
-    """
+    """A training run, and the clusters that are compared for it."""
 
     model: TransformerSpec
+    """What is trained."""
     workload: Workload
+    """Of one optimizer step."""
     goal: Goal
+    """How much is trained, by when and for how much."""
     stack: Stack = field(default_factory=Stack)
+    """Software that would run it."""
     accelerators: tuple[str, ...] = ()
+    """Names of the catalog; empty: those that anybody can rent, with a list price."""
     sizes: tuple[int, ...] = ()
+    """Numbers of accelerators; empty: powers of two of nodes that suit the goal."""
     network_factors: tuple[float, ...] = (1.0,)
+    """Times the usual bandwidth between nodes."""
     extra_memory_bytes: tuple[int, ...] = (0,)
+    """More than the usual memory of an accelerator."""
     clusters: tuple[Cluster, ...] = ()
+    """Whole ones to compare beside those."""
     prices: Mapping[str, float] = field(default_factory=dict)
+    """US dollars per accelerator and hour by name of the catalog, in the place of the catalog's."""
     tariff: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the tariff that are otherwise than on clusters of the catalog, which say the rest."""
     change_prices: ChangePrices = field(default_factory=ChangePrices)
+    """What hypothetical clusters cost more."""
     failures: Failures = field(default_factory=Failures)
+    """How often jobs are interrupted."""
     axes: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)
+    """Values of a layout's options; others take what keeps the mathematics."""
     max_accelerators: Count = 16_384
+    """Of a cluster whose size nobody named."""
 
     def __post_init__(self) -> None:
         space = documents.read(SearchSpace, to_plain(dict(self.axes)), "axes")  # JSON says a choice by its word

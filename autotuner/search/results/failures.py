@@ -16,8 +16,8 @@ from autotuner.core.trial import FailureKind, Trial
 from autotuner.core.units import format_bytes, format_duration
 from autotuner.search.results.axis import AXES, Axis, Value, varied
 from autotuner.search.results.reached import OfTrial, named
-from autotuner.search.text.failures import FAILURE_WORDS
 from autotuner.search.text.sentences import change_in_words
+from autotuner.search.text.trials import FAILURE_WORDS
 
 _SLACK = 2.0
 """Times what the fewest steps need, so that a limit leaves room for the start and for steps that settle slowly."""

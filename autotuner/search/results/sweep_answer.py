@@ -19,7 +19,7 @@ from autotuner.search.explain.limits import PART_WORDS, limit_of
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.results.comparison import measured_parts, shifts_between, shifts_in_words
 from autotuner.search.results.reached import TRIED, Reached, Standing, named, ranked_times, standings
-from autotuner.search.text.faults import under_trace
+from autotuner.search.text.links import under_trace
 from autotuner.search.text.sentences import change_in_words, gain_in_words, likely, ranges, signed
 
 _NUM_NAMED = 3

@@ -19,7 +19,7 @@ from autotuner.core.trial import Trial, time_to_loss_s
 from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.results.reached import Source, Standing, known, ranked_times, source_of, standings
-from autotuner.search.text.footprints import co2_kg_per_million_tokens, kwh_per_million_tokens, price_per_million_tokens
+from autotuner.search.text.trials import co2_kg_per_million_tokens, kwh_per_million_tokens, price_per_million_tokens
 
 _SECONDS_PER_HOUR = 3600
 

@@ -1,1 +1,1 @@
-"""The Optuna sampler over a table of legal layouts, and the beliefs behind its choice."""
+"""The Optuna sampler over a table of legal layouts, the beliefs behind its choice, and what other trials teach it."""

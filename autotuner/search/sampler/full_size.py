@@ -14,55 +14,44 @@ from autotuner.core.layout import Layout
 from autotuner.core.prediction import FullSizeEstimate, StepTime
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import Z80, interval_error
-from autotuner.search.sampler.acquisition import log_probability
-from autotuner.search.sampler.memory_prior import MemoryTrial, RelatedPeaks, learn_peaks, memory_prior
-from autotuner.search.sampler.posterior import Estimate, Prior
-from autotuner.search.sampler.stand_ins import StandIn, StandIns
-from autotuner.search.sampler.time_prior import learn_times, scale_inflation, time_prior
+from autotuner.search.sampler.model import Estimate, Prior
+from autotuner.search.sampler.normal import log_probability
+from autotuner.search.sampler.priors import (
+    learn_peaks,
+    learn_times,
+    memory_prior,
+    scale_inflation,
+    time_prior,
+)
+from autotuner.search.sampler.transfer import StandIn, StandIns
 
 _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTrial:
-    """What a small trial told.
-
-    One whose stand-in is the layout itself, on the job itself, is an ordinary observation of it.
-
-    Attributes:
-        stands_for: Layout of the full-size job in whose place it ran.
-        stand_in: What it ran.
-        step_time_s: Measured; None where it was not.
-        fits: It ran, or ran out of memory; None where it ended otherwise.
-        peak_bytes: That the fullest rank had allocated, where that was measured.
-        measured_parts: Fields of ``StepTime`` that it ran just as ``stands_for`` does (``ScaledTrial.measured_parts``).
-    """
+    """What a small trial told; if it ran the layout itself, on the job itself, it is an ordinary observation."""
 
     stands_for: Layout
+    """Layout of the full-size job in whose place it ran."""
     stand_in: StandIn
+    """What it ran."""
     step_time_s: float | None = None
+    """Measured; None where it was not."""
     fits: bool | None = None
+    """It ran, or ran out of memory; None where it ended otherwise."""
     peak_bytes: float | None = None
+    """That the fullest rank had allocated, where that was measured."""
     measured_parts: tuple[str, ...] = ()
-
-
-def full_size(layout: Layout, job: Job, trials: Iterable[SmallTrial]) -> FullSizeEstimate:
-    """One layout of the job after these small trials: after one of them, or after all.
-
-    Without a trial it is the prediction, with its interval.
-    """
-    return FullSize(job).estimates([layout], trials)[0]
+    """Fields of ``StepTime`` that it ran just as ``stands_for`` does (``ScaledTrial.measured_parts``)."""
 
 
 class FullSize:
-    """Estimates of layouts of one job; predicts each small trial once, however often it is asked about it.
+    """Estimates of layouts of one job at full size; predicts each small trial once, however often it is asked about.
 
     The belief is that behind the intervals of predictions, so that small trials narrow what predictions say, unless
     they surprise more than these allow: then intervals widen (``scale_inflation``). That of the sampler, which has
     wider parts and so learns from a job's first trials, is another (``times_as_searched``).
-
-    Args:
-        job: At full size.
     """
 
     def __init__(self, job: Job) -> None:
@@ -78,15 +67,31 @@ class FullSize:
         columns, predictions = self._predicted(tuple(layouts))
         (times, own), peaks = self._seconds(columns, predictions, told), self._peaks(columns, predictions, told)
         log_limit = math.log(self._job.cluster.accelerator.memory_bytes)
-        fits = np.exp(log_probability(log_limit - peaks.mean, np.sqrt(peaks.variance)))
+        fits, peak_bytes = np.exp(log_probability(log_limit - peaks.mean, np.sqrt(peaks.variance))), np.exp(peaks.mean)
         if not any(trial.fits is not None for trial in told):
             fits = predictions.fit_probability
-        found = [
-            self._estimate(layout, number, predictions, times, np.exp(peaks.mean), fits, told)
-            for number, layout in enumerate(layouts)
-        ]
-        errors = np.expm1(Z80 * np.sqrt(own)).tolist()
-        return [replace(estimate, own_error=error) for estimate, error in zip(found, errors, strict=True)]
+        own_errors = np.expm1(Z80 * np.sqrt(own)).tolist()
+        timed = [trial for trial in told if trial.step_time_s is not None]
+        found = []
+        for number, layout in enumerate(layouts):
+            step_time = predictions.row(number).step_time
+            present = [part for part in _STEP_PARTS if getattr(step_time, part) > 0]
+            ran = {part for trial in timed if trial.stands_for == layout for part in trial.measured_parts}
+            measured = tuple(part for part in present if part in ran)
+            measured_s = sum(getattr(step_time, part) for part in measured)
+            estimate = FullSizeEstimate(
+                step_time_s=math.exp(times.mean[number]),
+                relative_error=math.expm1(Z80 * math.sqrt(times.variance[number])),
+                peak_bytes=float(peak_bytes[number]),
+                fit_probability=float(fits[number]),
+                num_small_trials=len(timed),
+                measured_parts=measured,
+                modelled_parts=tuple(part for part in present if part not in ran),
+                measured_share=min(1.0, measured_s / step_time.total_s),
+                own_error=own_errors[number],
+            )
+            found.append(estimate)
+        return found
 
     def _predicted(self, layouts: tuple[Layout, ...]) -> tuple[LayoutColumns, PredictionColumns]:
         """The layouts as columns, predicted once for as long as the same are asked about."""
@@ -112,46 +117,13 @@ class FullSize:
         prior = memory_prior(columns, predictions.memory)
         limit_bytes = float(self._job.cluster.accelerator.memory_bytes)
         ended = [trial for trial in told if trial.fits is not None]
-        belief = learn_peaks(prior, limit_bytes, {}, self._related_peaks(ended) if ended else None)
-        return belief.at(np.arange(len(columns)))
-
-    def _related_peaks(self, ended: Sequence[SmallTrial]) -> RelatedPeaks:
-        return RelatedPeaks(
-            points=self._stand_ins.peaks([(trial.stands_for, trial.stand_in) for trial in ended]),
-            trials=[self._memory(trial) for trial in ended],
-            limit_bytes=[float(trial.stand_in.job.cluster.accelerator.memory_bytes) for trial in ended],
-        )
-
-    def _memory(self, trial: SmallTrial) -> MemoryTrial:
-        if not trial.fits or trial.peak_bytes is None:
-            return MemoryTrial(fits=bool(trial.fits))
-        return MemoryTrial(fits=True, peak_bytes=trial.peak_bytes + self._stand_ins.allowance_bytes(trial.stand_in))
-
-    def _estimate(
-        self,
-        layout: Layout,
-        number: int,
-        predictions: PredictionColumns,
-        times: Estimate,
-        peak_bytes: Floats,
-        fits: Floats,
-        told: Sequence[SmallTrial],
-    ) -> FullSizeEstimate:
-        step_time = predictions.row(number).step_time
-        present = [part for part in _STEP_PARTS if getattr(step_time, part) > 0]
-        timed = [trial for trial in told if trial.step_time_s is not None]
-        measured = {part for trial in timed if trial.stands_for == layout for part in trial.measured_parts}
-        measured_s = sum(getattr(step_time, part) for part in present if part in measured)
-        return FullSizeEstimate(
-            step_time_s=math.exp(times.mean[number]),
-            relative_error=math.expm1(Z80 * math.sqrt(times.variance[number])),
-            peak_bytes=float(peak_bytes[number]),
-            fit_probability=float(fits[number]),
-            num_small_trials=len(timed),
-            measured_parts=tuple(part for part in present if part in measured),
-            modelled_parts=tuple(part for part in present if part not in measured),
-            measured_share=min(1.0, measured_s / step_time.total_s),
-        )
+        related = None
+        if ended:
+            stood_for = [(trial.stands_for, trial.stand_in) for trial in ended]
+            memory = self._stand_ins.memory
+            seen = [memory(one.stand_in, fits=bool(one.fits), peak_bytes=one.peak_bytes) for one in ended]
+            related = self._stand_ins.peaks(stood_for, seen)
+        return learn_peaks(prior, limit_bytes, {}, related).at(np.arange(len(columns)))
 
 
 def times_in_intervals(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.search.sampler.memory_prior import MemoryTrial
+from autotuner.search.sampler.priors import MemoryTrial
 
 OUT_OF_MEMORY = "out_of_memory"
 """User attribute of an Optuna trial: it ran out of memory."""
@@ -33,41 +33,26 @@ down ran what stands in for the layout, and of any other sampler the layout."""
 
 @dataclass(frozen=True, kw_only=True)
 class SmallEvidence:
-    """What small trials told, by the row that each stood in for.
-
-    Attributes:
-        pending: Rows whose small trial waits or runs.
-        step_time_s: Of the small jobs, also of pruned trials.
-        memory: Small jobs that ran or ran out of memory.
-        completed: Rows whose small trial ended well.
-    """
+    """What trials of one size told, by the row that each ran or stood in for."""
 
     pending: tuple[int, ...] = ()
+    """Rows whose trial waits or runs."""
     step_time_s: Mapping[int, float] = field(default_factory=dict)
+    """Measured, also of pruned trials; of a row that ran more than once, the geometric mean of its runs."""
     memory: Mapping[int, MemoryTrial] = field(default_factory=dict)
+    """Rows that ran or ran out of memory."""
     completed: frozenset[int] = frozenset()
+    """Rows whose trial ended well."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """What is known of some rows.
-
-    Attributes:
-        tried: Rows that have a trial, in whatever state and of whatever size, and rows equal to them.
-        pending: Rows whose trial waits or runs.
-        step_time_s: Measured, also of pruned trials; of a row that ran more than once, the geometric mean of its runs.
-        memory: Rows that ran or ran out of memory.
-        best_value: Of the trials that ended well; None before the first.
-        completed: Their rows.
-        small: What trials told that ran a stand-in.
-    """
+class Evidence(SmallEvidence):
+    """What trials of layouts themselves told, and beside it what trials told that ran a stand-in."""
 
     tried: frozenset[int]
-    pending: tuple[int, ...]
-    step_time_s: Mapping[int, float]
-    memory: Mapping[int, MemoryTrial]
+    """Rows that have a trial, in whatever state and of whatever size, and rows equal to them."""
     best_value: float | None
-    completed: frozenset[int] = frozenset()
+    """Of the trials that ended well; None before the first."""
     small: SmallEvidence = field(default_factory=SmallEvidence)
 
 
@@ -112,46 +97,22 @@ class EvidenceReader:
         full, small = _Told(), _Told()
         for trial in trials:
             rows = self._rows_of(_params(trial, promised or {}))
-            if rows.size:
-                tried.update(self._tried_with(int(rows[0]), rows))
-                if self._is_small(trial):
-                    self._read_small(small, trial, int(rows[0]))
-                else:
-                    self._read_full(full, trial, int(rows[0]))
-        step_time_s = full.step_time_s
-        values = (self._worth_per_step[row] / step_time_s[row] for row in full.completed)
-        return Evidence(
-            tried=frozenset(tried),
-            pending=tuple(full.pending),
-            step_time_s=step_time_s,
-            memory=full.memory,
-            completed=frozenset(full.completed),
-            best_value=max(values, default=None),
-            small=SmallEvidence(
-                pending=tuple(small.pending),
-                step_time_s=small.step_time_s,
-                memory=small.memory,
-                completed=frozenset(small.completed),
-            ),
-        )
-
-    def _tried_with(self, row: int, rows: Integers) -> Iterable[int]:
-        """Rows that count as tried with one of the rows that are one layout."""
-        if self._same_trial is not None:
-            rows = np.flatnonzero(self._same_trial == self._same_trial[row])
-        return map(int, rows)
-
-    def _is_small(self, trial: FrozenTrial) -> bool:
-        return self._small_allowance_bytes is not None and not trial.user_attrs.get(FULL_SIZE, False)
-
-    def _read_full(self, told: _Told, trial: FrozenTrial, row: int) -> None:
-        told.add(trial, row, self._step_time_s(trial, row), _memory(trial, float(self._allowance_bytes[row])))
-
-    def _read_small(self, told: _Told, trial: FrozenTrial, row: int) -> None:
-        """A small trial's value is an estimate made of it, so only its measured step time tells something."""
-        assert self._small_allowance_bytes is not None
-        seconds = _positive(trial, STEP_TIME_S) if STEP_TIME_S in trial.user_attrs else None
-        told.add(trial, row, seconds, _memory(trial, self._small_allowance_bytes(row)))
+            if not rows.size:
+                continue
+            row, measured = int(rows[0]), STEP_TIME_S in trial.user_attrs
+            if self._same_trial is not None:
+                rows = np.flatnonzero(self._same_trial == self._same_trial[row])
+            tried.update(map(int, rows))
+            if self._small_allowance_bytes is None or trial.user_attrs.get(FULL_SIZE, False):
+                memory = _memory(trial, float(self._allowance_bytes[row]))
+                full.add(trial, row, self._step_time_s(trial, row), memory)
+            else:  # its value is an estimate made of it, so only its measured step time tells something
+                memory = _memory(trial, self._small_allowance_bytes(row))
+                small.add(trial, row, _positive(trial, STEP_TIME_S) if measured else None, memory)
+        found = full.fields()
+        values = (self._worth_per_step[row] / found["step_time_s"][row] for row in full.completed)
+        best_value = max(values, default=None)
+        return Evidence(tried=frozenset(tried), best_value=best_value, small=SmallEvidence(**small.fields()), **found)
 
     def _rows_of(self, params: Mapping[str, Any]) -> Integers:
         """Every row that is this layout."""
@@ -159,14 +120,11 @@ class EvidenceReader:
             return np.empty(0, dtype=np.int64)
         key = tuple(params[name] for name in OPTIONS)
         if key not in self._rows:
-            self._rows[key] = self._find(params)
+            rows = np.arange(len(self._layouts))
+            for name, one in OPTIONS.items():
+                rows = rows[getattr(self._layouts, name)[rows] == int(one.from_plain(params[name]))]
+            self._rows[key] = rows
         return self._rows[key]
-
-    def _find(self, params: Mapping[str, Any]) -> Integers:
-        rows = np.arange(len(self._layouts))
-        for name in OPTIONS:
-            rows = rows[getattr(self._layouts, name)[rows] == _value(name, params[name])]
-        return rows
 
     def _step_time_s(self, trial: FrozenTrial, row: int) -> float | None:
         if STEP_TIME_S in trial.user_attrs:
@@ -184,12 +142,15 @@ class _Told:
     memory: dict[int, MemoryTrial] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
 
-    @property
-    def step_time_s(self) -> dict[int, float]:
-        """Of each row; the mean of several runs, since the shortest of them would be the luckiest."""
+    def fields(self) -> dict[str, Any]:
+        """Return those of ``SmallEvidence``; of several runs of a row the mean, as the shortest is the luckiest."""
+        step_time_s = {row: t[0] if len(t) == 1 else statistics.geometric_mean(t) for row, t in self.times_s.items()}
+        completed = frozenset(self.completed)
         return {
-            row: times[0] if len(times) == 1 else statistics.geometric_mean(times)
-            for row, times in self.times_s.items()
+            "pending": tuple(self.pending),
+            "step_time_s": step_time_s,
+            "memory": self.memory,
+            "completed": completed,
         }
 
     def add(self, trial: FrozenTrial, row: int, step_time_s: float | None, memory: MemoryTrial | None) -> None:
@@ -224,10 +185,6 @@ def _params(trial: FrozenTrial, promised: Mapping[int, Mapping[str, Any]]) -> Ma
         return trial.params
     asked = {} if trial.state.is_finished() else promised.get(trial.number, {})
     return asked or trial.system_attrs.get("fixed_params", {})
-
-
-def _value(name: str, param: Any) -> int:
-    return int(OPTIONS[name].from_plain(param))
 
 
 def _positive(trial: FrozenTrial, name: str) -> float:

@@ -6,20 +6,95 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self, cast
 
 import numpy as np
 
 from autotuner.core.columns import Booleans, Floats, Integers
-from autotuner.core.objective import WORTHWHILE_GAIN
+from autotuner.core.job import Job
+from autotuner.core.measurement import Footprint
+from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
+from autotuner.costmodel.resource_cost import FootprintColumns, worth_per_step
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.pareto import Frontier, log_expected_volume_gain
-from autotuner.search.sampler.acquisition import log_expected_gain, log_probability
-from autotuner.search.sampler.front_worths import FrontWorths, log_expected_entry
-from autotuner.search.sampler.memory_prior import learn_peaks
+from autotuner.search.pareto import (
+    LEAST_MARGIN,
+    Frontier,
+    Outcomes,
+    log_expected_volume_gain,
+    reference_below,
+    steps_to_enter,
+)
+from autotuner.search.sampler.model import Estimate, Posterior, Prior, Related
+from autotuner.search.sampler.normal import log_expected_gain, log_probability
 from autotuner.search.sampler.observations import Evidence
-from autotuner.search.sampler.posterior import Estimate, Posterior, Prior, Related
-from autotuner.search.sampler.stand_ins import OtherJobs
-from autotuner.search.sampler.time_prior import learn_times, past_noise, scale_inflation
+from autotuner.search.sampler.priors import learn_peaks, learn_times, past_noise, scale_inflation
+from autotuner.search.sampler.transfer import OtherJobs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FrontWorths:
+    """Rows by each metric of a front."""
+
+    log_worth: Floats
+    """Shape (rows, metrics): of a rate, log of its worth per step; of any other metric, of its value."""
+    is_rate: Booleans
+    """Which metrics fall as the step time rises."""
+
+    @classmethod
+    def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
+        """Of every row, by what it is modelled to take beside time; ``footprints`` may be None where none is read."""
+        worths = [_worth(metric, job, footprints, num_rows) for metric in metrics]
+        return cls(log_worth=np.log(np.stack(worths, axis=1)), is_rate=np.array([one.is_rate for one in metrics]))
+
+    def outcomes(self, rows: Integers | slice, times: Estimate, inflation: float) -> Outcomes:
+        """What some rows may turn out to be, by what is believed of their step times.
+
+        Args:
+            rows: Of the table; ``times`` are theirs.
+            times: Log step times in seconds.
+            inflation: Factor on their standard deviations.
+        """
+        deviation = inflation * np.sqrt(times.variance)
+        return Outcomes(log_worth=self.log_worth[rows], is_rate=self.is_rate, mean=times.mean, deviation=deviation)
+
+    def frontier(self, log_step_s: Mapping[int, float], others: Integers, expected_log_s: Floats) -> Frontier:
+        """The front of the rows whose step time is known, above the worst of the one that is expected of all.
+
+        In what is no rate it is above the worst of all rows: any of them may turn out to be fast.
+
+        Args:
+            log_step_s: By row.
+            others: Rows that may be on the front.
+            expected_log_s: Of every row of the table.
+        """
+        known = self.values(np.array([*log_step_s], dtype=np.int64), np.array([*log_step_s.values()]))
+        expected = self.values(others, expected_log_s[others])
+        below_front = reference_below(np.concatenate([known, expected]))
+        below_all = self.log_worth.min(axis=0) - LEAST_MARGIN
+        return Frontier.of(known, np.where(self.is_rate, below_front, below_all))
+
+    def values(self, rows: Integers, log_step_s: Floats) -> Floats:
+        """Log values of rows at these step times."""
+        values: Floats = self.log_worth[rows] - np.where(self.is_rate, log_step_s[:, None], 0.0)
+        return values
+
+
+def log_expected_entry(outcomes: Outcomes, frontier: Frontier) -> Floats:
+    """Log of how far the step time of each row is expected to lie below the one at which it adds to the front.
+
+    It takes one pass per point of the front, and orders rows much as the expected rise of the hypervolume does.
+    """
+    below = steps_to_enter(outcomes, frontier) - outcomes.mean
+    possible = np.isfinite(below)
+    gain: Floats = np.where(possible, log_expected_gain(np.where(possible, below, 0.0), outcomes.deviation), -np.inf)
+    return gain
+
+
+def _worth(metric: Metric, job: Job, footprints: FootprintColumns | None, num_rows: int) -> Floats:
+    if metric.is_rate:
+        return worth_per_step(Objective(metric=metric), job, footprints, num_rows)
+    return np.array(metric.share(cast("Footprint", footprints)))  # its formulas hold for columns
+
 
 _MAX_EXACT = 1 << 12
 """Rows whose residuals are followed exactly. Of larger tables only the most promising: the others would have to owe
@@ -55,23 +130,20 @@ of 53 begins with another layout for it."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Beliefs:
-    """What is believed of every row before any trial.
-
-    Attributes:
-        times: Log step time in seconds.
-        peaks: Log peak memory in bytes.
-        limit_bytes: What a rank may allocate.
-        worth_per_step: What a step of each row is worth: its value x its step time.
-        front: What rows are worth by each metric of a front; None: the best value alone is looked for.
-        others: What trials ran in the place of rows, and what ran before the search; None: neither.
-    """
+    """What is believed of every row before any trial."""
 
     times: Prior
+    """Log step time in seconds."""
     peaks: Prior
+    """Log peak memory in bytes."""
     limit_bytes: float
+    """What a rank may allocate."""
     worth_per_step: Floats
+    """What a step of each row is worth: its value x its step time."""
     front: FrontWorths | None = None
+    """What rows are worth by each metric of a front; None: the best value alone is looked for."""
     others: OtherJobs | None = None
+    """What trials ran in the place of rows, and what ran before the search; None: neither."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
         """What is believed of peaks after the trials."""
@@ -79,25 +151,24 @@ class Beliefs:
         related = self.others.peaks(list(small), list(small.values())) if self.others else None
         return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
 
-    def after_times(self, full_s: Mapping[int, float], small_s: Mapping[int, float]) -> Posterior:
-        """What is believed of step times after layouts, and what stood in for layouts, took so long."""
-        related = self.others.times(list(small_s)) if self.others else None
-        return self.learnt(related, full_s, list(small_s.values()))
-
-    def learnt(self, related: Related | None, full_s: Mapping[int, float], small_s: Sequence[float]) -> Posterior:
-        """What is believed of step times after past trials, layouts and what stood in for layouts took so long.
+    def after_times(
+        self, full_s: Mapping[int, float], small_s: Mapping[int, float], related: Related | None = None
+    ) -> Posterior:
+        """Return the belief about step times after layouts, and what stood in for layouts, took so long.
 
         Args:
-            related: Past trials and stand-ins as points, in this order.
             full_s: By row.
-            small_s: Of each stand-in.
+            small_s: By the row that was stood in for.
+            related: Past trials and what stood in for the rows, in this order; None: asked for.
         """
+        if related is None and self.others:
+            related = self.others.times(list(small_s))
         past_s = self.others.past_step_time_s if self.others else []
         return learn_times(
             self.times,
             full_s,
             related=related,
-            related_step_time_s=[*past_s, *small_s],
+            related_step_time_s=[*past_s, *small_s.values()],
             related_noise=self._past_noise,
         )
 
@@ -113,55 +184,46 @@ class Beliefs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The layout to try next.
-
-    Attributes:
-        row: Of the table.
-        expected_gain: By which fraction the best value, or the hypervolume of the front, is expected to rise with the
-            most promising trial, given that it may run out of memory; infinite before anything was measured.
-        fit_probability: How likely the proposed layout is to fit in memory.
-        long_shot: Why it is proposed although it is less likely to fit than not; None where it is likely.
-    """
+    """The layout to try next."""
 
     row: int
+    """Of the table."""
     expected_gain: float
+    """By which fraction the best value, or the hypervolume of the front, is expected to rise with the most promising
+    trial, given that it may run out of memory; infinite before anything was measured."""
     fit_probability: float
+    """How likely the proposed layout is to fit in memory."""
     long_shot: LongShot | None = None
+    """Why it is proposed although it is less likely to fit than not; None where it is likely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongShot:
-    """Why a layout is proposed that has less than an even chance to fit in memory.
-
-    Attributes:
-        fit_probability: The chance.
-        expected_gain: What its trial is expected to gain, the chance to run out of memory counted; infinite before
-            anything was measured.
-        likely_gain: The most that is expected of the untried layouts that are likely to fit; None where none is left.
-    """
+    """Why a layout is proposed that has less than an even chance to fit in memory."""
 
     fit_probability: float
+    """The chance."""
     expected_gain: float
+    """What its trial is expected to gain, the chance to run out of memory counted; infinite before anything was
+    measured."""
     likely_gain: float | None
+    """The most that is expected of the untried layouts that are likely to fit; None where none is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBelief:
-    """What is believed of the peaks of the untried layouts.
-
-    Attributes:
-        factor: Believed / predicted peak; the geometric mean of the layouts.
-        low: Lower end of the 80 % interval of that quotient for one layout.
-        high: Upper end.
-        num_untried: Layouts without a trial.
-        num_likely: Those of them that have an even chance to fit or a better one.
-    """
+    """What is believed of the peaks of the untried layouts."""
 
     factor: float
+    """Believed / predicted peak; the geometric mean of the layouts."""
     low: float
+    """Lower end of the 80 % interval of that quotient for one layout."""
     high: float
+    """Upper end."""
     num_untried: int
+    """Layouts without a trial."""
     num_likely: int
+    """Those of them that have an even chance to fit or a better one."""
 
 
 def propose(
@@ -209,10 +271,8 @@ def propose(
 
 def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
     """What is believed of the peaks of the untried layouts after the trials."""
-    peaks, untried = (
-        beliefs.after_peaks(evidence).approximately(),
-        _untried(len(beliefs.worth_per_step), evidence.tried),
-    )
+    peaks = beliefs.after_peaks(evidence).at_all_rows()
+    untried = _untried(len(beliefs.worth_per_step), evidence.tried)
     log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0
     deviation = float(np.sqrt(peaks.variance[untried].mean())) if untried.size else 0.0
     return MemoryBelief(
@@ -226,24 +286,21 @@ def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Outlook:
-    """What is believed after the trials so far.
-
-    Attributes:
-        scale_inflation: Factor on the standard deviations of step times.
-        log_step_s: Of rows whose trial ended well, or is expected to.
-        best_value: Of these; to be beaten.
-        is_first: Nothing was measured yet.
-        lost_share: Part of the trials so far that ran out of memory.
-    """
+    """What is believed after the trials so far."""
 
     beliefs: Beliefs
     times: Posterior
     peaks: Posterior
     scale_inflation: float
+    """Factor on the standard deviations of step times."""
     log_step_s: Mapping[int, float]
+    """Of rows whose trial ended well, or is expected to."""
     best_value: float | None
+    """Of these; to be beaten."""
     is_first: bool
+    """Nothing was measured yet."""
     lost_share: float
+    """Part of the trials so far that ran out of memory."""
 
     @classmethod
     def of(cls, beliefs: Beliefs, evidence: Evidence) -> _Outlook:
@@ -320,8 +377,8 @@ class _Outlook:
     def frontier(self) -> Frontier:
         """What is known of the front, above the worst of what is expected of it."""
         assert self.beliefs.front is not None
-        likely = np.flatnonzero(self.log_fits(self.peaks.approximately()) >= math.log(0.5))
-        return self.beliefs.front.frontier(self.log_step_s, likely, self.times.approximately().mean)
+        likely = np.flatnonzero(self.log_fits(self.peaks.at_all_rows()) >= math.log(0.5))
+        return self.beliefs.front.frontier(self.log_step_s, likely, self.times.at_all_rows().mean)
 
     def gain(self, log_worth: float) -> float:
         """The share by which the best value is expected to rise, or the hypervolume; infinite where there is none."""
@@ -370,8 +427,8 @@ def _untried(num_rows: int, tried: Collection[int]) -> Integers:
 def _most_promising(outlook: _Outlook, rows: Integers) -> Integers:
     if rows.size <= _MAX_EXACT:
         return rows
-    log_fits = outlook.log_fits(outlook.peaks.approximately())
-    log_worth = outlook.log_worth(outlook.times.approximately(), log_fits, slice(None))
+    log_fits = outlook.log_fits(outlook.peaks.at_all_rows())
+    log_worth = outlook.log_worth(outlook.times.at_all_rows(), log_fits, slice(None))
     log_worth[rows] -= np.where(outlook.is_justified(log_worth[rows], log_fits[rows]), 0.0, _BEHIND)
     return rows[np.argpartition(-log_worth[rows], _MAX_EXACT)[:_MAX_EXACT]]
 
@@ -385,14 +442,14 @@ def _expected_step_s(
 
 
 def _expected_small_s(beliefs: Beliefs, evidence: Evidence, peaks: Posterior) -> Mapping[int, float]:
-    """What stands in for the pending rows that will probably fit is expected to take."""
+    """Return what stands in for the pending rows that will probably fit, and is expected to take."""
     told = evidence.small.step_time_s
     rows = _that_fit(evidence.small.pending, peaks, beliefs.limit_bytes).tolist()
-    if beliefs.others is None or not rows or (points := beliefs.others.times([*told, *rows])) is None:
+    if beliefs.others is None or not rows or (related := beliefs.others.times([*told, *rows])) is None:
         return {}
-    seen, pending = np.arange(len(points) - len(rows)), np.arange(len(points) - len(rows), len(points))
-    times = beliefs.learnt(points.take(seen), evidence.step_time_s, list(told.values()))
-    return dict(zip(rows, np.exp(times.of(points.points.take(pending)).mean).tolist(), strict=True))
+    seen, pending = np.split(np.arange(len(related)), [len(related) - len(rows)])
+    times = beliefs.after_times(evidence.step_time_s, told, related.take(seen))
+    return dict(zip(rows, np.exp(times.at(related.points.take(pending)).mean).tolist(), strict=True))
 
 
 def _that_fit(pending: tuple[int, ...], peaks: Posterior, limit_bytes: float) -> Integers:

@@ -1,1 +1,1 @@
-"""A sweep: the plan that decides what runs next, and the worker that runs it under a lease."""
+"""What a sweep decides by: its study, its gates, its challenge, and when it is over."""

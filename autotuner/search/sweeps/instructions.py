@@ -1,62 +1,183 @@
-"""What a plan has its sweep do next."""
+"""What a sweep does next, what is said of it, and when the sweep or one of its trials is given up."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotuner.core.convergence_gate import GateResult
 from autotuner.core.layout import Layout
+from autotuner.core.objective import WORTHWHILE_GAIN
 from autotuner.core.prediction import Prediction
-from autotuner.core.sweep import Prospects
-from autotuner.core.trial import ScaledTrial, Trial
-from autotuner.search.sweeps.stopping import Finish
+from autotuner.core.run import RunState, StopReason
+from autotuner.core.sweep import Budget, Prospects, SweepRequest
+from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, ScaledTrial, Stopped, Trial, TrialFailure
+from autotuner.core.units import format_seconds
+from autotuner.search.pareto import adds_to_front, valued
+from autotuner.search.sampler.propose import LongShot, MemoryBelief
+from autotuner.search.text.sentences import percent
+
+_MAX_FAULTS_IN_A_ROW = 8
+"""Deaths in a row after which the fault is taken to lie in the machine, not in the layouts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a sweep has used of the budgets that pass while trials run."""
+
+    elapsed_s: float
+    accelerator_hours: float
+
+    def and_then(self, more: Spending) -> Spending:
+        """With what is to come."""
+        hours = self.accelerator_hours + more.accelerator_hours
+        return Spending(elapsed_s=self.elapsed_s + more.elapsed_s, accelerator_hours=hours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """End the sweep."""
+
+    state: RunState
+    reason: StopReason
+    detail: str
+
+
+def finish(reason: StopReason, detail: str, trials: Sequence[Trial]) -> Finish:
+    """The end of a sweep for that reason; one that measured nothing has failed, whatever ended it."""
+    if any(trial.measurement for trial in trials):
+        return Finish(state=RunState.COMPLETE, reason=reason, detail=f"{detail}{_noise(trials)}")
+    deaths = [trial.failure.kind for trial in trials if trial.failure]
+    memory = f", {deaths.count(FailureKind.OOM)} ran out of memory" if FailureKind.OOM in deaths else ""
+    return Finish(state=RunState.FAILED, reason=reason, detail=f"{detail}; nothing was measured{memory}")
+
+
+def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[StopReason, str] | None:
+    """Which of the budgets that pass while trials run, or which share of one, is used up: wall-clock time or hours."""
+    elapsed_s, hours = spending.elapsed_s, spending.accelerator_hours
+    if budget.wall_clock_s is not None and elapsed_s >= share * budget.wall_clock_s:
+        return StopReason.TIME_BUDGET, f"{format_seconds(elapsed_s)} of {format_seconds(budget.wall_clock_s)} passed"
+    if budget.accelerator_hours is not None and hours >= share * budget.accelerator_hours:
+        used = f"{hours:.3g} of {budget.accelerator_hours:.3g} accelerator-hours used"
+        return StopReason.ACCELERATOR_HOURS_BUDGET, used
+    return None
+
+
+def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
+    """Whether the last trials all died of something that layouts do not cause."""
+    faults = 0
+    for trial in ended:
+        is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM
+        faults = faults + 1 if is_fault else 0
+    if faults < _MAX_FAULTS_IN_A_ROW:
+        return None
+    return StopReason.ALL_TRIALS_FAIL, f"the last {faults} trials died, none for lack of memory"
+
+
+def no_improvement(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
+    """Whether patience is out: so many trials in a row did not beat the best before them, or add to the front."""
+    if request.objective.front:
+        return _no_addition(request, ended)
+    best, since = 0.0, 0
+    for trial in ended:
+        value = request.objective.value(trial.reached) if trial.reached and trial.is_ranked else 0.0
+        since = 0 if value > best * (1 + WORTHWHILE_GAIN) else since + 1
+        best = max(best, value)
+    if request.budget.patience is None or not best or since < request.budget.patience:
+        return None
+    return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not beat the best by {100 * WORTHWHILE_GAIN:g} %"
+
+
+def _no_addition(request: SweepRequest, ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
+    """The same of a front: so many trials in a row were within 1 % of an earlier one, or worse, in everything."""
+    earlier, since = list[tuple[float, ...]](), 0
+    for trial in ended:
+        found = valued(request.objective, request.objective.front, [trial] if trial.is_ranked else [])
+        since = 0 if found and adds_to_front(found[0].values, earlier) else since + 1
+        earlier += [one.values for one in found]
+    if request.budget.patience is None or not earlier or since < request.budget.patience:
+        return None
+    return StopReason.NO_IMPROVEMENT, f"{since} trials in a row did not add {100 * WORTHWHILE_GAIN:g} % to the front"
+
+
+def _noise(trials: Sequence[Trial]) -> str:
+    """What differences of step times mean little, where a trial ran more than once."""
+    floors = [trial.measurement.noise_floor for trial in trials if trial.measurement]
+    known = [floor for floor in floors if floor is not None]
+    return f"; repeats of one trial differed by up to {100 * max(known):.1f} %" if known else ""
+
+
+MAX_ATTEMPTS = 3
+"""Starts of one trial before what ends it is taken to come again; finding a job that goes on is no start."""
+
+
+def given_up(trial: Trial) -> TrialFailure | None:
+    """How a queued trial ends that was started often enough; None where it may be started, or is to be found again."""
+    if trial.job_goes_on or trial.attempts < MAX_ATTEMPTS:
+        return None
+    last = trial.jobs[-1] if trial.jobs else None
+    if last is not None and last.phase is EngineJobPhase.LOST:
+        return _lost(trial, last.detail)
+    message = f"interrupted {trial.attempts} times; the service dies when it runs"
+    return TrialFailure(kind=FailureKind.INTERRUPTED, message=message)
+
+
+def unless_lost_again(trial: Trial, outcome: Outcome) -> Outcome:
+    """The outcome of a running trial, which is a failure where its last attempt was lost to no fault of its own."""
+    if isinstance(outcome, Stopped) and outcome.reason == "infrastructure" and trial.attempts >= MAX_ATTEMPTS:
+        return _lost(trial, outcome.detail)
+    return outcome
+
+
+def _lost(trial: Trial, detail: str) -> TrialFailure:
+    message = lost_in_words(trial.attempts, detail, on_engine=bool(trial.jobs))
+    return TrialFailure(kind=FailureKind.INFRASTRUCTURE, message=message)
+
+
+def lost_in_words(num_attempts: int, detail: str, *, on_engine: bool) -> str:
+    """Say that something was lost in each of its attempts, and how the last of them ended."""
+    last = f"; the last time: {detail}" if detail else ""
+    what = "its nodes were lost or never came" if on_engine else "its ranks were killed or found no room"
+    return f"{what} in {num_attempts} attempts{last}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTrial:
-    """Try this layout.
-
-    Attributes:
-        stored: The interrupted trial to try again, or None for a new one.
-        scaled: What runs in its place, where trials have fewer ranks than their job.
-        repeats: Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout.
-        prospects: What the search expected when it chose the layout; None where it did not.
-        note: What who follows should know of the choice; empty where there is nothing special.
-    """
+    """Try this layout."""
 
     number: int
     layout: Layout
     prediction: Prediction
     stored: Trial | None
+    """The interrupted trial to try again, or None for a new one."""
     scaled: ScaledTrial | None = None
+    """What runs in its place, where trials have fewer ranks than their job."""
     repeats: int | None = None
+    """Number of the trial whose layout it runs again, to be compared; None: it is the first of its layout."""
     prospects: Prospects | None = None
+    """What the search expected when it chose the layout; None where it did not."""
     note: str = ""
+    """What who follows should know of the choice; empty where there is nothing special."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """Run a layout again by itself, to be compared.
-
-    Attributes:
-        repeats: Number of its first trial that was measured; None: it has none yet.
-    """
+    """Run a layout again by itself, to be compared."""
 
     layout: Layout
     repeats: int | None
+    """Number of its first trial that was measured; None: it has none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGate:
-    """Train what ran as a complete trial beside ``reference``, and compare their losses.
-
-    Attributes:
-        known: What the gate of another trial says of this one, so that nothing has to be trained.
-    """
+    """Train what ran as a complete trial beside ``reference``, and compare their losses."""
 
     trial: Trial
     reference: Layout
     known: GateResult | None = None
+    """What the gate of another trial says of this one, so that nothing has to be trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +186,30 @@ class Wait:
 
 
 Instruction = RunTrial | RunGate | Wait | Finish
+
+
+def long_shot_in_words(shot: LongShot, raised: str) -> str:
+    """Why the layout is tried: ``only 31 % likely to fit in memory, and tried since …``.
+
+    Args:
+        shot: Of the proposal.
+        raised: What a gain raises: ``best MFU``.
+    """
+    chance = f"only {percent(shot.fit_probability)} likely to fit in memory, and tried since"
+    if shot.likely_gain is None:
+        return f"{chance} no untried layout has an even chance"
+    gain = "" if math.isinf(shot.expected_gain) else f" by {_gain(shot.expected_gain)}"
+    likely = f"a layout with an even chance by {_gain(shot.likely_gain)} at most"
+    return f"{chance} it is expected to raise the {raised}{gain} all the same; {likely}"
+
+
+def memory_in_words(belief: MemoryBelief) -> str:
+    """What is believed of peaks: ``peaks are now believed to be 1.06 x the predicted ones …``."""
+    peaks = f"peaks are now believed to be {belief.factor:.2f} x the predicted ones"
+    interval = f"8 of 10 layouts within {belief.low:.2f} to {belief.high:.2f} x"
+    left = f"{belief.num_likely:,} of {belief.num_untried:,} untried layouts have at least an even chance to fit"
+    return f"{peaks}, {interval}; {left}"
+
+
+def _gain(share: float) -> str:
+    return f"{100 * share:.2g} %"

@@ -1,18 +1,29 @@
-"""KeptTrials: the trials of sweeps that somebody looks at, read once and again only where they changed."""
+"""The trials of sweeps: all of one, or those of sweeps that somebody looks at, read again only where they changed."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from autotuner.core.sweep import Event
 from autotuner.core.trial import Trial
 from autotuner.ports import Page, Store, TrialsVersion
-from autotuner.search.sweeps.history import all_trials
+
+_BATCH_SIZE = 500
+
+
+def all_trials(store: Store, sweep_id: str) -> Iterator[Trial]:
+    """Every trial of a sweep by number, without steps."""
+    total, offset = 1, 0
+    while offset < total:
+        trials, total = store.list_trials(sweep_id, page=Page(limit=_BATCH_SIZE, offset=offset))
+        yield from trials
+        offset += _BATCH_SIZE
+
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from autotuner.core.job import Calibration, Job
 from autotuner.core.model import TransformerSpec
 from autotuner.costmodel.evidence import LATENT, LINEAR, Familiarity, Where
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.text.faults import link_in_words
+from autotuner.search.text.links import link_in_words
 from autotuner.search.text.sentences import with_interval
 
 

@@ -102,7 +102,7 @@ def expected_seconds(seconds: float, relative_error: float | None) -> str:
 
 def seconds_interval(seconds: float, relative_error: float | None) -> str:
     """Return the 80 % interval that stands behind a predicted time: ``± 11 %``, or nothing where it is unknown."""
-    return _interval(seconds, relative_error, format_seconds)
+    return "" if relative_error is None else _interval(seconds, relative_error, format_seconds)
 
 
 def expected_rate(per_s: float, relative_error: float | None) -> str:
@@ -118,14 +118,13 @@ def with_interval(value: float, relative_error: float | None, text_of: Callable[
         relative_error: Half-width e of an interval from value / (1 + e) to value x (1 + e); None where it is unknown.
         text_of: How the value and the ends are written.
     """
-    interval = _interval(value, relative_error, text_of)
-    between = "" if not interval else " " if interval.startswith("±") else ", "
-    return f"{text_of(value)}{between}{interval}"
-
-
-def _interval(value: float, relative_error: float | None, text_of: Callable[[float], str]) -> str:
     if relative_error is None:
-        return ""
+        return text_of(value)
+    interval = _interval(value, relative_error, text_of)
+    return f"{text_of(value)}{' ' if interval.startswith('±') else ', '}{interval}"
+
+
+def _interval(value: float, relative_error: float, text_of: Callable[[float], str]) -> str:
     if is_wide(relative_error):
         return f"{text_of(value / (1 + relative_error))} to {text_of(value * (1 + relative_error))}"
     return f"± {percent(relative_error)}"
@@ -170,10 +169,9 @@ def fit_in_words(fits: bool, probability: float | None) -> str:
 
 def gate_in_words(outcome: GateOutcome) -> str:
     """What became of the loss gate of a layout that changes the mathematics: ``loss gate passed``."""
-    match outcome:
-        case GateOutcome.PASSED:
-            return "loss gate passed"
-        case GateOutcome.FAILED:
-            return "loss gate failed"
-        case GateOutcome.NOT_GATED:
-            return "loss not gated"
+    words = {
+        GateOutcome.PASSED: "loss gate passed",
+        GateOutcome.FAILED: "loss gate failed",
+        GateOutcome.NOT_GATED: "loss not gated",
+    }
+    return words[outcome]

@@ -10,6 +10,7 @@ from autotuner.catalog.topology.topology import Topology
 from autotuner.core.cluster import Cluster
 from autotuner.core.network import Groups, Network, Wiring
 from autotuner.core.units import format_rate, format_seconds
+from autotuner.search.text.sentences import ranges
 
 _MOST_PORTS = 4
 """Ports that are named with the accelerators that they are near to."""
@@ -24,25 +25,19 @@ _IN_WORDS = {
 
 def topology_said(topology: Topology, cluster: Cluster | None) -> tuple[str, ...]:
     """What was read, and what it means for the cluster that it describes, in sentences without full stops."""
-    return tuple(_said(topology.network, topology.wiring, cluster))
+    found = [*network_said(topology.network), *wiring_said(topology.wiring)]
+    return (*found, *(cluster_said(cluster) if cluster is not None else ()))
 
 
 def described_said(cluster: Cluster) -> tuple[str, ...]:
-    """What a cluster describes of its network and nodes, and what it means, in sentences without full stops."""
-    return tuple(_said(cluster.network, cluster.wiring, cluster))
+    """Return what a cluster describes of its network and nodes, and what it means, without full stops."""
+    return (*network_said(cluster.network), *wiring_said(cluster.wiring), *cluster_said(cluster))
 
 
-def _said(network: Network | None, wiring: Wiring | None, cluster: Cluster | None) -> Iterator[str]:
-    if network is not None:
-        yield from network_said(network)
-    if wiring is not None:
-        yield from wiring_said(wiring)
-    if cluster is not None:
-        yield from cluster_said(cluster)
-
-
-def network_said(network: Network) -> Iterator[str]:
-    """What joins the nodes, without full stops."""
+def network_said(network: Network | None) -> Iterator[str]:
+    """Yield what joins the nodes, without full stops."""
+    if network is None:
+        return
     if network.torus:
         lengths = " x ".join(map(str, network.torus))
         yield f"a torus of {lengths} nodes, each joined to {_neighbours(network.torus)} others"
@@ -63,8 +58,10 @@ def network_said(network: Network) -> Iterator[str]:
         yield "flows keep their ways (no adaptive routing), so that some meet by chance"
 
 
-def wiring_said(wiring: Wiring) -> Iterator[str]:
-    """What joins the accelerators of a node, without full stops."""
+def wiring_said(wiring: Wiring | None) -> Iterator[str]:
+    """Yield what joins the accelerators of a node, without full stops."""
+    if wiring is None:
+        return
     if wiring.nvlink_groups:
         yield f"NVLink joins accelerators {_groups(wiring.nvlink_groups)}"
     else:
@@ -108,14 +105,11 @@ def _between(cluster: Cluster) -> Iterator[str]:
     if network.ports_per_node:
         port *= min(1.0, network.ports_per_node / cluster.accelerators_per_node)
     yield f"a rank sends {format_rate(port, 'B/s')} to another node where all ranks send"
-    for tier, thinner in zip(network.tiers, accumulate(_thinner(network), mul), strict=True):
+    thinned = accumulate((tier.oversubscription for tier in network.tiers), mul)
+    for tier, thinner in zip(network.tiers, thinned, strict=True):
         if tier.nodes_per_switch < cluster.num_nodes and thinner > 1:
             rate = format_rate(port / thinner, "B/s")
             yield f"{rate} of that leave the {tier.nodes_per_switch:,} nodes below a switch of the tier {tier.name}"
-
-
-def _thinner(network: Network) -> Iterator[float]:
-    return (tier.oversubscription for tier in network.tiers)
 
 
 def _neighbours(lengths: Sequence[int]) -> int:
@@ -128,11 +122,5 @@ def _groups(groups: Groups) -> str:
 
 
 def numbers(accelerators: Iterable[int]) -> str:
-    """Numbers in order, those that follow each other as a range: ``0-3, 6``."""
-    runs: list[list[int]] = []
-    for each in sorted(accelerators):
-        if runs and each == runs[-1][-1] + 1:
-            runs[-1].append(each)
-        else:
-            runs.append([each])
-    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) or "none in particular"
+    """Return numbers in order, those that follow each other as a range: ``0-3, 6``."""
+    return ranges(sorted(accelerators)).replace("–", "-") or "none in particular"

@@ -15,7 +15,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.trial import ScaledTrial
 from autotuner.core.workload import Workload
-from autotuner.search.scaling.smaller import scaled
+from autotuner.search.sampler.proxy import scaled
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.trials.specs import ONE_STEP, PIPELINE, ddp, fsdp, trial_spec
 from trials.dry_run.dry_run import dry_run

@@ -18,8 +18,7 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, PastTrial, Trial, TrialState
 from autotuner.core.workload import Workload
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.sweeps.instructions import RunGate, RunTrial, Wait
-from autotuner.search.sweeps.stopping import Finish
+from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial, Wait
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 
 ONE_LAYOUT = tiny_space(

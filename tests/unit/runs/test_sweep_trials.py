@@ -26,7 +26,7 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.runs.lease_watch import LeaseWatch
 from autotuner.search.results.reached import standings
-from autotuner.search.sweeps.candidates import Candidates
+from autotuner.search.sweeps.sweep_study import Candidates
 from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker

@@ -12,7 +12,7 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.search.sampler.layout_sampler import LayoutSampler
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, tiny_job, tiny_space
 

@@ -8,9 +8,9 @@ from api.dashboard.charts.plan_front import plan_front
 from api.openapi import examples
 from api.schemas import PlanView
 from autotuner.core.documents import Document
-from autotuner.search.planning.goal import Goal
-from autotuner.search.planning.outcome import Interval
+from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.plan import Candidate
+from autotuner.search.planning.request import Goal
 
 DAY_S = 86_400.0
 

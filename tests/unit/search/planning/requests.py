@@ -7,8 +7,7 @@ from typing import Any
 from autotuner.catalog.models import load_model
 from autotuner.core.choices import Precision, Recompute, ShardLevel
 from autotuner.core.workload import Workload
-from autotuner.search.planning.goal import Goal
-from autotuner.search.planning.request import PlanRequest
+from autotuner.search.planning.request import Goal, PlanRequest
 
 DAY_S = 86_400.0
 

@@ -17,7 +17,20 @@ from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.asides import Inline
-from autotuner.search.planning.amounts import (
+from autotuner.search.planning.clusters import changed, offers, prices_of, rentable
+from autotuner.search.planning.decision import Belief, Decision, Loss, Told
+from autotuner.search.planning.layouts import job_on
+from autotuner.search.planning.plan import Candidate, Plan, plan, plan_id_of
+from autotuner.search.planning.request import (
+    USUAL_GLOBAL_BATCH,
+    USUAL_SEQ_LEN,
+    ChangePrices,
+    Failures,
+    Goal,
+    PlanRequest,
+)
+from autotuner.search.planning.words import (
+    advice_in_words,
     read_amount,
     read_duration_s,
     read_listed,
@@ -25,16 +38,6 @@ from autotuner.search.planning.amounts import (
     read_prices,
     written_amount,
 )
-from autotuner.search.planning.belief import Belief, Told
-from autotuner.search.planning.best_layouts import job_on
-from autotuner.search.planning.decision import Decision
-from autotuner.search.planning.goal import USUAL_GLOBAL_BATCH, USUAL_SEQ_LEN, Failures, Goal
-from autotuner.search.planning.loss import Loss
-from autotuner.search.planning.plan import Candidate, Plan, plan
-from autotuner.search.planning.question import plan_id_of
-from autotuner.search.planning.request import ChangePrices, PlanRequest
-from autotuner.search.planning.whole_clusters import changed, offers, prices_of, rentable
-from autotuner.search.planning.words import advice_in_words
 from autotuner.search.ranking import PredictionTable, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
 from tests.unit.search.planning.requests import DAY_S, FEW, request_of
@@ -325,7 +328,7 @@ def too_many_layouts_of(monkeypatch: pytest.MonkeyPatch, limits: Mapping[int, in
             raise SpaceTooLarge("space", "more than 4", f"{job.cluster.world_size} ranks split in more ways", 4)
         return best_predicted(job, space, **options)
 
-    monkeypatch.setattr("autotuner.search.planning.best_layouts.best_predicted", refusing)
+    monkeypatch.setattr("autotuner.search.planning.layouts.best_predicted", refusing)
 
 
 def test_a_size_with_too_many_layouts_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from autotuner.core.job import Job
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import STEP_TIME_S, params_of
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from tests.unit.search.tables import JOB, LAYOUTS
 
 PREDICTIONS = predict(LAYOUTS, JOB)

@@ -8,9 +8,9 @@ import pytest
 
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.objective import WORTHWHILE_GAIN
-from autotuner.search.sampler.memory_prior import MemoryTrial
+from autotuner.search.sampler.model import Prior
 from autotuner.search.sampler.observations import Evidence
-from autotuner.search.sampler.posterior import Prior
+from autotuner.search.sampler.priors import MemoryTrial
 from autotuner.search.sampler.propose import EVEN_CHANCE, Beliefs, Proposal, propose
 from tests.unit.search.tables import LAYOUTS
 
@@ -83,9 +83,8 @@ def test_the_expected_gain_is_that_of_a_normal_log_time_below_the_best() -> None
     seconds[:2] = 1.0, 1.02
     belief = beliefs(step_time_s=seconds)
     evidence = after({0: 1.0})
-    left = belief.times.variance(np.array([1])) - belief.times.covariance(np.array([1]), np.array([0]))[0] ** 2 / (
-        belief.times.variance(np.array([0])) + 0.01**2
-    )
+    first, second = (belief.times.points(np.array([row])) for row in (0, 1))
+    left = second.variance - belief.times.covariance(second, first)[0] ** 2 / (first.variance + 0.01**2)
     deviation = math.sqrt(left[0])
     samples = np.random.default_rng(0).normal(-math.log(1.02), deviation, 200_000)
     gain = math.expm1(np.maximum(samples, 0).mean())
@@ -106,7 +105,8 @@ def test_nothing_is_proposed_where_nothing_can_fit() -> None:
 
 def test_a_pending_trial_sends_the_next_one_elsewhere() -> None:
     belief = replace(beliefs(step_time_s=np.ones(NUM_ROWS)), times=quantity(np.ones(NUM_ROWS), deviation=0.2))
-    alike = belief.times.covariance(np.array([0]), np.arange(NUM_ROWS))[0]
+    points = belief.times.points(np.arange(NUM_ROWS))
+    alike = belief.times.covariance(points.take(np.array([0])), points)[0]
     row = proposed(belief, after({NUM_ROWS - 1: 1.0}, pending=(0,))).row
     assert row != 0
     assert alike[row] < np.median(alike)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
@@ -21,16 +21,15 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Metric
+from autotuner.core.prediction import FullSizeEstimate
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import predicted_footprints
 from autotuner.search.pareto import log_expected_volume_gain, non_dominated
-from autotuner.search.sampler.front_worths import FrontWorths, log_expected_entry
-from autotuner.search.sampler.full_size import FullSize, SmallTrial, full_size
-from autotuner.search.sampler.layout_sampler import LayoutSampler
-from autotuner.search.sampler.memory_prior import MemoryTrial
+from autotuner.search.sampler.full_size import FullSize, SmallTrial
+from autotuner.search.sampler.model import Estimate
 from autotuner.search.sampler.observations import (
     OUT_OF_MEMORY,
     PEAK_BYTES,
@@ -39,9 +38,10 @@ from autotuner.search.sampler.observations import (
     EvidenceReader,
     params_of,
 )
-from autotuner.search.sampler.posterior import Estimate
-from autotuner.search.sampler.propose import Proposal, propose
-from autotuner.search.sampler.stand_ins import StandIn
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
+from autotuner.search.sampler.priors import MemoryTrial
+from autotuner.search.sampler.propose import FrontWorths, Proposal, log_expected_entry, propose
+from autotuner.search.sampler.transfer import StandIn
 from tests.builders import h100_cluster, llama_70b
 from tests.unit.search.sampler.test_propose import NOTHING, NUM_ROWS, after, beliefs
 from tests.unit.search.tables import BIG_JOB, BIG_LAYOUTS, JOB, LAYOUTS, predictions, sampler
@@ -68,6 +68,10 @@ def layout(*, replicas: int, pipeline: int, tensor: int = 4) -> Layout:
 
 LARGE_LAYOUT, SMALL_LAYOUT = layout(replicas=8, pipeline=8), layout(replicas=2, pipeline=2)
 STAND_IN = StandIn(job=SMALL, layout=SMALL_LAYOUT)
+
+
+def full_size(layout: Layout, job: Job, trials: Sequence[SmallTrial]) -> FullSizeEstimate:
+    return FullSize(job).estimates([layout], trials)[0]
 
 
 def small_trial(slower: float, *, fits: bool | None = True) -> SmallTrial:
@@ -214,11 +218,12 @@ def test_the_seed_decides_between_layouts_that_are_equally_good() -> None:
     assert len(first) > 1
 
 
-def test_a_layout_that_cannot_fit_is_never_proposed() -> None:
-    peaks = np.full(len(LAYOUTS), 1e8)
-    peaks[0] = 4e9
-    proposer = sampler(peak_bytes=peaks)
-    assert LAYOUTS.row(0) not in run(study_of(proposer), proposer, len(LAYOUTS) - 1, lambda layout: 1.0)
+def test_rows_that_are_ruled_out_leave_the_seed_of_ties_as_it_was() -> None:
+    proposer = sampler(step_time_s=np.ones(len(LAYOUTS)), seed=3)
+    proposer.rule_out(np.arange(5))
+    proposal = proposer.propose([])
+    assert proposal is not None
+    assert proposal.row == np.random.default_rng([3, 0]).choice(np.arange(5, len(LAYOUTS)))
 
 
 def test_after_an_out_of_memory_the_next_proposal_is_predicted_to_need_less() -> None:

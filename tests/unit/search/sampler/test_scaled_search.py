@@ -18,10 +18,10 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.trial import PastTrial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, params_of
-from autotuner.search.sampler.stand_ins import StandIn
-from autotuner.search.scaling.table import small_trials
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
+from autotuner.search.sampler.proxies import small_trials
+from autotuner.search.sampler.transfer import StandIn
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, h100_cluster
 

@@ -18,8 +18,7 @@ from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import plain_measurement
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.sweeps.instructions import RunGate, RunTrial
-from autotuner.search.sweeps.stopping import Finish
+from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from tests.builders import cpu_layout, failure, measurement, sweep_request
 
 INCUMBENT = cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=2)

@@ -17,7 +17,7 @@ from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Launcher, Store, TrialWatcher
-from autotuner.search.sweeps.attempts import given_up, unless_lost_again
+from autotuner.search.sweeps.instructions import given_up, unless_lost_again
 from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from autotuner.store.transitions import new_trial

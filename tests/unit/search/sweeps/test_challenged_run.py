@@ -14,7 +14,7 @@ from autotuner.core.trial import Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.fake import FakeLauncher
 from autotuner.ports import Store, TrialWatcher
-from autotuner.search.sweeps.findings import findings
+from autotuner.search.sweeps.challenge import findings
 from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker

@@ -17,8 +17,7 @@ from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.runs.sweep import SweepMachine
 from autotuner.search.pareto import on_front
-from autotuner.search.sweeps.instructions import RunGate, RunTrial
-from autotuner.search.sweeps.stopping import Finish
+from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from tests.builders import cpu_cluster, failure, measurement, step_report, sweep_request, tiny_job, tiny_space
 
 FRONT = Objective(front=(Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY))

@@ -7,8 +7,7 @@ import pytest
 from autotuner.core.errors import NotFound
 from autotuner.core.trial import TrialState
 from autotuner.ports import Store
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.kept_trials import KeptTrials
+from autotuner.search.sweeps.kept_trials import KeptTrials, all_trials
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver
 from tests.builders import engine_job, measurement

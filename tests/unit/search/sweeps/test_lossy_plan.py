@@ -11,8 +11,7 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.runs.sweep import SweepMachine
 from autotuner.search.space.trainers import trial_space
-from autotuner.search.sweeps.instructions import RunGate, RunTrial
-from autotuner.search.sweeps.stopping import Finish
+from autotuner.search.sweeps.instructions import Finish, RunGate, RunTrial
 from tests.builders import measurement, sweep_request, tiny_job, tiny_space
 
 

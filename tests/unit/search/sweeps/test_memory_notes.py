@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autotuner.search.sampler.propose import LongShot, MemoryBelief
-from autotuner.search.sweeps.memory_notes import long_shot_in_words, memory_in_words
+from autotuner.search.sweeps.instructions import long_shot_in_words, memory_in_words
 
 
 def test_a_long_shot_says_its_chance_what_it_may_gain_and_what_the_likely_would() -> None:

@@ -4,7 +4,7 @@ import optuna
 import pytest
 
 from autotuner.core.objective import Metric
-from autotuner.search.sweeps.pruner import HEALTHY_VALUE, LosingPruner
+from autotuner.search.sweeps.sweep_study import HEALTHY_VALUE, LosingPruner
 
 
 def study_with_best(value: float | None, fraction: float) -> optuna.Study:
@@ -21,25 +21,20 @@ def pruned(study: optuna.Study, *reports: float) -> bool:
     return trial.should_prune()
 
 
-def test_a_trial_that_stays_below_the_fraction_of_the_best_is_pruned() -> None:
-    assert pruned(study_with_best(0.4, 0.5), 0.10, 0.15)
-
-
-def test_a_trial_whose_best_step_reaches_the_fraction_goes_on() -> None:
-    assert not pruned(study_with_best(0.4, 0.5), 0.25, 0.05)
-
-
-def test_one_report_is_too_few_to_judge() -> None:
-    assert not pruned(study_with_best(0.4, 0.5), 0.01)
-
-
-def test_the_first_trial_has_nothing_to_lose_against() -> None:
-    assert not pruned(study_with_best(None, 0.5), 0.01, 0.01)
-
-
-@pytest.mark.parametrize("reports", [(0.0, 0.0), (1e-9, 1e-9)])
-def test_a_fraction_of_zero_never_prunes(reports: tuple[float, float]) -> None:
-    assert not pruned(study_with_best(0.4, 0.0), *reports)
+@pytest.mark.parametrize(
+    ("best", "fraction", "reports", "loses"),
+    [
+        pytest.param(0.4, 0.5, (0.10, 0.15), True, id="stays below the fraction of the best"),
+        pytest.param(0.4, 0.5, (0.25, 0.05), False, id="its best step reaches the fraction"),
+        pytest.param(0.4, 0.5, (0.01,), False, id="one report is too few to judge"),
+        pytest.param(None, 0.5, (0.01, 0.01), False, id="nothing to lose against"),
+        pytest.param(0.4, 0.0, (0.0, 0.0), False, id="a fraction of zero never prunes"),
+    ],
+)
+def test_a_trial_is_pruned_whose_best_step_stays_far_below_the_best(
+    best: float | None, fraction: float, reports: tuple[float, ...], loses: bool
+) -> None:
+    assert pruned(study_with_best(best, fraction), *reports) is loses
 
 
 def test_healthy_steps_are_held_to_the_healthy_value_of_the_best_not_to_what_faults_left_of_it() -> None:

@@ -15,14 +15,9 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.upkeep import MfuGate, MfuGateOutcome, MfuGateResult
 from autotuner.search.space.legal import legal_layouts
-from autotuner.search.upkeep.gates.measured import gate_result, gate_sweep, is_passed, new_baseline, reused_result
-from autotuner.search.upkeep.gates.predicted import PredictedGate, predicted_change, predicted_gate
-from autotuner.search.upkeep.gates.reports.badge import badge_svg
-from autotuner.search.upkeep.gates.reports.junit import junit_xml
-from autotuner.search.upkeep.gates.reports.markdown import markdown
-from autotuner.search.upkeep.gates.reports.measured import report_of
-from autotuner.search.upkeep.gates.reports.report import GateReport
-from autotuner.search.upkeep.gates.told import gate_told
+from autotuner.search.upkeep.gate import gate_result, gate_sweep, gate_told, is_passed, new_baseline, reused_result
+from autotuner.search.upkeep.gate_prediction import PredictedGate, predicted_change, predicted_gate
+from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown, report_of
 from tests.builders import big_job, failure, prediction
 from tests.unit.search.upkeep.builders import CHALLENGER, INCUMBENT, SLOWER, comparison, ended, findings, runs
 from tests.unit.search.upkeep.gates.builders import baseline, gate, gate_request, measured

@@ -18,14 +18,9 @@ from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
-from autotuner.search.upkeep.retunes.better import why_better
-from autotuner.search.upkeep.retunes.changed_links import links_changed
-from autotuner.search.upkeep.retunes.cron import Cron
-from autotuner.search.upkeep.retunes.due import DueRun, due_run, first_due_at
-from autotuner.search.upkeep.retunes.outcome import outcome_of
-from autotuner.search.upkeep.retunes.standing import Standing
-from autotuner.search.upkeep.retunes.told import told
-from autotuner.search.upkeep.retunes.trend import trend
+from autotuner.search.upkeep.cron import Cron, DueRun, due_run
+from autotuner.search.upkeep.retune import Standing, outcome_of, told, trend, why_better
+from autotuner.search.upkeep.scheduler import links_changed
 from tests.builders import breakdown, cpu_layout, h100_cluster, measurement, prediction, tiny_job
 from tests.unit.search.upkeep.builders import (
     BETTER,
@@ -229,10 +224,6 @@ def test_a_due_time_while_the_run_before_it_goes_on_is_skipped() -> None:
     found = due_run(retune(), now=NIGHT, is_running=True)
     assert found is not None
     assert (found.skipped, found.next_due_at) == (True, NIGHT + DAY)
-
-
-def test_what_came_before_a_retune_was_stored_is_not_caught_up() -> None:
-    assert first_due_at(Cron.read("0 2 * * *", "UTC"), now=NIGHT + 1) == NIGHT + DAY
 
 
 def test_due_times_are_those_of_the_retunes_own_time_zone() -> None:

@@ -23,8 +23,8 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.ports import Store
 from autotuner.runs.retune import retune_kind
 from autotuner.runs.worker import Worker
-from autotuner.search.upkeep.retunes.retuning import Retuning
-from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler, software_changes
+from autotuner.search.upkeep.retuning import Retuning
+from autotuner.search.upkeep.scheduler import RetuneScheduler, software_changes
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, profile, sweep_request

@@ -1,1 +1,0 @@
-"""What a table of predictions leaves open: options that were not searched, and what makes a job fit."""

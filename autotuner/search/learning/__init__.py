@@ -1,1 +1,0 @@
-"""What stored trials teach about later predictions and searches."""

@@ -1,0 +1,189 @@
+"""Whole clusters that a plan compares: of the catalog, hypothetical ones beside them, and those that a caller has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from autotuner.catalog.facts import Fact
+from autotuner.catalog.hardware import accelerator_facts, accelerators, load_accelerator, load_cluster
+from autotuner.core.choices import Precision
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.units import GIGA, format_bytes
+from autotuner.search.planning.request import MOST_CLUSTERS, ChangePrices, PlanRequest
+
+_NOT_RENTED = ("a100-64gb", "h100-64gb", "h100-96gb", "a800", "h800", "h20")
+"""Parts of one owner's machine, or of one country's market: compared where somebody names them."""
+
+_GUESSED = "an assumption"
+"""How the source of a price begins that nobody lists."""
+
+RECALLED = "recalled, not looked up"
+"""How the source of a price ends that nobody has read again on its date."""
+
+_SLOWER_LINKS = ("pcie4", "pcie5")
+"""Nodes that are joined by no more than this are not offered unasked."""
+
+_HIGHEST_MFU = 0.65
+"""No published run of ``tests/published`` comes higher: a cluster that would have to is too small for the deadline."""
+
+_LONGEST_S = 366 * 86_400.0
+"""Nobody is taken to wait longer where no deadline is named: an assumption."""
+
+_SHORTEST_S = 86_400.0
+"""Larger clusters are not looked at that would be done within a day at a third of their peak: an assumption."""
+
+_USUAL_MFU = 1 / 3
+
+_STATE_BYTES = 16
+"""Of each parameter: weights, gradients, fp32 copies and two moments (Rajbhandari et al., arXiv 1910.02054, section 3);
+a cluster that cannot hold them is not looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What an accelerator costs, and who says so."""
+
+    accelerator: str
+    """Its name."""
+    per_hour: float
+    """US dollars of one accelerator and hour; 0 where it is not known."""
+    source: str
+    """Where it was read; empty: the caller said it."""
+    date: str
+    """When it was read (ISO date); empty with the source."""
+    power_w: float
+    """What the accelerator draws at most; 0 where it is not known."""
+    power_source: str
+    """Where that was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A cluster that the plan compares."""
+
+    cluster: Cluster
+    """With the price that counts."""
+    is_hypothetical: bool = False
+    """One of the catalog with another network or memory."""
+
+
+def rentable() -> tuple[str, ...]:
+    """Accelerators that anybody can rent at a listed price, in nodes with fast links, and that multiply bf16."""
+    return tuple(name for name in accelerators() if name not in _NOT_RENTED and _is_offered(name))
+
+
+def _is_offered(name: str) -> bool:
+    facts = accelerator_facts(name)
+    price: Fact = facts["price_per_accelerator_hour"]
+    is_listed = bool(price.value) and not price.source.startswith(_GUESSED)
+    is_linked = facts["intra_node_link"].value not in _SLOWER_LINKS
+    return facts["kind"].value != "cpu" and bool(facts["bf16_flop_per_s"].value) and is_listed and is_linked
+
+
+def prices_of(request: PlanRequest, found: Sequence[Offer]) -> tuple[Price, ...]:
+    """The price of each accelerator of the offers, with its source, in their order."""
+    own = {load_accelerator(name).name: price for name, price in request.prices.items()}
+    clusters = {offer.cluster.accelerator.name: offer.cluster for offer in reversed(found) if not offer.is_hypothetical}
+    told = dict.fromkeys(offer.cluster.accelerator.name for offer in found)
+    return tuple(_price(name, clusters[name], own) for name in told if name in clusters)
+
+
+def _price(name: str, cluster: Cluster, own: dict[str, float]) -> Price:
+    facts = accelerator_facts(name) if name in accelerators() else None
+    listed = facts["price_per_accelerator_hour"] if facts else None
+    is_listed = listed is not None and name not in own and listed.value == cluster.price_per_accelerator_hour
+    return Price(
+        accelerator=name,
+        per_hour=cluster.price_per_accelerator_hour,
+        source=listed.source if listed is not None and is_listed else "",
+        date=listed.date if listed is not None and is_listed else "",
+        power_w=cluster.accelerator.power_w,
+        power_source=f"{facts['power_w'].source}, {facts['power_w'].date}" if facts else "",
+    )
+
+
+def offers(request: PlanRequest) -> tuple[Offer, ...]:
+    """Every cluster that the request compares, those of one accelerator one after the other, the smallest first.
+
+    Raises:
+        InvalidInput: There are none, too many, or a size is neither whole nodes nor less than one.
+        NotFound: The catalog has no such accelerator.
+    """
+    names = tuple(dict.fromkeys(load_accelerator(name).name for name in request.accelerators))
+    names = names or (() if request.clusters else rentable())  # nothing is added to clusters that a caller has
+    found = [offer for name in names for offer in _of_accelerator(request, name)]
+    found += [Offer(cluster=cluster) for cluster in request.clusters]
+    if not found:
+        rule = f"leaves no cluster of up to {request.max_accelerators:,} accelerators that could hold the model in time"
+        goal = request.goal
+        limits = [f"{goal.num_tokens:.3g} tokens"]
+        limits += [f"{goal.deadline_s / 86_400:g} days"] if goal.deadline_s else []
+        limits += [f"{goal.price_limit:,.0f} dollars"] if goal.price_limit else []
+        raise InvalidInput("goal", ", ".join(limits), rule)
+    if len(found) > MOST_CLUSTERS:
+        rule = f"clusters are more than one plan compares ({MOST_CLUSTERS}); name fewer sizes or accelerators"
+        raise InvalidInput("sizes", len(found), rule, MOST_CLUSTERS)
+    return tuple(found)
+
+
+def _of_accelerator(request: PlanRequest, name: str) -> Iterator[Offer]:
+    for size in request.sizes or _usual_sizes(request, name):
+        cluster = _priced(load_cluster(f"{name}:{size}"), request)
+        for factor in request.network_factors:
+            for extra_bytes in request.extra_memory_bytes:
+                if factor == 1.0 and not extra_bytes:
+                    yield Offer(cluster=cluster)
+                else:
+                    hypothetical = changed(cluster, request.change_prices, factor, extra_bytes)
+                    yield Offer(cluster=hypothetical, is_hypothetical=True)
+
+
+def _priced(cluster: Cluster, request: PlanRequest) -> Cluster:
+    own = {load_accelerator(name).name: price for name, price in request.prices.items()}
+    price = own.get(cluster.accelerator.name, cluster.price_per_accelerator_hour)
+    return replace(cluster, price_per_accelerator_hour=price, tariff=replace(cluster.tariff, **request.tariff))
+
+
+def changed(cluster: Cluster, prices: ChangePrices, network_factor: float = 1.0, extra_bytes: int = 0) -> Cluster:
+    """The cluster with a faster network or more memory, and what that costs."""
+    link = cluster.inter_node_link
+    base = cluster.price_per_accelerator_hour
+    more = base * prices.network_share * (network_factor - 1) + prices.memory_per_gb_hour * extra_bytes / GIGA
+    memory_bytes = cluster.accelerator.memory_bytes + extra_bytes
+    words = [f"{network_factor:g} x network"] if network_factor != 1.0 else []
+    words += [f"+{format_bytes(extra_bytes)}"] if extra_bytes else []
+    return replace(
+        cluster,
+        name=" ".join((cluster.name, *words)),
+        accelerator=replace(cluster.accelerator, memory_bytes=memory_bytes),
+        inter_node_link=link.with_bandwidth(network_factor * link.bandwidth_bytes_per_s),
+        price_per_accelerator_hour=base + more if base else 0.0,
+    )
+
+
+def _usual_sizes(request: PlanRequest, name: str) -> Iterator[int]:
+    """Powers of two of nodes that hold the model and keep the deadline, as far as larger ones are of use."""
+    facts, goal = accelerator_facts(name), request.goal
+    per_node, peak_flop_per_s = int(facts["accelerators_per_node"].value), float(facts["bf16_flop_per_s"].value)
+    flop = request.model.model_flop_per_step(request.workload) * goal.num_tokens / request.workload.tokens_per_step
+    peak_flop_per_s = max(peak_flop_per_s, load_accelerator(name).peak_flop_per_s(_fastest(request)))
+    longest_s = goal.deadline_s or _LONGEST_S
+    fewest = max(
+        flop / (peak_flop_per_s * _HIGHEST_MFU * longest_s),
+        _STATE_BYTES * request.model.num_parameters / facts["memory_bytes"].value,
+    )
+    most = max(flop / (peak_flop_per_s * _USUAL_MFU * min(_SHORTEST_S, longest_s)), 2 * fewest)
+    first = max(0, math.ceil(math.log2(max(1.0, fewest / per_node))))
+    for power in range(first, 32):
+        size = per_node << power
+        if size > request.max_accelerators or (size > most and power > first):
+            return
+        yield size
+
+
+def _fastest(request: PlanRequest) -> Precision:
+    """The format with the highest peak that a caller lets be tried."""
+    return Precision.FP8 if Precision.FP8 in (request.axes.get("precision") or ()) else Precision.BF16

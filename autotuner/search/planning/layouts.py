@@ -1,0 +1,251 @@
+"""The best layout of each cluster that a plan compares, and what a training run takes by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Self
+
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS
+from autotuner.core.measurement import Footprint
+from autotuner.core.space import SearchSpace, default_space
+from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.uncertainty import Z80
+from autotuner.search.planning.clusters import Offer
+from autotuner.search.planning.request import Failures, Goal, PlanRequest
+from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.space.legal import SpaceTooLarge
+
+_J_PER_KWH = 3.6e6
+_S_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A value and its 80 % interval, whose ends lie as many times below and above it."""
+
+    low: float
+    """Fewer than 10 of 100 cases lie below."""
+    median: float
+    """As many lie below as above."""
+    high: float
+    """Fewer than 10 of 100 cases lie above."""
+
+    @classmethod
+    def of(cls, median: float, deviation: float) -> Interval:
+        """Of a log-normal value; the deviation is that of its logarithm."""
+        factor = math.exp(Z80 * deviation)
+        return cls(low=median / factor, median=median, high=median * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A cluster with its best layout, and what the whole run takes on it."""
+
+    cluster: Cluster
+    """With the prices that count."""
+    best: PredictedLayout
+    """Its best layout by prediction."""
+    footprint: Footprint
+    """What that takes beside time."""
+    num_steps: float
+    """Optimizer steps of the run."""
+    goodput: float
+    """Share of the time in which it makes progress."""
+    deviation: float
+    """Standard deviation of the logarithm of the run's time."""
+    is_hypothetical: bool = False
+    """Nobody sells such a cluster: one of the catalog was changed."""
+
+    @property
+    def time_s(self) -> Interval:
+        """Of the whole run, interruptions counted."""
+        return Interval.of(self.num_steps * self.step_time_s / self.goodput, self.deviation)
+
+    @property
+    def cost(self) -> Interval:
+        """US dollars of the run."""
+        return self._scaled(self.footprint.price_per_hour / _S_PER_HOUR)
+
+    @property
+    def accelerator_hours(self) -> Interval:
+        """Of the run, interruptions counted."""
+        return self._scaled(self.cluster.world_size / _S_PER_HOUR)
+
+    @property
+    def energy_kwh(self) -> Interval | None:
+        """Of the run; None where nobody knows what the accelerator draws. How sure the power is, is not counted."""
+        power = self.footprint.power
+        return None if power is None else self._scaled(power.total_w / _J_PER_KWH)
+
+    @property
+    def co2_kg(self) -> Interval:
+        """Of the energy; 0 where its mix is not known."""
+        return self._scaled(self.footprint.co2_kg_per_hour / _S_PER_HOUR)
+
+    @property
+    def step_time_s(self) -> float:
+        """Of one step."""
+        return self.best.prediction.step_time.total_s
+
+    @property
+    def mfu(self) -> float:
+        """Of steps that are not interrupted."""
+        return self.best.prediction.mfu
+
+    def _scaled(self, factor: float) -> Interval:
+        time_s = self.time_s
+        return Interval(low=factor * time_s.low, median=factor * time_s.median, high=factor * time_s.high)
+
+
+def outcome_of(
+    job: Job, best: PredictedLayout, goal: Goal, failures: Failures, *, is_hypothetical: bool = False
+) -> Outcome:
+    """What the run takes on the job's cluster by a layout."""
+    num_ranks = job.cluster.world_size
+    log_slowdown = failures.log_slowdown(num_ranks)
+    of_failures = log_slowdown * math.log(failures.spread) / Z80  # to first order, as goodput is near 1
+    of_steps = math.log1p(best.prediction.relative_error or 0.0) / Z80
+    return Outcome(
+        cluster=job.cluster,
+        best=best,
+        footprint=footprint_of(best.layout, job, best.prediction),
+        num_steps=goal.num_tokens / job.workload.tokens_per_step,
+        goodput=failures.goodput(num_ranks),
+        deviation=math.hypot(of_steps, of_failures),
+        is_hypothetical=is_hypothetical,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """A whole training run on a cluster, as the cost model has it. Intervals hold 80 of 100 cases."""
+
+    time_s: Interval
+    """Interruptions counted."""
+    cost: Interval
+    """US dollars."""
+    accelerator_hours: Interval
+    """Interruptions counted."""
+    energy_kwh: Interval | None
+    """Null where nobody knows what the accelerator draws."""
+    co2_kg: Interval
+    """0 where nobody says what the energy emits."""
+    num_steps: float
+    """Optimizer steps."""
+    step_time_s: float
+    """Of one of them."""
+    mfu: float
+    """Of steps that are not interrupted."""
+    goodput: float
+    """Share of the time in which the run makes progress."""
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Self:
+        """Return the run's figures, which an outcome has under the same names."""
+        return cls(**{field.name: getattr(outcome, field.name) for field in fields(cls)})
+
+
+_THIN: Mapping[str, tuple[int, ...]] = {
+    "tensor_parallel_degree": (1, 2, 4, 8),
+    "recompute": (Recompute.NONE, Recompute.FULL),
+    "shard_level": (ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS),
+    "first_stage_less_layers": (0, 1),
+    "last_stage_less_layers": (0, 1),
+}
+"""Values that the best layouts of large jobs have; with them a table is a quarter as long (``bench.plan_speed`` prints
+how much slower its best is)."""
+
+
+def job_on(request: PlanRequest, cluster: Cluster) -> Job:
+    """The run's job on a cluster."""
+    return Job(model=request.model, cluster=cluster, workload=request.workload, stack=request.stack)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedCluster:
+    """The best layout of a cluster, and which of its layouts were looked through."""
+
+    outcome: Outcome | None
+    """None where no layout that was looked through fits."""
+    is_thorough: bool
+    """All layouts were looked through; else a thin space of them."""
+    too_large: str = ""
+    """Why the cluster, or all but a thin space of its layouts, was left out against the wish of whoever asked: a
+    sentence without a full stop; empty where nothing was."""
+
+
+def searched_clusters(
+    request: PlanRequest, found: Sequence[Offer], *, is_thorough: bool
+) -> tuple[SearchedCluster, ...]:
+    """Search each of the clusters; see ``searched_cluster``."""
+    return tuple(searched_cluster(request, offer, is_thorough=is_thorough) for offer in found)
+
+
+def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = True) -> SearchedCluster:
+    """Search the layouts of one cluster for the best.
+
+    Args:
+        request: What is asked.
+        offer: The cluster.
+        is_thorough: Look through every layout, or through a thin space where these are too many; else through the thin
+            space, which is several times as fast, and through every layout where none of it fits.
+    """
+    job = job_on(request, offer.cluster)
+    whole = _whole_space(job, request)
+    thin = _thin_space(whole, request)
+    rule = ""
+    for space in (whole, thin) if is_thorough else (thin, whole):
+        try:
+            table = best_predicted(job, space, limit=1)
+        except SpaceTooLarge as error:
+            rule = error.rule
+            continue
+        if table.rows:
+            best = table.rows[0]
+            outcome = outcome_of(job, best, request.goal, request.failures, is_hypothetical=offer.is_hypothetical)
+            missed = f"on {offer.cluster.name} a thin space of layouts was looked through: {rule}" if rule else ""
+            return SearchedCluster(outcome=outcome, is_thorough=space is whole, too_large=missed)
+        if space is whole:
+            break  # it holds the thin one
+    too_large = f"{offer.cluster.name} was left out: {rule}" if rule else ""
+    return SearchedCluster(outcome=None, is_thorough=False, too_large=too_large)
+
+
+def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> Outcome:
+    """What the run takes by the same layout on a cluster of as many nodes."""
+    job = job_on(request, cluster)
+    row = PredictedLayout(layout=outcome.best.layout, prediction=predict_one(outcome.best.layout, job))
+    return outcome_of(job, row, request.goal, request.failures, is_hypothetical=True)
+
+
+def _thin_space(whole: SearchSpace, request: PlanRequest) -> SearchSpace:
+    """Return the space with few values of the axes that make it long and that nobody named."""
+    thin = {name: _shared(whole.values(name), values) for name, values in _THIN.items() if name not in request.axes}
+    return whole.with_axes(**thin)
+
+
+def _whole_space(job: Job, request: PlanRequest) -> SearchSpace:
+    """Return the default space of a prediction, with the values that were named.
+
+    Formats that change the mathematics have to be named, and those that this accelerator does not multiply are left out
+    of what was named.
+    """
+    space, axes = default_space(job), dict(request.axes)
+    changing = OPTIONS["precision"].not_equivalent
+    keeping = tuple(value for value in space.values("precision") or () if value not in changing)
+    if named := axes.get("precision"):
+        axes["precision"] = tuple(value for value in named if value in job.cluster.accelerator.precisions) or named
+    return space.with_axes(precision=keeping or None).with_axes(**axes)
+
+
+def _shared(values: tuple[int, ...] | None, thin: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of the thin space that the whole one has; where it has none of them, all."""
+    if values is None:
+        return thin
+    return tuple(value for value in thin if value in values) or values

@@ -1,0 +1,300 @@
+"""What to try before the choice of a cluster, and what a change of it would buy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.stages import layers_per_stage
+from autotuner.core.trial import ScaledTrial, part_of
+from autotuner.core.units import GIGA
+from autotuner.costmodel.predict import predict_one
+from autotuner.costmodel.uncertainty import Z80
+from autotuner.search.planning.clusters import Offer, changed
+from autotuner.search.planning.decision import Decision, Told, errors_of
+from autotuner.search.planning.layouts import (
+    Outcome,
+    SearchedCluster,
+    TrainingRun,
+    job_on,
+    moved_outcome,
+    searched_cluster,
+)
+from autotuner.search.planning.request import PlanRequest
+from autotuner.search.sampler.proxy import OF_A_RANK, fewer_layers, scaled
+
+_MOST_STAGES = 3
+
+_MOST_CONTENDERS = 24
+"""Clusters that the choice is taken to be among: those with the least expected loss."""
+
+_MOST_ACCELERATORS = 6
+"""Kinds that are proved, those of the best contenders."""
+
+_MOST_NODES = 64
+"""Of a proof of concept: more is no small sweep."""
+
+NUM_TRIALS = 8
+"""Of a small sweep: the best layout and some around it."""
+
+_START_S = 240.0
+"""What a trial takes before its first step that counts, data and compilation included: an assumption."""
+
+_NUM_STEPS = 30
+"""Of a trial, those before the times settle included; as the trial job measures (docs/measurement.md)."""
+
+_S_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PilotSweep:
+    """A small sweep that makes the choice surer, given those before it."""
+
+    accelerator: str
+    """What it runs on."""
+    num_nodes: int
+    """Nodes that it takes."""
+    num_accelerators: int
+    """Accelerators that a trial takes."""
+    target: str
+    """The cluster that its trials stand for."""
+    label: str
+    """The layout of its first trial in short; that stands for the target's best layout."""
+    layout: Layout
+    num_layers: int
+    """Layers of the model that it runs."""
+    global_batch_size: int
+    """Sequences of its step."""
+    parts: tuple[str, ...]
+    """Parts of a step that it measures as the target runs them."""
+    num_trials: int
+    """Of the sweep."""
+    hours: float
+    """That it takes."""
+    cost: float
+    """US dollars of it."""
+    saved: float
+    """Dollars by which the choice gets better on average; those of the sweeps before are not counted."""
+    error_after: float
+    """Half-width e of the 80 % interval of the target's time that is left: t / (1 + e) .. t (1 + e)."""
+
+    @property
+    def worth(self) -> float:
+        """Dollars that it saves beyond what it costs."""
+        return self.saved - self.cost
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Sweep:
+    """A small sweep that may be run."""
+
+    row: int
+    """The contender that it stands for."""
+    told: Told
+    pilot: PilotSweep
+    """What it saves is not known yet."""
+
+
+def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
+    """Return small sweeps that are worth more than they cost, each given that the earlier were run.
+
+    The contenders are the clusters, the least expected loss first.
+    """
+    found = contenders[:_MOST_CONTENDERS]
+    decision = Decision.among(request, found)
+    sweeps = list(_sweeps(request, found))
+    stages: list[PilotSweep] = []
+    belief, saved = decision.belief, 0.0
+    while len(stages) < _MOST_STAGES and sweeps:
+        values = [decision.regret_saved(belief.after(one.told)) - saved for one in sweeps]
+        best = max(range(len(sweeps)), key=lambda index: values[index] - sweeps[index].pilot.cost)
+        if values[best] <= sweeps[best].pilot.cost:
+            break
+        chosen = sweeps.pop(best)
+        belief, saved = belief.after(chosen.told), saved + values[best]
+        error_after = math.expm1(Z80 * float(belief.deviations[chosen.row]))
+        stages.append(replace(chosen.pilot, saved=values[best], error_after=error_after))
+    return tuple(stages)
+
+
+def _sweeps(request: PlanRequest, found: Sequence[Outcome]) -> Iterator[_Sweep]:
+    """Small sweeps for the best contender of each kind of accelerator, on one node and on more."""
+    kinds: dict[str, int] = {}
+    for row, outcome in enumerate(found):
+        kinds.setdefault(outcome.cluster.accelerator.name, row)
+    for row in list(kinds.values())[:_MOST_ACCELERATORS]:
+        target, taken = found[row], set[int]()
+        nodes = 1
+        while 2 * nodes <= max(1, target.cluster.num_nodes) and nodes <= _MOST_NODES:
+            sweep = _sweep(request, target, row, nodes)
+            if sweep is not None and sweep.pilot.num_accelerators not in taken:
+                taken.add(sweep.pilot.num_accelerators)
+                yield sweep
+            nodes *= 2
+
+
+def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _Sweep | None:
+    """Trials on so many nodes that stand for the target's best layout; None where none does or none fits."""
+    cluster = part_of(target.cluster, num_nodes * target.cluster.accelerators_per_node)
+    found = _fitting(job_on(request, target.cluster), target, cluster)
+    if found is None:
+        return None
+    trial, small = found
+    prediction = predict_one(trial.layout, small)
+    parts = trial.measured_parts or OF_A_RANK
+    told = Told.by_parts(cluster.accelerator.name, errors_of(trial.layout, small, prediction), parts, NUM_TRIALS)
+    seconds = NUM_TRIALS * (_START_S + _NUM_STEPS * prediction.step_time.total_s)
+    price_per_hour = target.footprint.price_per_hour * cluster.world_size / target.cluster.world_size
+    if told is None:
+        return None
+    pilot = PilotSweep(
+        accelerator=target.cluster.accelerator.name,
+        num_nodes=num_nodes,
+        num_accelerators=trial.num_ranks,
+        target=target.cluster.name,
+        label=str(trial.layout),
+        layout=trial.layout,
+        num_layers=trial.num_layers,
+        global_batch_size=trial.global_batch_size,
+        parts=parts,
+        num_trials=NUM_TRIALS,
+        hours=seconds / _S_PER_HOUR,
+        cost=price_per_hour * seconds / _S_PER_HOUR,
+        saved=0.0,
+        error_after=0.0,
+    )
+    return _Sweep(row=row, told=told, pilot=pilot)
+
+
+def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, Job] | None:
+    """The trial with most layers that fits on a smaller cluster, and its job."""
+    layout, depth = target.best.layout, None
+    while True:
+        trial = scaled(job, layout, cluster, most_layers_per_stage=depth)
+        if not isinstance(trial, ScaledTrial):
+            return None
+        small = trial.job(job, cluster)
+        if predict_one(trial.layout, small).fits:
+            return trial, small
+        depth = fewer_layers(job, layout, depth or int(layers_per_stage(layout, job.model.num_layers)))
+        if depth is None:
+            return None
+
+
+_MORE_MEMORY_BYTES = 40 * GIGA
+
+_NODE_FACTORS = (9 / 8, 5 / 4, 3 / 2, 2)
+"""Times the nodes that are tried where one more is of no use: sizes that divide batches and layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """What a change of the chosen cluster buys."""
+
+    change: str
+    """In words: ``1 more node``, ``twice the network``, ``40 GB more memory``."""
+    num_nodes: int = 0
+    """Nodes that it adds; gains are of all of them together."""
+    saved_s: float = 0.0
+    """Of the run's time."""
+    saved_cost: float = 0.0
+    """US dollars of the run; below 0 where it costs more."""
+    mfu: float = 0.0
+    """What it adds to the MFU, 0..1."""
+    price_per_hour: float = 0.0
+    """What it adds to the price of an hour of the cluster, in US dollars."""
+    mfu_per_dollar: float | None = None
+    """``mfu`` over ``price_per_hour``; null where that is not above 0."""
+    hours_per_dollar: float | None = None
+    """Hours saved for each dollar that the run costs more; null where it costs no more."""
+    worth_per_accelerator_hour: float | None = None
+    """Dollars that an accelerator-hour may cost more before the run does; null for nodes."""
+    predicted: TrainingRun | None = None
+    """The run with it; null where no layout uses it."""
+
+    @classmethod
+    def between(cls, change: str, before: Outcome, after: Outcome) -> Upgrade:
+        """What the second outcome has over the first."""
+        num_nodes = after.cluster.num_nodes - before.cluster.num_nodes
+        saved_s = before.time_s.median - after.time_s.median
+        saved_cost = before.cost.median - after.cost.median
+        mfu, price = after.mfu - before.mfu, after.footprint.price_per_hour - before.footprint.price_per_hour
+        hours = after.accelerator_hours.median
+        return cls(
+            change=change,
+            num_nodes=num_nodes,
+            saved_s=saved_s,
+            saved_cost=saved_cost,
+            mfu=mfu,
+            price_per_hour=price,
+            mfu_per_dollar=mfu / price if price > 0 else None,
+            hours_per_dollar=saved_s / _S_PER_HOUR / -saved_cost if saved_cost < 0 else None,
+            worth_per_accelerator_hour=None
+            if num_nodes
+            else max(0.0, saved_cost / hours + price / after.cluster.world_size),
+            predicted=TrainingRun.of(after),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrades:
+    """Changes of the chosen cluster, and which of their clusters have too many layouts to be looked through."""
+
+    found: tuple[Upgrade, ...]
+    too_large: tuple[str, ...] = ()
+    """A sentence without a full stop for each of these."""
+
+
+def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
+    """What each change of the chosen cluster buys."""
+    cluster = chosen.cluster
+    faster = changed(cluster, request.change_prices, network_factor=2.0)
+    larger = changed(cluster, request.change_prices, extra_bytes=_MORE_MEMORY_BYTES)
+    found = [_more_nodes(request, offer, chosen)]
+    if cluster.num_nodes > 1:
+        found.append(_changed(request, faster, "twice the network", chosen))
+    found.append(_changed(request, larger, "40 GB more memory", chosen))
+    return Upgrades(
+        found=tuple(one for each in found for one in each.found),
+        too_large=tuple(sentence for each in found for sentence in each.too_large),
+    )
+
+
+def _changed(request: PlanRequest, cluster: Cluster, change: str, before: Outcome) -> Upgrades:
+    """What the better of the best layout there and the present one, moved there, gains."""
+    moved = moved_outcome(request, before, cluster)
+    found = searched_cluster(request, Offer(cluster=cluster, is_hypothetical=True))
+    after = moved if found.outcome is None else min(moved, found.outcome, key=lambda one: one.time_s.median)
+    return Upgrades(found=(Upgrade.between(change, before, after),), too_large=_reasons([found]))
+
+
+def _more_nodes(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
+    """The fewest more nodes with which the run is faster; none where twice the nodes are of no use."""
+    searched = []
+    for cluster in _larger(offer.cluster):
+        searched.append(searched_cluster(request, replace(offer, cluster=cluster)))
+        after = searched[-1].outcome
+        if after is not None and after.time_s.median < chosen.time_s.median:
+            more = cluster.num_nodes - chosen.cluster.num_nodes
+            gain = Upgrade.between(f"{more} more node{'s' if more > 1 else ''}", chosen, after)
+            return Upgrades(found=(gain,), too_large=_reasons(searched))
+    return Upgrades(found=(Upgrade(change="1 more node"),), too_large=_reasons(searched))
+
+
+def _reasons(searched: Sequence[SearchedCluster]) -> tuple[str, ...]:
+    return tuple(one.too_large for one in searched if one.too_large)
+
+
+def _larger(cluster: Cluster) -> Iterator[Cluster]:
+    nodes = cluster.num_nodes
+    for num_nodes in dict.fromkeys((nodes + 1, *(math.ceil(factor * nodes) for factor in _NODE_FACTORS))):
+        try:
+            name = f"{cluster.accelerator.name}:{num_nodes}x{cluster.accelerators_per_node}"
+            yield replace(cluster.resized(num_nodes=num_nodes), name=name)
+        except InvalidInput:  # its torus has no such size
+            continue

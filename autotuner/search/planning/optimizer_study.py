@@ -1,0 +1,377 @@
+"""Optimizer studies without I/O: what may be tried, what to try next, when a candidate loses, when the study ends."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.trial import FrozenTrial
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.run import Finish, RunState
+from autotuner.core.study import (
+    LossCurve,
+    OptimizerCandidate,
+    OptimizerSpace,
+    OptimizerStudyRequest,
+    OptimizerTrial,
+    Range,
+    TargetReached,
+    front,
+)
+from autotuner.core.trial import TrialFailure, TrialState
+from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much trains at once."""
+
+    global_batch_size: int
+    data_parallel_degree: int
+
+    def __str__(self) -> str:
+        return f"{self.global_batch_size} on {self.data_parallel_degree}"
+
+    def with_optimizer(self, optimizer: OptimizerSettings) -> OptimizerCandidate:
+        """Return the candidate that trains so much at once."""
+        batch, degree = self.global_batch_size, self.data_parallel_degree
+        return OptimizerCandidate(optimizer=optimizer, global_batch_size=batch, data_parallel_degree=degree)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """What may be tried, and what not."""
+
+    scales: Mapping[OptimizerName, tuple[Scale, ...]]
+    """By optimizer; an optimizer that has none is left out."""
+    refusals: tuple[str, ...]
+    """Why others are left out, as sentences without a full stop."""
+
+
+def starts_of(request: OptimizerStudyRequest) -> Starts:
+    """The legal ones of all that the space names.
+
+    Raises:
+        InvalidInput: There are none.
+    """
+    scales: dict[OptimizerName, tuple[Scale, ...]] = {}
+    refusals: dict[str, None] = {}  # in order, each once
+    for name in request.space.optimizers:
+        legal = []
+        for scale in _scales(request):
+            refusal = _refusal(request, name, scale)
+            if refusal is None:
+                legal.append(scale)
+            else:
+                refusals[refusal] = None
+        if legal:
+            scales[name] = tuple(legal)
+    if not scales:
+        asked = [str(scale) for scale in _scales(request)]
+        raise InvalidInput("space", asked, f"holds nothing that can be tried: {next(iter(refusals))}")
+    return Starts(scales=scales, refusals=tuple(refusals))
+
+
+def _scales(request: OptimizerStudyRequest) -> list[Scale]:
+    return [
+        Scale(global_batch_size=batch, data_parallel_degree=degree)
+        for degree in request.data_parallel_degrees
+        for batch in request.global_batch_sizes
+    ]
+
+
+def _refusal(request: OptimizerStudyRequest, name: OptimizerName, scale: Scale) -> str | None:
+    layout = request.layout_of(scale.data_parallel_degree)
+    optimizer = OptimizerSettings(name=name, learning_rate=1.0)
+    if layout.data_parallel_degree != scale.data_parallel_degree:
+        return f"{scale.data_parallel_degree} data-parallel ranks are no multiple of the layout's replicas"
+    if refusal := optimizer.refuses(layout):
+        return f"{name}: {refusal}"
+    broken = reasons(layout, request.job_of(scale.with_optimizer(optimizer)), (*RULES, *TRIAL_RULES))
+    return f"a batch of {scale} data-parallel ranks: {broken[0].message}" if broken else None
+
+
+_NUM_OTHERS = 5
+"""Curves that a candidate is compared with at least, as of Optuna's ``MedianPruner``."""
+
+
+_NUM_STEPS = 3
+"""Before which a candidate's speed is not known: the first step allocates, and one more is no median."""
+
+
+class Pruning:
+    """Two rules, both in time and in accelerator-hours, since either may be what somebody has least of.
+
+    A candidate ends that can no longer lie on the front: another came to the target with less of both than it has used.
+    And it ends whose loss lies above the median of the others' best losses at equal time and at equal accelerator-hours
+    (the median stopping rule of Google Vizier, doi 10.1145/3097983.3098043). The others are trials that have ended.
+    """
+
+    def __init__(self, request: OptimizerStudyRequest, others: Sequence[OptimizerTrial]) -> None:
+        self._window = request.window_sequences
+        self._reached = [trial for trial in others if trial.reached is not None]
+        self._best = [_BestLosses(trial, self._window) for trial in others if trial.curve.num_steps > 1]
+
+    def verdict(self, trial: OptimizerTrial) -> str | None:
+        """Why the running trial should end, as a sentence without a full stop; None where it goes on."""
+        curve = trial.curve
+        if curve.num_steps < _NUM_STEPS:
+            return None
+        time_s = curve.num_steps * curve.step_time_s
+        hours = time_s * trial.world_size / 3600
+        for other in self._reached:
+            took = other.reached
+            if took and took.time_s <= time_s and took.accelerator_hours <= hours:
+                return f"number {other.number} came to the target sooner and for less, after {took.time_s:.3g} s"
+        is_warm = curve.num_samples >= self._window and curve.num_steps > trial.candidate.optimizer.warmup_steps
+        return self._above_median(trial, time_s, hours) if is_warm else None
+
+    def _above_median(self, trial: OptimizerTrial, time_s: float, hours: float) -> str | None:
+        width = -(-self._window // trial.candidate.global_batch_size)
+        loss = statistics.fmean(trial.curve.losses[-width:])
+        by_time = [best for one in self._best if (best := one.at(time_s)) is not None]
+        by_hours = [best for one in self._best if (best := one.at(hours * 3600 / one.world_size)) is not None]
+        if min(len(by_time), len(by_hours)) < _NUM_OTHERS:
+            return None
+        median, highest = sorted((statistics.median(by_time), statistics.median(by_hours)))
+        if loss <= highest:
+            return None
+        return f"its loss of {loss:.4g} after {time_s:.3g} s lies above {median:.4g}, the median of the others' by then"
+
+
+class _BestLosses:
+    """The lowest loss of a trial by each of its steps."""
+
+    def __init__(self, trial: OptimizerTrial, window_sequences: int) -> None:
+        self.world_size = trial.world_size
+        self._step_time_s = trial.curve.step_time_s
+        self._has_reached = trial.reached is not None
+        self._losses = trial.curve.smoothed(window_sequences)
+
+    def at(self, time_s: float) -> float | None:
+        """After so many seconds; None where it ended before, elsewhere than at the target."""
+        index = int(time_s / self._step_time_s) - 1
+        if index >= len(self._losses) and not self._has_reached:
+            return None
+        return min(self._losses[: max(1, index + 1)])
+
+
+_NUM_STARTUP = 10
+"""Candidates that are drawn at random before TPE has anything to say: Optuna's own default."""
+
+_DIVERGED = 10.0
+"""How far above the target, as a share of it, a loss counts that is no number: farther than any that is."""
+
+_FACTOR_OF_MISSES = 2.0
+"""What did not come to the target within its samples counts as slower than whatever did: twice and more."""
+
+Params = dict[str, float | int | str]
+
+
+def propose(request: OptimizerStudyRequest, starts: Starts, trials: Sequence[OptimizerTrial]) -> OptimizerCandidate:
+    """What to try next after these trials: first each optimizer in the middle of its ranges, then as TPE says."""
+    number = len(trials)
+    names = list(starts.scales)
+    if number < len(names):
+        return _middle(request.space, names[number], starts)
+    sampler = optuna.samplers.TPESampler(seed=request.seed + number, n_startup_trials=_NUM_STARTUP)
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+    study.add_trials([frozen for trial in trials if (frozen := _frozen(request, starts, trial)) is not None])
+    asked = study.ask()
+    name = OptimizerName(str(asked.suggest_categorical("optimizer", [str(one) for one in names])))
+    params: Params = {"optimizer": name}
+    for key, distribution in _distributions(request.space, name, starts).items():
+        params[key] = asked._suggest(key, distribution)  # of the public ones each has other arguments
+    return _candidate(params, name, starts)
+
+
+def _middle(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> OptimizerCandidate:
+    """Its library's way to be used: no warm-up, and numbers in the middle of what may be tried."""
+    rate, decay = space.learning_rates(name), space.weight_decay
+    settings = OptimizerSettings(
+        name=name,
+        learning_rate=math.sqrt(rate.low * rate.high),
+        beta1=1 - math.sqrt((1 - space.beta1.low) * (1 - space.beta1.high)),
+        beta2=1 - math.sqrt((1 - space.beta2.low) * (1 - space.beta2.high)),
+        weight_decay=(decay.low + decay.high) / 2,
+        warmup_steps=space.warmup_steps[0],
+    )
+    return starts.scales[name][-1].with_optimizer(settings)
+
+
+def _distributions(space: OptimizerSpace, name: OptimizerName, starts: Starts) -> dict[str, BaseDistribution]:
+    """What is drawn beside the optimizer; learning rates and scales of its own, other numbers shared by all."""
+    rate, decay = space.learning_rates(name), space.weight_decay
+    return {
+        f"learning_rate.{name}": FloatDistribution(rate.low, rate.high, log=True),
+        "left_of_beta1": _left(space.beta1),
+        "left_of_beta2": _left(space.beta2),
+        "weight_decay": FloatDistribution(decay.low, decay.high),
+        "warmup_steps": CategoricalDistribution(space.warmup_steps),
+        f"scale.{name}": CategoricalDistribution([str(scale) for scale in starts.scales[name]]),
+    }
+
+
+def _left(beta: Range) -> FloatDistribution:
+    return FloatDistribution(1 - beta.high, 1 - beta.low, log=True)
+
+
+def _candidate(params: Params, name: OptimizerName, starts: Starts) -> OptimizerCandidate:
+    scale = next(one for one in starts.scales[name] if str(one) == params[f"scale.{name}"])
+    settings = OptimizerSettings(
+        name=name,
+        learning_rate=float(params[f"learning_rate.{name}"]),
+        beta1=1 - float(params["left_of_beta1"]),
+        beta2=1 - float(params["left_of_beta2"]),
+        weight_decay=float(params["weight_decay"]),
+        warmup_steps=int(params["warmup_steps"]),
+    )
+    return scale.with_optimizer(settings)
+
+
+def _frozen(request: OptimizerStudyRequest, starts: Starts, trial: OptimizerTrial) -> FrozenTrial | None:
+    """A trial as Optuna keeps it; None of one that says nothing of its candidate."""
+    values = _values(request, trial)
+    name = trial.candidate.optimizer.name
+    if values is None or name not in starts.scales:
+        return None
+    names = CategoricalDistribution([str(one) for one in starts.scales])
+    chosen = {"optimizer": names, **_distributions(request.space, name, starts)}
+    return optuna.trial.create_trial(values=list(values), params=_params(trial.candidate), distributions=chosen)
+
+
+def _params(candidate: OptimizerCandidate) -> Params:
+    chosen = candidate.optimizer
+    return {
+        "optimizer": chosen.name.value,
+        f"learning_rate.{chosen.name}": chosen.learning_rate,
+        "left_of_beta1": 1 - chosen.beta1,
+        "left_of_beta2": 1 - chosen.beta2,
+        "weight_decay": chosen.weight_decay,
+        "warmup_steps": chosen.warmup_steps,
+        f"scale.{chosen.name}": f"{candidate.global_batch_size} on {candidate.data_parallel_degree}",
+    }
+
+
+def _values(request: OptimizerStudyRequest, trial: OptimizerTrial) -> tuple[float, float] | None:
+    """Seconds and accelerator-hours to the target; of one that missed it, more, by how far it lay above."""
+    if trial.reached is not None:
+        return trial.reached.time_s, trial.reached.accelerator_hours
+    if not trial.curve.losses or not trial.state.finished or trial.state is TrialState.CANCELLED:
+        return None
+    loss = trial.curve.smoothed(request.window_sequences)[-1]
+    gap = _DIVERGED if trial.state is TrialState.FAILED else max(0.0, loss / request.target_loss - 1)
+    steps = request.budget.max_samples / trial.candidate.global_batch_size
+    seconds = (_FACTOR_OF_MISSES + gap) * steps * trial.curve.step_time_s
+    return seconds, seconds * trial.world_size / 3600
+
+
+class StudyPlan:
+    """Decides what a study does next; begins with every trial stored so far, by number."""
+
+    def __init__(self, study_id: str, request: OptimizerStudyRequest, trials: Sequence[OptimizerTrial]) -> None:
+        self._id = study_id
+        self._request = request
+        self._trials = {trial.number: trial for trial in trials}
+        self._starts = starts_of(request)
+        self._pruning: Pruning | None = None
+
+    def next(self) -> OptimizerTrial | Finish:
+        """The trial to run, an interrupted one before a new one; or the end."""
+        ended = [trial for trial in self._trials.values() if trial.state.finished]
+        interrupted = [trial for trial in self._trials.values() if not trial.state.finished]
+        budget, hours = self._request.budget, sum(trial.accelerator_hours for trial in ended)
+        if budget.accelerator_hours is not None and hours >= budget.accelerator_hours:
+            return self._end(f"{hours:.3g} of {budget.accelerator_hours:g} accelerator-hours are spent")
+        if not interrupted and len(ended) >= budget.num_trials:
+            return self._end(f"{len(ended)} candidates were tried")
+        self._pruning = Pruning(self._request, ended) if self._request.prunes else None
+        return interrupted[0] if interrupted else self._new(propose(self._request, self._starts, ended))
+
+    def tell(self, trial: OptimizerTrial) -> None:
+        """Learn how a trial stands that was run."""
+        self._trials[trial.number] = trial
+
+    def spec(self, trial: OptimizerTrial) -> TrialSpec:
+        """What a launcher runs for the trial: as many steps as its samples last."""
+        request, candidate = self._request, trial.candidate
+        job = request.job_of(candidate)
+        accelerator = job.cluster.accelerator
+        on_cpu = accelerator.kind == "cpu"
+        return TrialSpec(
+            trial_id=trial.id,
+            model=job.model,
+            workload=job.workload,
+            layout=request.layout_of(candidate.data_parallel_degree),
+            device="cpu" if on_cpu else "cuda",
+            settings=request.trial.just_steps(math.ceil(request.budget.max_samples / candidate.global_batch_size)),
+            seed=request.seed,
+            reference_flop_per_s=accelerator.reference_flop_per_s,  # no MFU is told, so none is measured
+            memory_bytes=None if on_cpu else accelerator.memory_bytes,
+            cluster=job.cluster,
+            jobs=trial.jobs,
+            optimizer=candidate.optimizer,
+        )
+
+    def reached(self, trial: OptimizerTrial) -> TargetReached | None:
+        """What the trial took to the target; None where it is not there."""
+        curve = trial.curve
+        num_steps = curve.steps_to(self._request.target_loss, self._request.window_sequences)
+        if num_steps is None:
+            return None
+        time_s = num_steps * curve.step_time_s
+        hours = time_s * trial.world_size / 3600
+        price = self._request.job.cluster.price_per_accelerator_hour
+        return TargetReached(
+            num_steps=num_steps,
+            num_samples=num_steps * curve.global_batch_size,
+            step_time_s=curve.step_time_s,
+            time_s=time_s,
+            accelerator_hours=hours,
+            cost=hours * price if price else None,
+        )
+
+    def loses(self, trial: OptimizerTrial) -> str | None:
+        """Why the running trial should end before its target."""
+        return None if self._pruning is None else self._pruning.verdict(trial)
+
+    def ended(self, trial: OptimizerTrial, *, pruned: str | None, failure: TrialFailure | None) -> OptimizerTrial:
+        """The trial as its end is stored: at the target, pruned, failed, or with its samples used up."""
+        reached = self.reached(trial)
+        if reached is not None:
+            detail = f"at the target after {reached.num_steps} steps"
+            ended = replace(trial, state=TrialState.COMPLETE, reached=reached, detail=detail)
+        elif pruned is not None:
+            ended = replace(trial, state=TrialState.PRUNED, detail=pruned)
+        elif failure is not None:
+            ended = replace(trial, state=TrialState.FAILED, detail=f"{failure.kind}: {failure.message}")
+        else:
+            detail = f"not at the target after {trial.curve.num_samples} sequences"
+            ended = replace(trial, state=TrialState.COMPLETE, detail=detail)
+        self._trials[ended.number] = ended
+        return ended
+
+    def _new(self, candidate: OptimizerCandidate) -> OptimizerTrial:
+        number = len(self._trials)
+        return OptimizerTrial(
+            id=f"{self._id}-{number:04d}",
+            study_id=self._id,
+            number=number,
+            candidate=candidate,
+            world_size=self._request.layout_of(candidate.data_parallel_degree).world_size,
+            curve=LossCurve(global_batch_size=candidate.global_batch_size),
+        )
+
+    def _end(self, why: str) -> Finish:
+        best = front(self._trials.values())
+        if not best:
+            return Finish(state=RunState.FAILED, detail=f"{why}, and none came to the target")
+        reached = sum(trial.reached is not None for trial in self._trials.values())
+        return Finish(state=RunState.COMPLETE, detail=f"{why}, and {reached} came to the target")

@@ -1,0 +1,342 @@
+"""PhasesPlan: the layout of each phase of a job, beside staying in one layout and beside switching at every turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from autotuner.core.columns import Booleans, Floats, LayoutColumns, broken_rows, concatenate
+from autotuner.core.errors import InvalidInput
+from autotuner.core.job import Job, JobPhase, PhasedJob, SwitchCost, checkpoint_bytes
+from autotuner.core.layout import Layout
+from autotuner.core.rules.degrees import DEGREE_RULES
+from autotuner.core.rules.legality import RULES, require_legal
+from autotuner.core.space import SearchSpace, default_space
+from autotuner.core.units import format_bytes, format_duration, format_long_duration
+from autotuner.costmodel.layer.recompute import model_flop_per_step
+from autotuner.costmodel.predict import predict, predict_totals
+from autotuner.costmodel.uncertainty import fit_probability
+from autotuner.search.ranking import best_predicted
+from autotuner.search.space.legal import legal_chunks
+from autotuner.search.text.caveats import caveats
+from autotuner.search.text.sentences import change_in_words, percent
+
+Axes = Mapping[str, tuple[int, ...] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Layouts as columns, and what they take by prediction."""
+
+    layouts: tuple[Layout, ...]
+    """Each once."""
+    step_s: Floats
+    """Of one optimizer step: shape (phases, layouts); infinite where a layout cannot run."""
+    phase_s: Floats
+    """Expected of a whole phase: its steps, over the probability that the layout fits in memory, since a run that dies
+    trains nothing."""
+    relative_error: Floats
+    """Half-width of the 80 % interval of a step, as in ``Prediction``."""
+
+
+def candidates_of(phased: PhasedJob, axes: Axes, current: Layout | None, limit: int) -> Candidates:
+    """The best layouts of each phase, the best that can stay throughout, and the one that runs today.
+
+    Args:
+        phased: The job.
+        axes: Values that were named for all phases; what suits the job of a phase stands on the others.
+        current: What runs before the first phase.
+        limit: How many are kept of each phase, and of those that can stay.
+
+    Raises:
+        InvalidInput: No layout of the space fits in some phase, or the space is too large.
+    """
+    found: dict[Layout, None] = {} if current is None else {current: None}
+    jobs = [phased.job_in(phase) for phase in phased.phases]
+    spaces = [_space(job, phase, axes) for job, phase in zip(jobs, phased.phases, strict=True)]
+    for index, (job, space) in enumerate(zip(jobs, spaces, strict=True)):
+        table = best_predicted(job, space, limit=limit)
+        if not table.rows:
+            rule = "is legal" if not table.num_legal else "fits in memory"
+            raise InvalidInput(f"phases.{index}", phased.phases[index].name, f"no layout {rule} in this phase")
+        found |= dict.fromkeys(row.layout for row in table.rows)
+    for space in dict.fromkeys(spaces) if len(jobs) > 1 else ():
+        found |= dict.fromkeys(_staying(phased, jobs, space, limit))
+    return _predicted(phased, jobs, tuple(found))
+
+
+def _space(job: Job, phase: JobPhase, axes: Axes) -> SearchSpace:
+    space = default_space(job).with_axes(**axes)
+    return space if phase.precision is None else space.with_axes(precision=(phase.precision,))
+
+
+def _staying(phased: PhasedJob, jobs: Sequence[Job], space: SearchSpace, limit: int) -> list[Layout]:
+    """The fastest layouts of a space that can run in every phase."""
+    best, best_s = LayoutColumns.from_layouts([]), np.empty(0)
+    for chunk in legal_chunks(jobs[0], space):
+        legal = np.ones(len(chunk), dtype=bool)
+        for job, phase in zip(jobs, phased.phases, strict=True):
+            legal &= _can_run(chunk, job, phase)
+        rows = np.flatnonzero(legal)
+        whole_s = sum((_expected_s(chunk.take(rows), phased, phase) for phase in phased.phases), np.zeros(len(rows)))
+        best_s, best = np.append(best_s, whole_s), concatenate((best, chunk.take(rows)))
+        order = np.argsort(best_s, kind="stable")[:limit]
+        best_s, best = best_s[order], best.take(order)
+    return [best.row(index) for index in range(len(best)) if np.isfinite(best_s[index])]
+
+
+def _can_run(x: LayoutColumns, job: Job, phase: JobPhase) -> Booleans:
+    legal: Booleans = ~broken_rows(x, job, RULES)
+    return legal if phase.precision is None else legal & (x.precision == phase.precision)
+
+
+def _expected_s(x: LayoutColumns, phased: PhasedJob, phase: JobPhase) -> Floats:
+    """What the phase takes of every row, all legal in it; infinite where it is not predicted to fit."""
+    if not len(x):
+        return np.empty(0)
+    job = phased.job_in(phase)
+    totals, memory_bytes = predict_totals(x, job), float(job.cluster.accelerator.memory_bytes)
+    flop_per_s = totals.mfu * job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size
+    expected_s = phased.num_steps(phase) * model_flop_per_step(job) / flop_per_s
+    expected_s = expected_s / fit_probability(totals.peak_bytes, memory_bytes)
+    return np.where(totals.peak_bytes <= memory_bytes, expected_s, np.inf)
+
+
+def _predicted(phased: PhasedJob, jobs: Sequence[Job], layouts: tuple[Layout, ...]) -> Candidates:
+    """Each layout in each phase."""
+    x = LayoutColumns.from_layouts(layouts)
+    shape = len(jobs), len(layouts)
+    step_s, phase_s, relative_error = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape)
+    for number, (job, phase) in enumerate(zip(jobs, phased.phases, strict=True)):
+        rows = np.flatnonzero(_can_run(x, job, phase))
+        predicted = predict(x.take(rows), job)
+        rows_fitting, fitting = rows[predicted.fits], predicted.fits
+        step_s[number, rows_fitting] = predicted.step_time.total_s[fitting]
+        expected_step_s = predicted.step_time.total_s[fitting] / predicted.fit_probability[fitting]
+        phase_s[number, rows_fitting] = phased.num_steps(phase) * expected_step_s
+        relative_error[number, rows] = predicted.relative_error
+    return Candidates(layouts=layouts, step_s=step_s, phase_s=phase_s, relative_error=relative_error)
+
+
+def cheapest_course(phase_s: Floats, switch_s: float, start: int | None = None) -> tuple[int, ...] | None:
+    """The candidate of each phase whose sum of seconds and switches is the smallest; None where no course exists.
+
+    A dynamic programme: to the cheapest way into a candidate leads the cheapest way into the phase before, either in
+    the same candidate or from the cheapest of all by a switch. Of equally cheap courses one with fewer switches is
+    taken.
+
+    Args:
+        phase_s: Shape (phases, candidates); infinite where a candidate cannot run.
+        switch_s: What a change of candidate between two phases takes.
+        start: The candidate that runs before the first phase; None: none does, and the first costs no switch.
+    """
+    num_phases, num_candidates = phase_s.shape
+    so_far = phase_s[0].copy()
+    if start is not None:
+        so_far += np.where(np.arange(num_candidates) == start, 0.0, switch_s)
+    came_from = np.zeros((num_phases, num_candidates), dtype=np.intp)
+    for number in range(1, num_phases):
+        cheapest = int(np.argmin(so_far))
+        stays = so_far <= so_far[cheapest] + switch_s
+        came_from[number] = np.where(stays, np.arange(num_candidates), cheapest)
+        so_far = np.where(stays, so_far, so_far[cheapest] + switch_s) + phase_s[number]
+    last = int(np.argmin(so_far))
+    if not math.isfinite(so_far[last]):
+        return None
+    course = [last]
+    for number in range(num_phases - 1, 0, -1):
+        course.append(int(came_from[number, course[-1]]))
+    return tuple(reversed(course))
+
+
+def each_phase_its_own(phase_s: Floats) -> tuple[int, ...] | None:
+    """The fastest candidate of each phase, whatever switches cost; None where a phase has none."""
+    course = phase_s.argmin(axis=1)
+    if not np.isfinite(phase_s[np.arange(len(course)), course]).all():
+        return None
+    return tuple(int(candidate) for candidate in course)
+
+
+def course_s(course: tuple[int, ...], phase_s: Floats, switch_s: float, start: int | None = None) -> float:
+    """What a course takes, its switches included."""
+    run = course if start is None else (start, *course)
+    num_switches = sum(before != after for before, after in pairwise(run))
+    return float(sum(phase_s[number, candidate] for number, candidate in enumerate(course))) + num_switches * switch_s
+
+
+_LIMIT = 16
+"""Candidates of each phase; the fifth best of a phase is rarely the best course's, and each costs microseconds."""
+
+_MOST_STATIC = 5
+"""Layouts to stay in that are shown."""
+
+
+_ANY_WORKLOAD = tuple(rule for rule in DEGREE_RULES if rule.name == "world-size")
+"""What a layout keeps whatever it trains: the workload before the first phase is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasesQuestion:
+    """What is asked about a job of phases.
+
+    Raises:
+        InvalidInput: What runs today takes other ranks than the cluster has.
+    """
+
+    phased: PhasedJob
+    axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    """Values that were named for all phases; what suits each phase's job stands on the others."""
+    current: Layout | None = None
+    """The layout that runs before the first phase; None: none does."""
+
+    def __post_init__(self) -> None:
+        if self.current is not None:
+            require_legal(self.current, self.phased.job, _ANY_WORKLOAD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseChoice:
+    """One phase in a course."""
+
+    phase: str
+    """Its name."""
+    layout: Layout
+    label: str
+    """The layout in short."""
+    num_steps: float
+    """Optimizer steps of the phase."""
+    step_s: float
+    """Predicted of one."""
+    relative_error: float
+    """Half-width of the 80 % interval of ``step_s``, as in a prediction."""
+    expected_s: float
+    """Of the whole phase without switches: its steps, over the probability that the layout fits."""
+    switch_s: float
+    """What the switch into it takes; 0 where the layout was running."""
+    fastest: str
+    """The phase's own fastest layout in short, whatever switches cost."""
+    fastest_s: float
+    """What the phase would take in that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """A layout for each phase."""
+
+    choices: tuple[PhaseChoice, ...]
+    num_switches: int
+    total_s: float
+    """Of all phases and switches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasesPlan:
+    """Which layout trains which phase; nothing here was measured."""
+
+    best: Course
+    """The course that takes least."""
+    statics: tuple[Course, ...]
+    """Those that stay in one layout, the fastest first; empty where none can run in every phase."""
+    greedy: Course
+    """Each phase in its own fastest layout."""
+    switch_s: float
+    """What one switch takes."""
+    switch: SwitchCost
+    """Of what that is made."""
+    checkpoint_bytes: float
+    """What is written and read of the model."""
+    sentences: tuple[str, ...]
+    """What the best course does and why, without full stops."""
+    caveats: tuple[str, ...]
+    """What a reader of the predictions should know."""
+
+    @property
+    def saved_s(self) -> float | None:
+        """What the best course saves of the fastest static one; None where nothing can stay."""
+        return self.statics[0].total_s - self.best.total_s if self.statics else None
+
+
+def plan_phases(question: PhasesQuestion) -> PhasesPlan:
+    """The best layout of each phase, by prediction, where each switch between two costs what a checkpoint takes.
+
+    Raises:
+        InvalidInput: Some phase has no layout that fits, or the space is too large.
+    """
+    phased = question.phased
+    found = candidates_of(phased, question.axes, question.current, _LIMIT)
+    start = None if question.current is None else found.layouts.index(question.current)
+    best = cheapest_course(found.phase_s, phased.switch_s, start)
+    greedy = each_phase_its_own(found.phase_s)
+    assert best is not None, "each phase has a layout that fits"
+    assert greedy is not None, "each phase has a layout that fits"
+    layouts = dict.fromkeys(found.layouts[row] for row in best)
+    told = _course(best, phased, found, start)
+    staying = ((row,) * len(phased.phases) for row in range(len(found.layouts)))
+    static = [_course(one, phased, found, start) for one in staying if np.isfinite(found.phase_s[:, one[0]]).all()]
+    statics = tuple(sorted(static, key=lambda course: course.total_s)[:_MOST_STATIC])
+    return PhasesPlan(
+        best=told,
+        statics=statics,
+        greedy=_course(greedy, phased, found, start),
+        switch_s=phased.switch_s,
+        switch=phased.switch.known_for(phased.job),
+        checkpoint_bytes=checkpoint_bytes(phased.job),
+        sentences=tuple(_sentences(told, statics, phased)),
+        caveats=caveats(phased.job, LayoutColumns.from_layouts(list(layouts))),
+    )
+
+
+def _course(rows: tuple[int, ...], phased: PhasedJob, found: Candidates, start: int | None) -> Course:
+    """Return a course with what each phase takes."""
+    switched = [one != other for one, other in pairwise((rows[0] if start is None else start, *rows))]
+    choices = []
+    for number, (row, phase) in enumerate(zip(rows, phased.phases, strict=True)):
+        fastest = int(found.phase_s[number].argmin())
+        choice = PhaseChoice(
+            phase=phase.name,
+            layout=found.layouts[row],
+            label=str(found.layouts[row]),
+            num_steps=phased.num_steps(phase),
+            step_s=float(found.step_s[number, row]),
+            relative_error=float(found.relative_error[number, row]),
+            expected_s=float(found.phase_s[number, row]),
+            switch_s=phased.switch_s if switched[number] else 0.0,
+            fastest=str(found.layouts[fastest]),
+            fastest_s=float(found.phase_s[number, fastest]),
+        )
+        choices.append(choice)
+    total_s = course_s(rows, found.phase_s, phased.switch_s, start)
+    return Course(choices=tuple(choices), num_switches=sum(switched), total_s=total_s)
+
+
+# ---------------------------------------------------------------- in words
+def _sentences(best: Course, statics: tuple[Course, ...], phased: PhasedJob) -> Iterator[str]:
+    switch = format_duration(phased.switch_s)
+    size = format_bytes(checkpoint_bytes(phased.job))
+    yield f"a switch takes {switch}: the ranks start anew, and a checkpoint of {size} is written and read"
+    for before, after in pairwise(best.choices):
+        if after.switch_s:
+            yield f"switch before {after.phase}: {change_in_words(before.layout, after.layout)}"
+    for choice in best.choices:
+        if choice.label != choice.fastest:
+            saved = format_long_duration(choice.expected_s - choice.fastest_s)
+            yield f"stay in {choice.phase}: {choice.fastest} would save {saved} of it, which its switches cost again"
+    if not statics:
+        yield "no layout can run in every phase: each way through them switches"
+        return
+    static = statics[0]
+    saved_s = static.total_s - best.total_s
+    if not best.num_switches:
+        yield f"staying in one layout is best: {best.choices[0].label} throughout"
+    elif saved_s <= 0:
+        yield f"one layout throughout takes no longer: {static.choices[0].label}"
+    else:
+        share = percent(saved_s / static.total_s)
+        yield (
+            f"this takes {format_long_duration(best.total_s)}, {format_long_duration(saved_s)} ({share}) less than the "
+            f"best that stays throughout, {static.choices[0].label}"
+        )

@@ -1,0 +1,278 @@
+"""What the trials that a team stored teach about its next jobs, and whether intervals hold as many as they claim."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TypeAlias
+
+import numpy as np
+
+from autotuner.core.columns import Floats, Integers
+from autotuner.core.job import Calibration, Job, PartFactor
+from autotuner.core.layout import Layout
+from autotuner.core.trial import PastTrial
+from autotuner.costmodel.uncertainty import Z80
+from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
+from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """Hardware and software that trials ran on."""
+
+    accelerator: str
+    """Name of the device."""
+    intra_node_link: str
+    """Name of the link within a node."""
+    inter_node_link: str
+    """Name of the link between nodes, also of a cluster of one node."""
+    stack: str
+    """Name of the software that predictions are for."""
+    trainer: str | None = None
+    """Name of the registered trainer; None: our own decoder."""
+
+    @classmethod
+    def of(cls, job: Job, trainer: str | None = None) -> Platform:
+        """The job's."""
+        cluster = job.cluster
+        return cls(
+            accelerator=cluster.accelerator.name,
+            intra_node_link=cluster.intra_node_link.name,
+            inter_node_link=cluster.inter_node_link.name,
+            stack=job.stack.name,
+            trainer=trainer,
+        )
+
+    def differences(self, other: Platform) -> int:
+        """How many of accelerator, links and software differ."""
+        links = (self.intra_node_link, self.inter_node_link) != (other.intra_node_link, other.inter_node_link)
+        software = (self.stack, self.trainer) != (other.stack, other.trainer)
+        return (self.accelerator != other.accelerator) + links + software
+
+
+_CLAIM = 4.0
+"""Jobs that the intervals' own claim is worth: with fewer, the team's trials say less of the width than it does."""
+
+_LEAST = 0.7
+"""Intervals become no narrower than that by predictions that proved right: trials of the next job may not."""
+
+
+def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
+    """What to multiply deviations by, so that 80 % of the errors are within their 80 % interval.
+
+    Runs of one job err together: a job's runs weigh as much as the square root of their number.
+
+    Args:
+        errors: Of predictions made without the run's own job.
+        deviations: That these predictions claimed.
+        jobs: Number of each run's job.
+    """
+    _, which, counts = np.unique(jobs, return_inverse=True, return_counts=True)
+    weights = np.asarray(counts[which] ** -0.5, dtype=np.float64)
+    needed, jobs_told = needed_scale(errors, deviations, weights), len(counts)
+    return float(max(needed, _LEAST) ** (jobs_told / (jobs_told + _CLAIM)))
+
+
+def needed_scale(errors: Floats, deviations: Floats, weights: Floats) -> float:
+    """Return what to multiply deviations by, so that 80 % of the errors by weight are within their 80 % interval."""
+    distance = np.abs(errors) / deviations
+    order = np.argsort(distance)
+    reached = np.cumsum(weights[order]) >= 0.8 * weights.sum()
+    return float(distance[order][np.argmax(reached)]) / Z80
+
+
+MAX_TRIALS = 96
+"""Trials that a prediction learns from: those on the likest platforms, and of these the newest of each sweep. A trial
+whose parts were measured counts once for each of them. In
+replays of published tables twice as many teach hardly more (docs/learning.md). Equations of 100 and more OpenBLAS
+solves on all cores, whose threads wait for each other for seconds where trials keep these busy (its gesv.c)."""
+
+MAX_KNOWN = 64
+"""Trials that a search knows beside its own: with these they stay below the same 100, and each is an observation that
+every proposal looks at."""
+
+_Ran: TypeAlias = tuple[Job, str | None]
+"""What ran, and which trainer ran it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What the trials on one platform teach."""
+
+    platform: Platform
+    num_trials: int
+    num_sweeps: int
+    """Sweeps that the trials belong to."""
+    last_finished_at: float
+    """Epoch seconds."""
+    calibration: Calibration | None
+    """What its newest job is calibrated by; None where every trial ran out of memory."""
+    median_error: float | None = None
+    """Of |predicted / measured - 1| as predicted for a typical cluster; None where none was timed."""
+    left_out_error: float | None = None
+    """The same after learning, each job predicted from all others alone; None with fewer than two."""
+
+
+class Learnt:
+    """Stored trials as evidence; predicts each of their jobs once, when first asked.
+
+    Args:
+        past: In whatever order. What their jobs were calibrated by is forgotten, since such trials say it.
+    """
+
+    def __init__(self, past: Iterable[PastTrial]) -> None:
+        known = (replace(trial, job=replace(trial.job, calibration=None)) for trial in past)
+        self.past = tuple(sorted(known, key=lambda trial: -trial.finished_at))
+        self._calibrations: dict[_Ran, Calibration | None] = {}
+
+    def calibrated(self, job: Job, trainer: str | None = None) -> Job:
+        """The job with what the trials say of its step times, in the place of any other calibration.
+
+        Args:
+            job: To be predicted.
+            trainer: Name of the registered trainer that will run it; None: our own decoder.
+        """
+        typical = replace(job, calibration=None)
+        if (typical, trainer) not in self._calibrations:
+            self._calibrations[typical, trainer] = self._calibration(typical, trainer)
+        return replace(job, calibration=self._calibrations[typical, trainer])
+
+    def relevant(self, job: Job, trainer: str | None = None) -> tuple[PastTrial, ...]:
+        """The trials on the job's platform that a search for it should know; at most ``MAX_KNOWN``.
+
+        Those of the very job come first, and of each sweep the newest.
+
+        Args:
+            job: To be searched.
+            trainer: Name of the registered trainer that runs its trials; None: our own decoder.
+        """
+        here = Platform.of(job, trainer)
+        trials = (trial for trial in self.past if not here.differences(Platform.of(trial.job, trial.trainer)))
+        return self._likest(trials, (replace(job, calibration=None), trainer), MAX_KNOWN)
+
+    def _likest(self, trials: Iterable[PastTrial], target: _Ran, most: int = MAX_TRIALS) -> tuple[PastTrial, ...]:
+        """Those on the likest platforms first, of these those of the very job, and of all sweeps in turn the newest."""
+        here = Platform.of(*target)
+        turns: dict[str, int] = defaultdict(int)
+        ranked = []
+        for trial in trials:
+            turns[trial.sweep_id] += 1
+            there = Platform.of(trial.job, trial.trainer)
+            ranked.append((here.differences(there), trial.job != target[0], turns[trial.sweep_id], trial))
+        return tuple(trial for *_, trial in sorted(ranked, key=lambda one: one[:3])[:most])
+
+    def lessons(self) -> Iterator[Lesson]:
+        """What the trials of each platform teach, that of the newest trial first."""
+        for platform in dict.fromkeys(Platform.of(trial.job, trial.trainer) for trial in self.past):
+            trials = [trial for trial in self.past if Platform.of(trial.job, trial.trainer) == platform]
+            before, after = _errors_of(trials)
+            yield Lesson(
+                platform=platform,
+                num_trials=len(trials),
+                num_sweeps=len({trial.sweep_id for trial in trials}),
+                last_finished_at=trials[0].finished_at,
+                calibration=self.calibrated(trials[0].job, platform.trainer).calibration,
+                median_error=before,
+                left_out_error=after,
+            )
+
+    def _calibration(self, job: Job, trainer: str | None) -> Calibration | None:
+        timed = (trial for trial in self.past if trial.step_time_s is not None)
+        if not (trials := _that_fit(self._likest(timed, (job, trainer)))):
+            return None
+        factors = _factors((job, trainer), trials)
+        mean, covariance = _beside_the_whole(factors, factor_deviations(job))
+        left = np.sqrt(np.maximum(np.diag(covariance), 1e-12))  # a part that is all of every step is the whole
+        parts = tuple(
+            PartFactor(part=name, factor=math.exp(log_factor), deviation=deviation)
+            for name, log_factor, deviation in zip(FACTORS[:-1], mean.tolist(), left.tolist(), strict=False)
+        )
+        return Calibration(
+            factor=math.exp(mean[-1]),
+            deviation=float(left[-1]),
+            num_runs=len(trials),
+            num_trials=len(trials),
+            num_sweeps=len({trial.sweep_id for trial in trials}),
+            parts=parts,
+            correlations=tuple(map(tuple, (covariance / np.outer(left, left)).tolist())),
+            interval_scale=_interval_scale(factors, [t.layout for t in trials if (t.job, t.trainer) == (job, trainer)]),
+        )
+
+
+def _interval_scale(factors: Factors, layouts: Sequence[Layout]) -> float:
+    """Return what errors of other jobs' runs ask for, and at least what holds the job's own runs.
+
+    Args:
+        factors: After all runs.
+        layouts: Those of the job's own runs; each counts once, however often it ran.
+    """
+    scale = interval_scale(factors.left_out_errors, factors.left_out_deviations, factors.jobs)
+    if not layouts:
+        return scale
+    weights = np.array([1 / layouts.count(layout) for layout in layouts])
+    return max(scale, needed_scale(factors.fitted_errors, factors.fitted_deviations, weights))
+
+
+def _beside_the_whole(factors: Factors, deviations: Floats) -> tuple[Floats, Floats]:
+    """Mean and covariance of the logarithms, that of the whole step as the runs had it last, of parts beside that.
+
+    What all parts share and what is common to all steps cannot be told apart, and need not be: shares sum to 1. The
+    whole step is one in the reference precision.
+    """
+    mean, num_parts = deviations * factors.mean, factors.parts_s.shape[1]
+    learnt_s = factors.parts_s * np.exp(mean[:num_parts])
+    by_parts = float(np.log(learnt_s.sum(axis=1) / factors.parts_s.sum(axis=1)).mean())
+    mean[:num_parts] -= by_parts
+    mean[-1] += by_parts
+    turned = np.eye(len(mean))
+    whole = (learnt_s / learnt_s.sum(axis=1, keepdims=True)).mean(axis=0)
+    turned[:num_parts, :num_parts] -= whole
+    turned[-1, :num_parts] = whole
+    turned = turned * deviations
+    return mean, turned @ factors.covariance @ turned.T
+
+
+def _factors(target: _Ran, trials: Sequence[PastTrial]) -> Factors:
+    """The factors of a job after these trials, which all have step times."""
+    by_job = _by_job(trials)
+    rans = list(dict.fromkeys([target, *by_job]))
+    return Factors.after(
+        [TimedRuns.of(job, some) for (job, _), some in by_job.items()],
+        [rans.index(ran) for ran in by_job],
+        TaskSimilarity.between([job for job, _ in rans], FACTORS, TIME_TRANSFER, [trainer for _, trainer in rans]),
+    )
+
+
+def _that_fit(trials: Sequence[PastTrial]) -> Sequence[PastTrial]:
+    """Return the first of these trials, so that they are at most ``MAX_TRIALS`` observations."""
+    num_observations: dict[int, int] = {}
+    for (job, _), some in _by_job(trials).items():
+        counts = np.bincount(TimedRuns.of(job, some).runs)
+        num_observations |= {id(trial): int(count) for trial, count in zip(some, counts, strict=True)}
+    reached = accumulate(num_observations[id(trial)] for trial in trials)
+    return trials[: max(1, sum(count <= MAX_TRIALS for count in reached))]
+
+
+def _by_job(trials: Iterable[PastTrial]) -> Mapping[_Ran, list[PastTrial]]:
+    by_job: dict[_Ran, list[PastTrial]] = defaultdict(list)
+    for trial in trials:
+        by_job[trial.job, trial.trainer].append(trial)
+    return by_job
+
+
+def _errors_of(trials: Iterable[PastTrial]) -> tuple[float | None, float | None]:
+    """Median error of the trials of one platform as predicted, and from the trials of its other jobs."""
+    timed = _that_fit([trial for trial in trials if trial.step_time_s is not None][:MAX_TRIALS])
+    if not timed:
+        return None, None
+    factors = _factors((timed[0].job, timed[0].trainer), timed)
+    after = _median_error(factors.left_out_errors) if len(set(factors.jobs.tolist())) > 1 else None
+    return _median_error(factors.errors), after
+
+
+def _median_error(log_errors: Floats) -> float:
+    return float(np.median(np.abs(np.expm1(-log_errors))))

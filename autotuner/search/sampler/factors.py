@@ -1,0 +1,322 @@
+"""What past trials teach about the factors behind step times: those of a job that is to be predicted.
+
+A trial takes the sum of its parts, each times a factor of its own, times the common one, times what is the trial's own.
+Where the parts of a run were measured, each is observed by itself, so that one that takes longer is not blamed on
+another; a run of which only the total is known tells of their sum.
+The factors of two jobs are as near to each other as ``TaskSimilarity`` says, so that one regression holds them all
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.1). The sum is no line in the factors'
+logarithms; it is made one where the factors are believed to be, a few times over (Gauss and Newton).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
+from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Job
+from autotuner.core.layout import Layout
+from autotuner.core.trial import PastTrial
+from autotuner.costmodel.evidence import Where
+from autotuner.costmodel.low_precision import is_bf16_on_cores
+from autotuner.costmodel.predict import predict
+from autotuner.costmodel.uncertainty import PARTS, TRUST, cluster_deviation, interval_error, part_deviations
+from autotuner.search.explain.step_parts import measured_fields
+from autotuner.search.sampler.model import COMMON, TaskSimilarity, student_noise
+
+FACTORS = (*PARTS, BF16_ON_CORES, COMMON)
+"""Factors of a job, in the order of all that is said of them here."""
+
+_IN_BF16 = np.array([name in BF16_PARTS for name in PARTS])
+
+_EMULATION, _EMULATION_MEASURED = 1.0, 0.3
+"""Deviation of the logarithm of the factor of bf16 on cores: assumptions. A core that emulates bf16 takes
+some thirty times as long as one that has units for it, and the rate of products on the very machine tells most."""
+
+
+_ROUNDS = 4
+"""In which the factors move by less than a percent of their deviations in the last."""
+
+_BLUR = 0.002
+"""Share of a step by which the boundary between two measured parts may be off: an assumption. A part that is predicted
+to be shorter is observed together with the passes, and a measured part counts as this long at least."""
+
+_SCATTER = np.array([TRUST[Where.HERE] * deviation for deviation in PARTS.values()])
+"""Deviation of each part from run to run, beside that of the whole run: what is left where its law was compared."""
+
+_MOST_FOREIGN = 0.99
+"""A run during which others used a larger share of the processors tells as little as one with this share."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TimedRuns:
+    """Measured times of one job's runs beside their predictions for a typical cluster.
+
+    A run whose parts were measured is observed part by part, any other as a whole.
+    """
+
+    step_time_s: Floats
+    """Measured, by run."""
+    parts_s: Floats
+    """Predicted, by the order of ``PARTS``: shape (runs, parts)."""
+    bf16_on_cores: Booleans
+    """Runs on cores whose products are in bf16."""
+    runs: Integers
+    """Number of each observation's run."""
+    sums: Booleans
+    """The parts that each observation is the sum of, shape (observations, parts)."""
+    seconds: Floats
+    """Measured, by observation; those of one run sum to its step time, but for parts too short to tell."""
+    own_variance: Floats
+    """Of what no factor explains in each observation, in logarithms."""
+    deviations: Floats
+    """Of the logarithms of the job's factors beforehand, by the order of ``FACTORS``."""
+
+    def __len__(self) -> int:
+        """Return the number of observations."""
+        return len(self.seconds)
+
+    @classmethod
+    def of(cls, job: Job, runs: Sequence[PastTrial]) -> TimedRuns:
+        """Return runs of a job that is not calibrated; those that have no step time are left out."""
+        kept, runs = _kept(job), [run for run in runs if run.step_time_s is not None]
+        if missing := list(dict.fromkeys(run.layout for run in runs if run.layout not in kept)):
+            kept.update(zip(missing, _predicted(job, missing), strict=True))
+        predicted = [kept[run.layout] for run in runs]
+        seen = [(number, *one) for number, run in enumerate(runs) for one in _observed(run, predicted[number])]
+        numbers, sums, seconds, own_variance = zip(*seen, strict=True)
+        return cls(
+            step_time_s=np.array([run.step_time_s for run in runs], dtype=np.float64),
+            parts_s=np.stack([one.parts_s for one in predicted]),
+            bf16_on_cores=is_bf16_on_cores(LayoutColumns.from_layouts([run.layout for run in runs]), job),
+            runs=np.array(numbers),
+            sums=np.stack(sums),
+            seconds=np.array(seconds),
+            own_variance=np.array(own_variance),
+            deviations=factor_deviations(job),
+        )
+
+    def linear(self, factors: Floats) -> tuple[Floats, Floats]:
+        """Return the load of each factor on each observation and the error of each, made linear at these factors.
+
+        Args:
+            factors: In standard deviations; the errors are those that a line through this place has at 0.
+        """
+        logs = self.deviations * factors
+        by_run_s = self.parts_s * np.exp(logs[:-2] + logs[-2] * self.bf16_on_cores[:, None] * _IN_BF16)
+        parts_s = self.sums * by_run_s[self.runs]
+        total_s = parts_s.sum(axis=1)
+        shares = parts_s / total_s[:, None]
+        in_bf16 = self.bf16_on_cores[self.runs] * (shares @ _IN_BF16)
+        loads = np.column_stack([shares, in_bf16, np.ones(len(self))]) * self.deviations
+        errors = np.log(self.seconds / total_s) - logs[-1]
+        return loads, errors + loads @ factors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Predicted:
+    """A layout as it is predicted for a typical cluster."""
+
+    parts_s: Floats
+    beyond: Floats
+    """Variance of each part's factor that no run of another layout tells of."""
+    residual: float
+    """Variance of what no part explains."""
+
+
+@lru_cache(maxsize=256)
+def _kept(_: Job) -> dict[Layout, _Predicted]:
+    """What was predicted of the job's layouts: the same trials teach each of the jobs that are asked about."""
+    return {}
+
+
+def _predicted(job: Job, layouts: Sequence[Layout]) -> Iterator[_Predicted]:
+    x = LayoutColumns.from_layouts(layouts)
+    step_time, said, known = predict(x, job).step_time, interval_error(x, job), part_deviations(job)
+    parts_s = np.stack([getattr(step_time, name) for name in PARTS], axis=1)
+    beyond = [np.maximum(np.square(said.parts[name]) - known[name] ** 2, 0.0) * np.ones(len(x)) for name in PARTS]
+    for row in zip(parts_s, np.stack(beyond, axis=1), np.square(said.residual), strict=True):
+        yield _Predicted(parts_s=row[0], beyond=row[1], residual=float(row[2]))
+
+
+def _observed(run: PastTrial, predicted: _Predicted) -> Iterator[tuple[Booleans, float, float]]:
+    """Yield ``sums``, ``seconds`` and ``own_variance`` of a run's parts, as far as they tell, else of the whole run."""
+    others = math.log1p(-min(run.foreign_share, _MOST_FOREIGN)) ** 2  # they may have slowed it down by as much
+    assert run.step_time_s is not None, "a run without a step time is left out before"
+    told_apart = _told_apart(run, predicted)
+    for sums, share in told_apart:
+        parts_s, variance = sums * predicted.parts_s, predicted.beyond
+        if len(told_apart) > 1:
+            variance = variance + np.square(_SCATTER)
+        own = predicted.residual + float(np.square(parts_s / parts_s.sum()) @ variance) + others
+        blur = _BLUR / share if len(told_apart) > 1 else 0.0
+        yield sums, share * run.step_time_s, own + blur**2
+
+
+def _told_apart(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, float]]:
+    """Return the sets of parts that were measured apart, each with its share of the step."""
+    rest, rest_share = np.ones(len(PARTS), dtype=bool), 1.0
+    seconds = {} if run.parts is None else measured_fields(run.layout, run.parts)
+    found = []
+    for names, part_s in seconds.items():
+        sums, share = np.isin(list(PARTS), names), part_s / sum(seconds.values())
+        is_told = predicted.parts_s[sums].sum() >= _BLUR * predicted.parts_s.sum()
+        if is_told and "matrix_s" not in names and share < rest_share - _BLUR:
+            found.append((sums, max(share, _BLUR)))
+            rest, rest_share = rest & ~sums, rest_share - share
+    return [(rest, rest_share), *found]
+
+
+def factor_deviations(job: Job) -> Floats:
+    """The deviation of each factor's logarithm before any trial, by the order of ``FACTORS``."""
+    known, accelerator = part_deviations(job), job.cluster.accelerator
+    emulation = _EMULATION_MEASURED if accelerator.peak_is_measured else _EMULATION
+    emulation = emulation if accelerator.kind == "cpu" else 0.0
+    return np.array([*(known[name] for name in PARTS), emulation, cluster_deviation(job)])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Factors:
+    """The factors of one job after the runs of others, or of its own; made by ``after``."""
+
+    mean: Floats
+    """Of each factor, in units of its deviation beforehand."""
+    covariance: Floats
+    """Of the factors, in the same units."""
+    parts_s: Floats
+    """Of each run, as predicted for a typical cluster."""
+    errors: Floats
+    """Of each run, where nothing was learnt."""
+    left_out_errors: Floats
+    """Of each run, where all runs of other jobs were learnt from."""
+    left_out_deviations: Floats
+    """By how much these might be off."""
+    jobs: Integers
+    """Number of each run's job."""
+    fitted_errors: Floats
+    """Of each run of the job itself, after all runs were learnt from."""
+    fitted_deviations: Floats
+    """By how much these might be off."""
+
+    @classmethod
+    def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity) -> Factors:
+        """What is believed after these runs.
+
+        Args:
+            runs: By job, at least one.
+            numbers: Number of each of these jobs in the similarity, where 0 is the one that is to be predicted.
+            shared: What the jobs share.
+        """
+        means = np.zeros((shared.factors.shape[1], shared.factors.shape[0]))
+        for _ in range(_ROUNDS):
+            line = _Line.of(runs, numbers, shared, means)
+            means = line.means
+        of_the_job = line.loads.T * shared.factors[:, 0, line.jobs]
+        left_out_errors, left_out_deviations = line.left_out()
+        fitted_errors, fitted_deviations = line.fitted(0)
+        return cls(
+            mean=means[0],
+            covariance=np.eye(len(of_the_job)) - of_the_job @ line.inverse @ of_the_job.T,
+            parts_s=np.concatenate([one.parts_s for one in runs]),
+            errors=np.concatenate([np.log(one.step_time_s / one.parts_s.sum(axis=1)) for one in runs]),
+            left_out_errors=left_out_errors,
+            left_out_deviations=left_out_deviations,
+            jobs=np.repeat(numbers, [len(one.step_time_s) for one in runs]),
+            fitted_errors=fitted_errors,
+            fitted_deviations=fitted_deviations,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Line:
+    """Observations of all jobs as if their errors were sums of shares times factors."""
+
+    seconds: Floats
+    """Measured."""
+    runs: Integers
+    """Number of each observation's run among those of all jobs."""
+    loads: Floats
+    errors: Floats
+    own_variance: Floats
+    jobs: Integers
+    """Number of each observation's job."""
+    shared: TaskSimilarity
+    noise: Floats
+    """Variance by which each observation counts: more than its own where it went wrong."""
+    inverse: Floats
+    """Of the observations' covariance."""
+
+    @classmethod
+    def of(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity, means: Floats) -> _Line:
+        """Where the factors of each job are these."""
+        lines = [one.linear(means[number]) for one, number in zip(runs, numbers, strict=True)]
+        loads, errors = (np.concatenate([line[side] for line in lines]) for side in (0, 1))
+        jobs = np.concatenate([np.full(len(one), number) for one, number in zip(runs, numbers, strict=True)])
+        own_variance = np.concatenate([one.own_variance for one in runs])
+        firsts = np.cumsum([0, *(len(one.step_time_s) for one in runs)])
+        covariance = np.einsum("if,jf,fij->ij", loads, loads, shared.factors[:, jobs[:, None], jobs])
+        noise = student_noise(covariance, errors, own_variance)
+        inverse = np.linalg.inv(covariance + np.diag(noise))
+        return cls(
+            seconds=np.concatenate([one.seconds for one in runs]),
+            runs=np.concatenate([first + one.runs for first, one in zip(firsts, runs, strict=False)]),
+            loads=loads,
+            errors=errors,
+            own_variance=own_variance,
+            jobs=jobs,
+            shared=shared,
+            noise=noise,
+            inverse=np.asarray(inverse, dtype=np.float64),
+        )
+
+    @property
+    def means(self) -> Floats:
+        """Of the factors of each job, shape (jobs, factors)."""
+        weighted = self.loads * (self.inverse @ self.errors)[:, None]
+        means: Floats = np.einsum("if,fji->jf", weighted, self.shared.factors[:, :, self.jobs])
+        return means
+
+    def left_out(self) -> tuple[Floats, Floats]:
+        """Of every run: its error beside what all runs of other jobs say, and by how much that might be off.
+
+        Blocks of the inverse covariance are what leaving the block out leaves (Rasmussen and Williams 2006, 5.4.2).
+        """
+        num_runs = int(self.runs[-1]) + 1
+        errors, deviations = np.empty(num_runs), np.empty(num_runs)
+        whitened = self.inverse @ self.errors
+        for number in np.unique(self.jobs):
+            block = np.flatnonzero(self.jobs == number)
+            covariance = np.asarray(np.linalg.inv(self.inverse[np.ix_(block, block)]), dtype=np.float64)
+            shared = covariance - np.diag(self.noise[block])
+            for run, error, deviation in self._by_run(block, covariance @ whitened[block], shared):
+                errors[run], deviations[run] = error, deviation
+        return errors, deviations
+
+    def fitted(self, number: int) -> tuple[Floats, Floats]:
+        """Return the errors of a job's runs that are left beside what all runs say, and how far these might be off."""
+        block = np.flatnonzero(self.jobs == number)
+        off = self.noise * (self.inverse @ self.errors)
+        shared = np.diag(self.noise) - self.noise[:, None] * self.inverse * self.noise
+        found = list(self._by_run(block, off[block], shared[np.ix_(block, block)]))
+        return np.array([error for _, error, _ in found]), np.array([deviation for *_, deviation in found])
+
+    def _by_run(self, block: Integers, off: Floats, shared: Floats) -> Iterator[tuple[int, float, float]]:
+        """Yield the error of each whole run in a block of observations, and by how much it might be off.
+
+        Args:
+            block: Numbers of the observations.
+            off: Error of each of them.
+            shared: Covariance of what the factors move in each.
+        """
+        for run in np.unique(self.runs[block]):
+            own = np.flatnonzero(self.runs[block] == run)
+            seconds = self.seconds[block[own]]
+            expected_s = seconds * np.exp(-off[own])
+            weights = expected_s / expected_s.sum()
+            common = max(float(weights @ shared[np.ix_(own, own)] @ weights), 0.0)
+            deviation = math.sqrt(common + float(np.square(weights) @ self.own_variance[block[own]]))
+            yield int(run), math.log(seconds.sum() / expected_s.sum()), deviation

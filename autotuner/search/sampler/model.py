@@ -1,0 +1,349 @@
+"""Gaussian model of a log quantity (step time, peak memory) of many layouts, over one or several tasks.
+
+The error of a layout is ``log(true / predicted) = shares @ factors + residual``. The factors (log efficiency of matrix
+products, of tensor communication, ...) are common to all layouts of a task, so one measurement teaches about every
+layout in proportion to what it spends on the same parts. Similar layouts share most of their residual. A task is a job
+and what runs it: the swept job, a proxy of it, a past job. Tasks share factors and residuals as far as
+``TaskSimilarity`` says (an intrinsic coregionalization model), so a trial of the very job is an ordinary observation.
+
+Conditioning is exact (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations 2.23 and 2.24;
+sums and products of kernels: section 4.2.4). No matrix of rows x rows is formed.
+
+Shapes: R rows of the table, P points, F factors, T tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.core.columns import Floats, Integers, LayoutColumns, concatenate
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS
+
+COMMON = "common"
+"""Name of the factor of all step times of a job or a cluster, beside those of parts."""
+
+_CHUNK_ROWS = 1 << 16  # temporaries stay within a few megabytes
+
+_LENGTH_SCALE = 2.0
+"""Distance at which similarity is 1 / e; replays of published sweeps hardly tell 1 to 16 apart (docs/sampler.md)."""
+
+_DEGREES_OF_FREEDOM = 2.0
+"""Of the Student-t noise: a run on a broken network is further off than normal errors are, and half of a sheet's runs
+may be. Replays of published tables do not tell 1 from 4 (docs/learning.md)."""
+
+_EM_ROUNDS = 10  # then no factor moves by 1 % of its deviation
+
+_COLUMNS = ("log_predicted", "loads", "residual", "tasks")
+"""Fields of ``Points`` beside the layouts."""
+
+
+# ---------------------------------------------------------------- tasks
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """How much of a belief carries over between two tasks, as correlations."""
+
+    factor: float
+    """Of the same factor in two tasks."""
+    residual: float
+    """Of the residuals of a layout and of the layout that stands for it."""
+    elsewhere: float
+    """Multiplies both once for each of accelerator, links and software that differ."""
+
+
+TIME_TRANSFER = Transfer(factor=0.95, residual=0.7, elsewhere=0.5)
+"""Makes published large runs likeliest after small ones, each source weighing as much; with any source left out, the
+others choose 0.95, and 0.6 to 0.8, whatever the ranks, width, depth or length of sequences between the two (``python -m
+bench.small_for_large --learn``, docs/small-trials.md). ``elsewhere`` is an assumption."""
+
+MEMORY_TRANSFER = Transfer(factor=1.0, residual=0.7, elsewhere=0.5)
+"""An assumption: replays of the one table that reports out-of-memory runs do not tell 0 from 1."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TaskSimilarity:
+    """Correlations between tasks; task 0 is the table's."""
+
+    factors: Floats
+    """Shape (F, T, T)."""
+    residual: Floats
+    """Shape (T, T)."""
+
+    @classmethod
+    def of_one_task(cls, num_factors: int) -> TaskSimilarity:
+        """Return the similarity of the table's task to itself."""
+        return cls(factors=np.ones((num_factors, 1, 1)), residual=np.ones((1, 1)))
+
+    @classmethod
+    def between(
+        cls, jobs: Sequence[Job], factors: Iterable[str], transfer: Transfer, trainers: Sequence[str | None] = ()
+    ) -> TaskSimilarity:
+        """Return the similarity of different jobs, or of jobs run by different trainers.
+
+        Args:
+            jobs: One per task, the table's first.
+            factors: Parts of ``StepTime`` or ``Memory``, or ``COMMON``.
+            transfer: Of times or of peaks.
+            trainers: Name of the trainer that ran each job, None for our decoder; empty: one trainer ran all.
+        """
+        tasks = list(zip(jobs, trainers or [None] * len(jobs), strict=True))
+        device = _equal([job.cluster.accelerator.name for job in jobs], transfer.elsewhere)
+        links = _equal([_links(job) for job in jobs], transfer.elsewhere)
+        stack = _equal([(job.stack.name, trainer) for job, trainer in tasks], transfer.elsewhere)
+        factor, residual = (_equal(tasks, other) for other in (transfer.factor, transfer.residual))
+
+        def hardware(name: str) -> Floats | float:
+            if name == COMMON:
+                return device * links
+            if name.endswith("communication_s"):
+                return links
+            return device if name.endswith("_s") else 1.0  # memory does not depend on speed
+
+        return cls(
+            factors=np.stack([factor * (hardware(name) * stack) for name in factors]),
+            residual=residual * device * links * stack,
+        )
+
+
+def has_same_hardware(one: Job, other: Job) -> bool:
+    """Return whether one speed factor describes the clusters of both jobs."""
+    same_device = one.cluster.accelerator.name == other.cluster.accelerator.name
+    return same_device and _links(one) == _links(other)
+
+
+def _links(job: Job) -> tuple[object, ...]:
+    cluster = job.cluster
+    return cluster.intra_node_link.name, cluster.inter_node_link.name, cluster.oversubscription
+
+
+def _equal(values: Sequence[object], otherwise: float) -> Floats:
+    """Return 1 where two values are equal, else the fraction: a valid kernel."""
+    return np.array([[1.0 if one == other else otherwise for other in values] for one in values])
+
+
+# ---------------------------------------------------------------- model
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Estimate:
+    """Normal beliefs about the log quantity of some layouts."""
+
+    mean: Floats
+    variance: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Points:
+    """Layouts as the model sees them, of any task."""
+
+    layouts: LayoutColumns
+    """For another task: the layouts of the table's task that they stand for."""
+    log_predicted: Floats
+    """Mean of the log quantity."""
+    loads: Floats
+    """Effect of one standard deviation of each factor, shape (P, F)."""
+    residual: Floats
+    """Standard deviation of what no factor explains."""
+    tasks: Integers
+    """Numbers in the ``TaskSimilarity``."""
+
+    def __len__(self) -> int:
+        return len(self.log_predicted)
+
+    @property
+    def variance(self) -> Floats:
+        """Prior variance of each point."""
+        variance: Floats = np.square(self.loads).sum(axis=1) + np.square(self.residual)
+        return variance
+
+    def take(self, index: Integers) -> Points:
+        """Return the points of an index."""
+        return Points(layouts=self.layouts.take(index), **{name: getattr(self, name)[index] for name in _COLUMNS})
+
+    @classmethod
+    def concatenate(cls, some: Sequence[Points]) -> Points:
+        """Return the points of one or more sets, in their order."""
+        columns = {name: np.concatenate([getattr(one, name) for one in some]) for name in _COLUMNS}
+        return cls(layouts=concatenate([one.layouts for one in some]), **columns)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Related:
+    """Points of several tasks, and the similarity of these."""
+
+    points: Points
+    similarity: TaskSimilarity
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def take(self, index: Integers) -> Related:
+        """Return some of the points."""
+        return Related(points=self.points.take(index), similarity=self.similarity)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prior:
+    """The belief about every row of a table before any trial."""
+
+    layouts: LayoutColumns
+    log_predicted: Floats
+    shares: Floats
+    """Weight of each factor in each row, shape (R, F)."""
+    deviations: Floats
+    """Standard deviation of each factor."""
+    residual: float | Floats
+    """Standard deviation of what no factor explains, of all rows or of each."""
+    residual_correlation: float
+    """Share of the residual variance that similar layouts have in common."""
+
+    def points(self, rows: Integers) -> Points:
+        """Return some rows as points of task 0."""
+        return Points(
+            layouts=self.layouts.take(rows),
+            log_predicted=self.log_predicted[rows],
+            loads=self.shares[rows] * self.deviations,
+            residual=np.broadcast_to(self.residual, self.log_predicted.shape)[rows].astype(np.float64),
+            tasks=np.zeros(len(rows), dtype=np.int64),
+        )
+
+    def seen(self, rows: Integers, related: Related | None) -> Related:
+        """Return some rows, and after them the points of other tasks."""
+        own = self.points(rows)
+        if related is None:
+            return Related(points=own, similarity=TaskSimilarity.of_one_task(self.deviations.size))
+        return Related(points=Points.concatenate([own, related.points]), similarity=related.similarity)
+
+    def covariance(self, left: Points, right: Points, similarity: TaskSimilarity | None = None) -> Floats:
+        """Return the covariance of the errors of two sets of points, shape (left, right); None: all are of task 0."""
+        similarity = similarity or TaskSimilarity.of_one_task(self.deviations.size)
+        alike = layout_similarity(left.layouts, right.layouts)
+        alike = np.where(alike == 1.0, 1.0, self.residual_correlation * alike)
+        residual = similarity.residual[np.ix_(left.tasks, right.tasks)] * left.residual[:, None] * right.residual
+        factors: Floats
+        if left.tasks.any():
+            shared = similarity.factors[:, left.tasks[:, None], right.tasks]
+            factors = np.einsum("if,jf,fij->ij", left.loads, right.loads, shared)
+        else:  # the usual case, and much faster
+            factors = left.loads @ _loads_of_table(right, similarity).T
+        return factors + residual * alike
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Posterior:
+    """The belief after some points were observed."""
+
+    prior: Prior
+    seen: Points
+    similarity: TaskSimilarity
+    root: Floats
+    """Inverse of the Cholesky factor of the observations' covariance."""
+    whitened: Floats
+    """Errors of the observed predictions, made independent with variance 1."""
+
+    @property
+    def surprise(self) -> float:
+        """Sum of squared whitened errors; one per observation is expected."""
+        return float(self.whitened @ self.whitened)
+
+    def at(self, points: Points | Integers) -> Estimate:
+        """Return the exact belief about points of known tasks, or about rows."""
+        points = points if isinstance(points, Points) else self.prior.points(points)
+        explained = self._explained(points)
+        variance = points.variance - np.square(explained).sum(axis=1)  # rounding may leave an observed point below 0
+        return Estimate(mean=points.log_predicted + explained @ self.whitened, variance=np.maximum(variance, 0.0))
+
+    def shared_variance(self, rows: Integers) -> float:
+        """Return the mean covariance of two different rows, which does not affect their order; 0 of one row alone."""
+        if len(rows) < 2:
+            return 0.0
+        points = self.prior.points(rows)
+        explained = self._explained(points)
+        covariance = self.prior.covariance(points, points, self.similarity) - explained @ explained.T
+        return float((covariance.sum() - np.trace(covariance)) / (len(rows) * (len(rows) - 1)))
+
+    def at_all_rows(self) -> Estimate:
+        """Return the belief about every row as if no two layouts shared a residual; fast for a million rows."""
+        prior = self.prior
+        explained = self.root @ _loads_of_table(self.seen, self.similarity)
+        factors = prior.deviations * (explained.T @ self.whitened)
+        covariance = np.outer(prior.deviations, prior.deviations) * (np.eye(factors.size) - explained.T @ explained)
+        mean, variance = prior.log_predicted.copy(), np.full(prior.log_predicted.shape, np.square(prior.residual))
+        for start in range(0, len(mean), _CHUNK_ROWS):
+            chunk = slice(start, start + _CHUNK_ROWS)
+            shares = prior.shares[chunk]
+            mean[chunk] += shares @ factors
+            variance[chunk] += np.einsum("ij,ij->i", shares @ covariance, shares)
+        return Estimate(mean=mean, variance=variance)
+
+    def _explained(self, points: Points) -> Floats:
+        return self.prior.covariance(points, self.seen, self.similarity) @ self.root.T
+
+
+def condition(
+    prior: Prior, rows: Integers, log_observed: Floats, noise_variance: Floats, related: Related | None = None
+) -> Posterior:
+    """Return the belief after the log quantity of some points was observed with independent noise.
+
+    Args:
+        prior: The belief before.
+        rows: Those of the table that were observed; a row may repeat.
+        log_observed: One value per row, then one per related point.
+        noise_variance: As many.
+        related: Points of other tasks that were observed.
+    """
+    seen = prior.seen(rows, related)
+    covariance = prior.covariance(seen.points, seen.points, seen.similarity) + np.diag(noise_variance)
+    root = np.linalg.inv(np.linalg.cholesky(covariance))
+    whitened = root @ (log_observed - seen.points.log_predicted)
+    return Posterior(prior=prior, seen=seen.points, similarity=seen.similarity, root=root, whitened=whitened)
+
+
+def _loads_of_table(points: Points, similarity: TaskSimilarity) -> Floats:
+    """Return what the factors of task 0 move at each point, shape (P, F)."""
+    loads: Floats = points.loads * similarity.factors[:, 0, points.tasks].T
+    return loads
+
+
+# ---------------------------------------------------------------- kernels
+def layout_similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
+    """Return exp(-distance / length) of all pairs, shape (left, right); 1 only for equal layouts.
+
+    The distance counts doublings of a number, units of a number that may be zero, and choices that differ. A product of
+    exponential kernels, one per field, is a valid covariance (Rasmussen and Williams 2006, sections 4.2.1 and 4.2.4).
+    """
+    distance = np.zeros((len(left), len(right)))
+    for name, option in OPTIONS.items():
+        a, b = getattr(left, name)[:, None], getattr(right, name)[None, :]
+        if not b.size or ((a == b[0, 0]).all() and (b == b[0, 0]).all()):
+            continue  # most fields of a space never vary
+        if not option.is_number:
+            distance += a != b
+        elif option.lowest == 0:
+            distance += np.abs(a - b)
+        else:
+            distance += np.abs(np.log2(a) - np.log2(b))
+    return np.exp(distance / -_LENGTH_SCALE)
+
+
+def student_noise(covariance: Floats, errors: Floats, own_variance: Floats, *, only_above: bool = False) -> Floats:
+    """Return the variance of the normal noise that stands for Student-t noise of each observation.
+
+    Expectation maximisation: an observation far from the others counts less (Lange, Little and Taylor 1989, Robust
+    statistical modeling using the t distribution, section 3).
+
+    Args:
+        covariance: What the observations have in common, shape (n, n).
+        errors: Observed errors, of prior mean 0.
+        own_variance: Of each observation's own noise if nothing went wrong.
+        only_above: Trust low errors however far off; a fault makes no run faster.
+    """
+    lowest = 0.0 if only_above else -np.inf
+    distance = np.square(np.maximum(errors - np.median(errors), lowest))  # the mean would follow the outliers
+    for _ in range(_EM_ROUNDS):
+        noise = own_variance * (_DEGREES_OF_FREEDOM + distance / own_variance) / (_DEGREES_OF_FREEDOM + 1)
+        explained = np.linalg.solve(covariance + np.diag(noise), covariance)
+        left = np.maximum(np.diag(covariance) - np.einsum("ij,ji->i", covariance, explained), 0.0)
+        distance = np.square(np.maximum(errors - errors @ explained, lowest)) + left
+    return noise

@@ -1,0 +1,220 @@
+"""How long steps take and which layouts fit in memory, as far as predictions and the trials so far tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from autotuner.core.columns import Floats, LayoutColumns
+from autotuner.costmodel.memory.peak import MemoryColumns
+from autotuner.costmodel.predict import PredictionColumns
+from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, PARTS, LayoutErrors, TimeError, part_shares
+from autotuner.search.sampler.model import COMMON, Posterior, Prior, Related, condition, student_noise
+from autotuner.search.sampler.normal import inverse_mills
+
+TIME_FACTORS = (*PARTS, COMMON)
+"""Factors of the belief about step times, in its order."""
+
+_RESIDUAL_CORRELATION = 0.7
+"""Part of the residual that like layouts share; replays hardly tell 0 from 1 (docs/sampler.md)."""
+
+_RUN_TO_RUN = 0.01
+"""Standard deviation of log(measured step time) from run to run of one layout: the two timed twice in arXiv 2311.05610
+differ by 0.3 % and 0.8 %. Replays do not tell 0.01 from 0.05."""
+
+_SWEEP_TO_SWEEP = 0.03
+"""Standard deviation of log(step time) of one layout from one sweep to a later one: other nodes, another day. An
+assumption."""
+
+_CLAIM = 2.0
+"""Measurements that the prior's claim about its own precision is worth, see ``scale_inflation``: few, since where it is
+wrong a sweep takes longer and stops too early (docs/sampler.md)."""
+
+
+def time_prior(
+    layouts: LayoutColumns,
+    predictions: PredictionColumns,
+    error: TimeError | LayoutErrors,
+    *,
+    under_faults: bool = False,
+) -> Prior:
+    """The belief about the log of each row's step time in seconds before any trial.
+
+    Deviations may differ from layout to layout; those of parts are then told by the shares, and are 1. Where runs told
+    of the parts, what a layout's options leave open beyond that is its own, a residual. Under faults the step time is
+    the mean of a trace, believed as surely as that of healthy steps and moved by the same parts.
+    """
+    step_time, robust_s = predictions.step_time, predictions.robust_step_s if under_faults else None
+    shares = np.concatenate([part_shares(step_time, error), np.ones((len(layouts), 1))], axis=1)
+    residual: float | Floats
+    if isinstance(error, LayoutErrors):
+        shares, residual = _moved(shares, error)
+        deviations = np.ones(shares.shape[1])
+    else:
+        deviations, residual = np.array([*error.parts.values(), error.common]), error.residual
+    return Prior(
+        layouts=layouts,
+        log_predicted=np.log(step_time.total_s if robust_s is None else robust_s),
+        shares=shares,
+        deviations=deviations,
+        residual=residual,
+        residual_correlation=_RESIDUAL_CORRELATION,
+    )
+
+
+def _moved(shares: Floats, error: LayoutErrors) -> tuple[Floats, Floats]:
+    """Return what one standard deviation of each factor moves in each row, and the deviation that no factor explains.
+
+    With a covariance the factors are its symmetric square root: independent, each still about the part of its name.
+    """
+    own = shares * np.stack(
+        [np.broadcast_to(one, len(shares)) for one in (*error.parts.values(), error.common)], axis=1
+    )
+    if error.covariance is None:
+        return own, error.residual
+    values, vectors = np.linalg.eigh(error.covariance)
+    moved: Floats = error.moved_by(shares[:, :-1]) @ ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+    return moved, np.sqrt(np.square(error.residual) + np.square(own).sum(axis=1))
+
+
+def learn_times(
+    prior: Prior,
+    step_time_s: Mapping[int, float],
+    *,
+    related: Related | None = None,
+    related_step_time_s: Sequence[float] = (),
+    related_noise: Sequence[float] = (),
+) -> Posterior:
+    """Return the belief after some rows were timed, and some layouts of other jobs.
+
+    Args:
+        prior: The belief before.
+        step_time_s: By row.
+        related: Points of other jobs.
+        related_step_time_s: One for each of these.
+        related_noise: Variance by which the first of them count; the others vary from run to run as rows do.
+    """
+    rows = np.array(list(step_time_s), dtype=np.int64)
+    log_s = np.log([*step_time_s.values(), *related_step_time_s])
+    noise = np.full(log_s.size, _RUN_TO_RUN**2)
+    noise[len(rows) : len(rows) + len(related_noise)] = related_noise
+    return condition(prior, rows, log_s, noise, related)
+
+
+def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> Floats:
+    """Return the variance by which each past trial counts: more than usual where a fault slowed it down."""
+    points = related.points
+    covariance = prior.covariance(points, points, related.similarity)
+    errors = np.log(step_time_s) - points.log_predicted
+    return student_noise(covariance, errors, np.full(len(points), _SWEEP_TO_SWEEP**2), only_above=True)
+
+
+def scale_inflation(times: Posterior) -> float:
+    """Factor on standard deviations: above 1 once predictions have proved worse than they claimed.
+
+    That of a Student-t process: the prior's scale is itself uncertain, with an inverse-gamma belief worth ``_CLAIM``
+    observations (Shah, Wilson and Ghahramani 2014, arXiv 1402.4306, section 3). Never below 1: a few predictions that
+    prove right are no reason to stop looking.
+    """
+    return max(1.0, math.sqrt((_CLAIM + times.surprise) / (_CLAIM + len(times.seen))))
+
+
+_FACTORS: Mapping[str, float] = MappingProxyType(
+    dict.fromkeys(("activations_bytes", "logits_bytes", "gradients_bytes"), 1.0)
+    | dict.fromkeys(("buffers_bytes", "allowance_bytes"), 3.0)
+)
+"""Standard deviation of the log factor on each part, in units of ``MEMORY_DEVIATION``: weights and optimizer states are
+arithmetic; saved activations and widened gradients depend on the engine's kernels; buffers and allowance on its habits.
+Together with the residual they give a usual layout an error of little more than one unit. An assumption: replays take
+as many trials with half or twice as much."""
+
+MEMORY_FACTORS = tuple(_FACTORS)
+"""Factors of the belief about peaks, in its order."""
+
+_PEAK_RESIDUAL = 0.75
+"""Standard deviation of what the factors leave, in units of ``MEMORY_DEVIATION``: as much again as the factors."""
+
+_PEAK_CORRELATION = 0.7
+"""Part of the residual that like layouts share. Which of the runs of arXiv 2311.05610 run out of memory is told best by
+those before them with 0.7 to 1."""
+
+_PEAK_RUN_TO_RUN = 0.02
+"""Standard deviation of log(peak) from run to run of one layout: fragmentation decides at the edge. An assumption."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTrial:
+    """What a trial told about memory."""
+
+    fits: bool
+    """It ran; False if it ran out."""
+    peak_bytes: float | None = None
+    """Of the fullest rank, where that was measured: what compares with the predicted total."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RelatedPeaks:
+    """What trials of other jobs told about memory, each with the limit of the accelerators that it ran on."""
+
+    points: Related
+    trials: Sequence[MemoryTrial]
+    limit_bytes: Sequence[float]
+
+
+def memory_prior(layouts: LayoutColumns, memory: MemoryColumns) -> Prior:
+    """The belief about the log of each row's peak in bytes before any trial."""
+    total_bytes = memory.total_bytes
+    return Prior(
+        layouts=layouts,
+        log_predicted=np.log(total_bytes),
+        shares=np.stack([getattr(memory, name) / total_bytes for name in _FACTORS], axis=1),
+        deviations=MEMORY_DEVIATION * np.array(list(_FACTORS.values())),
+        residual=MEMORY_DEVIATION * _PEAK_RESIDUAL,
+        residual_correlation=_PEAK_CORRELATION,
+    )
+
+
+def learn_peaks(
+    prior: Prior, limit_bytes: float, trials: Mapping[int, MemoryTrial], related: RelatedPeaks | None = None
+) -> Posterior:
+    """The belief after some rows, and some layouts of other jobs, ran or ran out of memory.
+
+    A measured peak is an observation. That a peak lies on one side of the limit is not a Gaussian one; it is replaced
+    by the Gaussian observation that leaves the same mean and variance, one trial after the other: assumed density
+    filtering (Minka 2001, Expectation Propagation for approximate Bayesian inference, section 2).
+    """
+    rows = np.array(list(trials), dtype=np.int64)
+    told, limits = list(trials.values()), [limit_bytes] * len(trials)
+    if related is not None:
+        told, limits = told + list(related.trials), limits + list(related.limit_bytes)
+    points = None if related is None else related.points
+    before = prior.seen(rows, points)
+    mean, covariance = before.points.log_predicted, prior.covariance(before.points, before.points, before.similarity)
+    observed, noise = np.empty(len(told)), np.empty(len(told))
+    for index, (trial, limit) in enumerate(zip(told, limits, strict=True)):
+        if trial.fits and trial.peak_bytes is not None:
+            observed[index], noise[index] = math.log(trial.peak_bytes), _PEAK_RUN_TO_RUN**2
+        else:
+            belief = float(mean[index]), float(covariance[index, index])
+            observed[index], noise[index] = _one_sided(*belief, math.log(limit), below=trial.fits)
+        gain = covariance[:, index] / (covariance[index, index] + noise[index])
+        mean = mean + gain * (observed[index] - mean[index])
+        covariance = covariance - np.outer(gain, covariance[index])
+    return condition(prior, rows, observed, noise, points)
+
+
+def _one_sided(mean: float, variance: float, limit: float, *, below: bool) -> tuple[float, float]:
+    """Value and variance of the Gaussian observation that stands for "below the limit", or for "above it".
+
+    The moments of a normal times a normal distribution function: Rasmussen and Williams 2006, equations 3.82 to 3.85.
+    """
+    side = 1.0 if below else -1.0
+    spread = variance + _PEAK_RUN_TO_RUN**2
+    z = side * (limit - mean) / math.sqrt(spread)
+    ratio = inverse_mills(z)
+    curvature = max(ratio * (z + ratio) / spread, 1e-12)  # of the log likelihood; almost none where nothing was learnt
+    return mean - side * ratio / math.sqrt(spread) / curvature, 1 / curvature - variance

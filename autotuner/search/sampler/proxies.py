@@ -1,0 +1,249 @@
+"""SmallTrials: which trial on a smaller cluster stands for each layout of a table, if one does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import Booleans, Integers, LayoutColumns, broken_rows
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.rules.legality import IDLE_RULES
+from autotuner.core.rules.rule import Rule
+from autotuner.core.stages import layers_per_stage
+from autotuner.core.trial import ScaledTrial
+from autotuner.core.units import format_bytes
+from autotuner.costmodel.predict import predict_totals
+from autotuner.costmodel.uncertainty import fit_probability
+from autotuner.search.sampler.proxy import fewer_layers, scaled
+
+_SURE, _LIKELY = 0.9, 0.5
+"""How likely a trial should fit before layers are left out of it; and where there is none left to leave out."""
+
+_SHRINKING = (
+    "data_parallel_replicate_degree",
+    "data_parallel_shard_degree",
+    "pipeline_parallel_degree",
+    "virtual_stages_per_rank",
+    "pipeline_schedule",
+    "shard_level",
+    "first_stage_less_layers",
+    "last_stage_less_layers",
+)
+"""Fields in which a trial may differ from its layout, beside choices that mean nothing where a group is gone."""
+
+_DECIDING = (
+    *_SHRINKING,
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+    "micro_batch_size",
+    "recompute_every",
+)
+"""Fields that decide how a layout shrinks."""
+
+_OF_THE_JOB = ("num_layers", "num_dense_layers", "global_batch_size")
+"""What trials differ in beside their layouts."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SmallTrials:
+    """Small trials that stand for layouts of a job."""
+
+    job: Job
+    """The layouts'."""
+    cluster: Cluster
+    """Where trials run."""
+    layouts: LayoutColumns
+    """Those that a trial stands for."""
+    depth: Integers
+    """Most layers per stage that the trial of each runs."""
+    which: Integers
+    """A number for each, equal where the same trial stands for both."""
+    refused: Sequence[tuple[str, int]]
+    """Why none stands for others, and for how many of them; the most frequent first."""
+    whole_model: bool
+    """As for ``scaled``."""
+
+    def __len__(self) -> int:
+        return len(self.layouts)
+
+    @property
+    def num_refused(self) -> int:
+        """Layouts for which no trial stands."""
+        return sum(count for _, count in self.refused)
+
+    def trial_of(self, layout: Layout) -> ScaledTrial:
+        """Return the trial that stands for one of the layouts."""
+        depth = int(self.depth[rows_of(self.layouts, layout)[0]])
+        found = scaled(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
+        assert isinstance(found, ScaledTrial), "only layouts that a trial stands for are kept"
+        return found
+
+
+def rows_of(layouts: LayoutColumns, layout: Layout) -> Integers:
+    """Return every row that is the layout."""
+    rows = np.arange(len(layouts))
+    for name in OPTIONS:
+        rows = rows[getattr(layouts, name)[rows] == int(getattr(layout, name))]
+    return rows
+
+
+def small_trials(
+    job: Job, layouts: LayoutColumns, cluster: Cluster, rules: Sequence[Rule], *, whole_model: bool = False
+) -> SmallTrials:
+    """The trials that stand for these layouts.
+
+    A layout whose trial would not fit in memory is tried again with about half the layers per stage, until it fits or
+    none is left to leave out.
+
+    Args:
+        job: The layouts'.
+        layouts: Legal ones.
+        cluster: Where trials run, its accelerators with the memory that a rank of a trial may use.
+        rules: What a trial has to keep.
+        whole_model: As for ``scaled``.
+    """
+    depth = np.asarray(layers_per_stage(cast("Layout", layouts), job.model.num_layers), dtype=np.int64)
+    pending, kept, refused = np.arange(len(layouts)), np.zeros(len(layouts), dtype=np.bool_), Counter[str]()
+    memory = format_bytes(cluster.accelerator.memory_bytes)
+    too_large = f"with the fewest layers that there can be, no trial fits in {memory}"
+    while pending.size:
+        few = _Shrunk.of(layouts.take(pending), depth[pending], job, cluster, whole_model=whole_model)
+        is_legal, fits = few.judge(rules, refused)
+        kept[pending[fits]] = True
+        is_open = is_legal & ~fits
+        pending, fewer = pending[is_open], few.fewer_layers[is_open]
+        if (fewer == 0).any():
+            refused[too_large] += int((fewer == 0).sum())
+        depth[pending] = fewer
+        pending = pending[fewer > 0]
+    rows = np.flatnonzero(kept)
+    few = _Shrunk.of(layouts.take(rows), depth[rows], job, cluster, whole_model=whole_model)
+    return SmallTrials(
+        job=job,
+        cluster=cluster,
+        layouts=layouts.take(rows),
+        depth=depth[rows],
+        which=few.numbers,
+        refused=tuple((why, count) for why, count in refused.most_common() if count),
+        whole_model=whole_model,
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Shrunk:
+    """The trials of some layouts of a job, a row for each."""
+
+    job: Job
+    cluster: Cluster
+    found: Sequence[Any]
+    """The different ones, told apart by ``_DECIDING`` alone, or why there is none."""
+    of_row: Integers
+    """Which of them is a row's."""
+    fewer_layers: Integers
+    """Layers per stage to try next where it does not fit; 0: none are left to leave out."""
+    layouts: LayoutColumns
+    """What runs; of rows without a trial, the layout itself."""
+
+    @classmethod
+    def of(cls, layouts: LayoutColumns, depth: Integers, job: Job, cluster: Cluster, *, whole_model: bool) -> _Shrunk:
+        """Shrink each combination of what decides it once."""
+        deciding, of_row = layouts.only(*_DECIDING, depth=depth).distinct(*_DECIDING, "depth")
+        examples = np.zeros(len(deciding), dtype=np.int64)
+        examples[of_row] = np.arange(len(layouts))
+        found, fewer = [], []
+        for row in examples.tolist():
+            layout, deep = layouts.row(row), int(depth[row])
+            found.append(scaled(job, layout, cluster, most_layers_per_stage=deep, whole_model=whole_model))
+            fewer.append(0 if whole_model else fewer_layers(job, layout, deep) or 0)
+        small = _changed(layouts, found, of_row)
+        return cls(
+            job=job,
+            cluster=cluster,
+            found=found,
+            of_row=of_row,
+            fewer_layers=np.array(fewer, dtype=np.int64)[of_row] if found else depth,
+            layouts=_without_idle(small, job),
+        )
+
+    @property
+    def numbers(self) -> Integers:
+        """A number for each row, equal where the trials are."""
+        own = {name: self._column(name) for name in _OF_THE_JOB}
+        return self.layouts.only(*OPTIONS, **own).distinct(*OPTIONS, *own)[1]
+
+    def judge(self, rules: Sequence[Rule], refused: Counter[str]) -> tuple[Booleans, Booleans]:
+        """Return which keep the rules, and which of these will fit in memory, as far as it can be had.
+
+        Args:
+            rules: What a trial has to keep.
+            refused: Hears why others break rules, and how many do.
+        """
+        legal, fits = (np.zeros(len(self.of_row), dtype=np.bool_) for _ in range(2))
+        has_trial = np.array([isinstance(one, ScaledTrial) for one in self.found], dtype=np.bool_)[self.of_row]
+        refused.update(self.found[number].message for number in self.of_row[~has_trial].tolist())
+        for job, rows in self._by_job():
+            is_broken = _broken(self.layouts.take(rows), job, rules, refused)
+            kept = rows[~is_broken]
+            legal[kept] = True
+            peak_bytes = predict_totals(self.layouts.take(kept), job).peak_bytes
+            chance = fit_probability(peak_bytes, float(job.cluster.accelerator.memory_bytes))
+            fits[kept] = chance >= np.where(self.fewer_layers[kept] > 0, _SURE, _LIKELY)
+        return legal, fits
+
+    def _by_job(self) -> Iterator[tuple[Job, Integers]]:
+        """Yield the trials that share model, batch and cluster, with their rows."""
+        jobs: dict[tuple[int, ...], list[int]] = {}
+        for number, found in enumerate(self.found):
+            if isinstance(found, ScaledTrial):
+                key = found.num_layers, found.num_dense_layers, found.global_batch_size, found.num_ranks
+                jobs.setdefault(key, []).append(number)
+        for numbers in jobs.values():
+            yield self.found[numbers[0]].job(self.job, self.cluster), np.flatnonzero(np.isin(self.of_row, numbers))
+
+    def _column(self, name: str) -> Integers:
+        return np.array([getattr(found, name, 0) for found in self.found], dtype=np.int64)[self.of_row]
+
+
+def _changed(layouts: LayoutColumns, found: Sequence[Any], of_row: Integers) -> LayoutColumns:
+    """The layouts with what their trials change of them."""
+    columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in OPTIONS}
+    trials = {number: one.layout for number, one in enumerate(found) if isinstance(one, ScaledTrial)}
+    for name in _SHRINKING:
+        values = {number: int(getattr(small, name)) for number, small in trials.items()}
+        own = np.array([values.get(number, -1) for number in range(len(found))], dtype=np.int64)[of_row]
+        columns[name] = np.where(own < 0, columns[name], own).astype(columns[name].dtype, copy=False)
+    columns["reshard_after_forward"] = columns["reshard_after_forward"] & (columns["shard_level"] != 0)
+    return LayoutColumns(columns)
+
+
+def _broken(layouts: LayoutColumns, job: Job, rules: Sequence[Rule], refused: Counter[str]) -> Booleans:
+    """Return which layouts break a rule; ``refused`` counts each at the first that it breaks.
+
+    A rule is named in its words about the first layout that breaks it.
+    """
+    broken = np.zeros(len(layouts), dtype=np.bool_)
+    for rule in rules:
+        newly = broken_rows(layouts, job, [rule]) & ~broken
+        if newly.any():
+            refused[rule.message(layouts.row(int(newly.argmax())), job)] += int(newly.sum())
+            broken |= newly
+    return broken
+
+
+def _without_idle(layouts: LayoutColumns, job: Job) -> LayoutColumns:
+    """With the defaults of choices that mean nothing beside the others."""
+    columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in OPTIONS}
+    plain: Mapping[str, Any] = {name: getattr(Layout(), name) for name in OPTIONS}
+    for rule in IDLE_RULES:
+        idle = broken_rows(LayoutColumns(columns), job, [rule])
+        settled = np.where(idle, plain[rule.field], columns[rule.field])
+        columns[rule.field] = settled.astype(columns[rule.field].dtype, copy=False)
+    return LayoutColumns(columns)

@@ -1,0 +1,242 @@
+"""The trial on few accelerators that stands for a layout of a job on many.
+
+What a rank computes, and what it sends in its tensor, context, expert and pipeline groups, is kept: the degrees of
+these groups, the micro-batch and how many of them a replica runs, layers per stage, and every other option. What
+shrinks are the replicas, then the pipeline, then, where a rank would not hold what fewer ranks share, the layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from autotuner.core.choices import PipelineSchedule, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.rules.degrees import DEGREE_RULES
+from autotuner.core.rules.legality import IDLE_RULES, illegal
+from autotuner.core.rules.rule import Reason
+from autotuner.core.stages import layers_per_stage, next_alike, stage_sizes, stages_of_rank
+from autotuner.core.trial import ScaledTrial
+from autotuner.core.value import divisors
+
+OF_A_RANK = ("matrix_s", "attention_s", "pointwise_s", "host_s", "recompute_s", "offload_s")
+"""Parts that a rank takes by itself."""
+
+_SHRINKING = ("pipeline_parallel_degree", "data_parallel_shard_degree", "data_parallel_replicate_degree")
+"""Degrees that a smaller cluster has less of, by the order of a split."""
+
+_Group = tuple[int, int]
+"""How many ranks, and how far they lie apart."""
+
+
+def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> tuple[str, ...]:
+    """Fields of ``StepTime``: the same shapes and counts, in groups of as many ranks over the same kind of link.
+
+    None where the trial's ranks hold fewer layers: then each is measured for some of them.
+    """
+    is_whole = _most_layers(layout, job.model.num_layers) == _most_layers(trial.layout, trial.num_layers)
+    return tuple(_parts(job, layout, cluster, trial)) if is_whole else ()
+
+
+def _most_layers(x: Layout, num_layers: int) -> int:
+    """Layers of the rank that holds most."""
+    sizes = stage_sizes(num_layers, x.num_stages, x.first_stage_less_layers, x.last_stage_less_layers)
+    ranks = range(x.pipeline_parallel_degree)
+    return max(sum(sizes[stage] for stage in stages_of_rank(x, rank)) for rank in ranks)
+
+
+def _parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> Iterator[str]:
+    small, room = trial.layout, trial.job(job, cluster).cluster
+    yield from OF_A_RANK
+    few = _groups(small, job)
+    for part, groups in _groups(layout, job).items():
+        alike = (_is_alike(job.cluster, ours, room, theirs) for ours, theirs in zip(groups, few[part], strict=True))
+        if any(num_ranks > 1 for num_ranks, _ in groups) and all(alike):
+            yield part
+    if small.pipeline_parallel_degree == layout.pipeline_parallel_degree > 1:
+        yield "bubble_s"
+    if _num_shards(small) == _num_shards(layout):
+        yield "optimizer_s"
+
+
+def _num_shards(layout: Layout) -> int:
+    """Ranks that share what the optimizer updates."""
+    return 1 if layout.shard_level == ShardLevel.NONE else layout.data_parallel_shard_degree
+
+
+def _groups(x: Layout, job: Job) -> Mapping[str, tuple[_Group, ...]]:
+    """The groups whose communication each part of a step is."""
+    tensor, context, shard = x.tensor_parallel_degree, x.context_parallel_degree, x.data_parallel_shard_degree
+    inner = tensor * context
+    return {
+        "tensor_communication_s": ((tensor, 1),),
+        "context_communication_s": ((context, tensor),),
+        "expert_communication_s": ((x.expert_parallel_degree, tensor if job.stack.splits_experts else 1),),
+        "pipeline_communication_s": ((min(2, x.pipeline_parallel_degree), inner * x.data_parallel_degree),),
+        "data_communication_s": ((shard, inner), (x.data_parallel_replicate_degree, inner * shard)),
+    }
+
+
+def _is_alike(cluster: Cluster, ours: _Group, room: Cluster, theirs: _Group) -> bool:
+    """Whether both groups have as many ranks, over a link of the same name."""
+    if ours[0] != theirs[0]:
+        return False
+    return ours[0] == 1 or cluster.link_for(*ours).name == room.link_for(*theirs).name
+
+
+def scaled(
+    job: Job, layout: Layout, cluster: Cluster, *, most_layers_per_stage: int | None = None, whole_model: bool = False
+) -> ScaledTrial | Reason:
+    """The trial on a smaller cluster that stands for a legal layout of a job, or why none does.
+
+    Of those that keep the rules of degrees: one in which each group of several ranks is one still, then that with most
+    pipeline ranks, then with most shards, then with most replicas. Whether it fits in memory, and keeps the rules of
+    choices, is not looked at.
+
+    Args:
+        job: The target.
+        layout: Of the target.
+        cluster: Where trials run: equal accelerators, fewer of them.
+        most_layers_per_stage: Run no more, where a rank would not hold them; None: as many as the target.
+        whole_model: Keep pipeline and layers, as for a trainer that trains the model that it was given.
+    """
+    if reason := _too_large(job, layout, cluster):
+        return reason
+    depth = min(layers_per_stage(layout, job.model.num_layers), most_layers_per_stage or job.model.num_layers)
+    room = cluster.num_nodes, cluster.accelerators_per_node
+    pipeline, shard, replicate = (getattr(layout, degree) for degree in _SHRINKING)
+    for split in _splits(*_kept(job, layout), (pipeline, shard, replicate), *room, whole_model):
+        trial = _with_degrees(job, layout, cluster, split, depth)
+        if not illegal(trial.layout, trial.job(job, cluster), DEGREE_RULES):
+            return replace(trial, measured_parts=measured_parts(job, layout, cluster, trial))
+    return _reason("pipeline_parallel_degree", f"no part of its pipeline and replicas runs on {cluster.world_size}")
+
+
+def fewer_layers(job: Job, layout: Layout, layers: int) -> int | None:
+    """About half as many layers per stage, with patterns of recomputed and sparse layers that end as before.
+
+    None where a stage would lose what it needs: a layer of each kind, and what the ends give away.
+    """
+    interval = job.model.experts.sparse_layer_interval if job.model.experts else 1
+    period = math.lcm(layout.recompute_every, interval)
+    fewest = max(layout.first_stage_less_layers + 1, layout.last_stage_less_layers + 1, period)
+    fewer = next_alike(max(layers // 2, fewest), layers, period)
+    return fewer if fewer < layers else None
+
+
+# ---------------------------------------------------------------- degrees
+def _too_large(job: Job, layout: Layout, cluster: Cluster) -> Reason | None:
+    """Why the groups that are kept have no room, if they have none."""
+    tensor, per_node = layout.tensor_parallel_degree, cluster.accelerators_per_domain
+    if per_node % tensor:
+        return _reason("tensor_parallel_degree", f"{tensor} tensor ranks do not divide the {per_node} of its nodes")
+    inner, expert_shards = _kept(job, layout)
+    if inner * expert_shards <= cluster.world_size:
+        return None
+    groups = {"tensor": tensor, "context": layout.context_parallel_degree, "expert": layout.expert_parallel_degree}
+    named = " and ".join(f"{degree} {name}" for name, degree in groups.items() if degree > 1)
+    field = "expert_parallel_degree" if expert_shards > 1 else "context_parallel_degree"
+    return _reason(field, f"{named} ranks take {inner * expert_shards}, and it has {cluster.world_size}")
+
+
+def _reason(field: str, why: str) -> Reason:
+    return Reason(rule="trial-on-fewer-ranks", field=field, message=f"no trial fits the smaller cluster: {why}")
+
+
+def _kept(job: Job, layout: Layout) -> tuple[int, int]:
+    """Tensor and context ranks, and the fewest shards that lend their ranks to one expert group."""
+    inner = layout.tensor_parallel_degree * layout.context_parallel_degree
+    lent = layout.context_parallel_degree if job.stack.splits_experts else inner
+    return inner, layout.expert_parallel_degree // math.gcd(layout.expert_parallel_degree, lent)
+
+
+@lru_cache(maxsize=1 << 12)
+def _splits(
+    inner: int, expert_shards: int, whole: tuple[int, int, int], num_nodes: int, per_node: int, whole_model: bool
+) -> tuple[tuple[int, int, int], ...]:
+    """Pipeline, shard and replicate degrees that there is room for, the best first."""
+    pipeline, shard, replicate = whole
+    pipelines = (pipeline,) if whole_model else sorted({*divisors(pipeline), min(2, pipeline)})
+    found = [
+        (p, s, r)
+        for p in pipelines
+        for s in divisors(shard)
+        for r in divisors(replicate)
+        if s % expert_shards == 0 and _has_room(inner * p * s * r, num_nodes, per_node)
+    ]
+    return tuple(sorted(found, key=lambda split: (_groups_left(split, whole), split), reverse=True))
+
+
+def _has_room(num_ranks: int, num_nodes: int, per_node: int) -> bool:
+    return num_ranks <= per_node or (num_ranks % per_node == 0 and num_ranks <= num_nodes * per_node)
+
+
+def _groups_left(split: tuple[int, int, int], whole: tuple[int, int, int]) -> tuple[bool, ...]:
+    """Which groups still are some, or never were: pipeline, shards, replicas, of which the earlier counts for more."""
+    return tuple(few > 1 or many == 1 for few, many in zip(split, whole, strict=True))
+
+
+def _with_degrees(job: Job, layout: Layout, cluster: Cluster, split: tuple[int, int, int], depth: int) -> ScaledTrial:
+    """The trial with these degrees, whatever rule it breaks."""
+    degrees = dict(zip(_SHRINKING, split, strict=True))
+    small = _without_groups(replace(layout, **degrees))  # type: ignore[arg-type]  # each is a number
+    num_layers = _num_layers(job.model, layout, small.pipeline_parallel_degree, depth)
+    trial = ScaledTrial(
+        layout=small,
+        num_layers=num_layers,
+        num_dense_layers=_num_dense_layers(job.model, small, num_layers),
+        global_batch_size=job.workload.num_micro_batches(layout) * small.data_parallel_degree * small.micro_batch_size,
+    )
+    return replace(trial, layout=_without_idle(small, trial.job(job, cluster)))
+
+
+def _without_groups(layout: Layout) -> Layout:
+    """Without what asks for a group that is gone: a schedule and its stages, and what shards would share."""
+    if layout.pipeline_parallel_degree == 1:
+        layout = replace(
+            layout,
+            pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
+            virtual_stages_per_rank=1,
+            first_stage_less_layers=0,
+            last_stage_less_layers=0,
+        )
+    if layout.data_parallel_shard_degree * layout.context_parallel_degree == 1:
+        layout = replace(layout, shard_level=ShardLevel.NONE, reshard_after_forward=False)
+    return layout
+
+
+def _without_idle(layout: Layout, job: Job) -> Layout:
+    """With the defaults of choices that mean nothing beside the others."""
+    for rule in IDLE_RULES:
+        if rule.broken(layout, job):
+            field = {rule.field: OPTIONS[rule.field].default}
+            layout = replace(layout, **field)  # type: ignore[arg-type]  # each field has its own type
+    return layout
+
+
+# ---------------------------------------------------------------- layers
+def _num_layers(model: TransformerSpec, layout: Layout, pipeline: int, depth: int) -> int:
+    """Layers of the small model: as many per stage, and the stages that differ, as far as there are others left."""
+    less = layout.first_stage_less_layers + layout.last_stage_less_layers
+    odd, stages = (model.num_layers + less) % layout.num_stages, pipeline * layout.virtual_stages_per_rank
+    if pipeline == layout.pipeline_parallel_degree:
+        return stages * depth + odd - less
+    if pipeline == 1:
+        return stages * depth + min(odd, 1)  # those of the rank with most
+    return stages * depth + min(odd, stages - 1) - less
+
+
+def _num_dense_layers(model: TransformerSpec, small: Layout, num_layers: int) -> int:
+    """Leading layers without experts: all where the first of several stages holds more, else their share."""
+    if model.experts is None:
+        return 0
+    dense = model.experts.num_dense_layers
+    first_stage = num_layers // small.num_stages
+    if num_layers == model.num_layers or (small.pipeline_parallel_degree > 1 and dense < first_stage):
+        return dense
+    return dense * num_layers // model.num_layers

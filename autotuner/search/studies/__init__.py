@@ -1,1 +1,0 @@
-"""Optimizer studies: the state machine, its Optuna study, and the worker that runs it."""

@@ -1,0 +1,292 @@
+"""What a table of predictions leaves open: options that were not searched, what makes a job fit, what runs today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autotuner.catalog.hardware import node_size
+from autotuner.core.choices import Recompute, ShardLevel
+from autotuner.core.cluster import Cluster
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.job import Job
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.prediction import Prediction
+from autotuner.core.rules.legality import RULES, reasons
+from autotuner.core.rules.rule import Reason, Rule
+from autotuner.core.space import SearchSpace
+from autotuner.costmodel.predict import predict, predict_one
+from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.search.ranking import PredictedLayout, PredictionTable, best_predicted
+from autotuner.search.space.legal import SpaceTooLarge
+from autotuner.search.space.moves import neighbours
+from autotuner.search.text.sentences import change_in_words
+
+_WORTHWHILE = 0.005
+"""Share of the step below which an option is not worth naming: half of what ``explain`` calls worthwhile, since several
+are named together."""
+
+_DERIVED = "data_parallel_replicate_degree"
+"""The degree without an axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsearched:
+    """A layout one step outside the space."""
+
+    change: str
+    """What differs from the best layout, both values of each field."""
+    saved_share: float
+    """Share of the best layout's step that it is predicted to save."""
+    layout: Layout
+    prediction: Prediction
+
+
+def unsearched(
+    best: PredictedLayout, job: Job, space: SearchSpace, rules: Sequence[Rule] = RULES
+) -> tuple[Unsearched, ...]:
+    """Steps from the best layout out of the space that are expected to pay, what saves most first.
+
+    A step is one option taken to a value that its axis does not name, and that device and software have. Whether it is
+    likely to fit counts as it does in the ranking.
+    """
+    outside = tuple(_outside(best.layout, job, space, rules))
+    predictions = predict(LayoutColumns.from_layouts(outside), job)
+    after = [(layout, predictions.row(row)) for row, layout in enumerate(outside)]
+    before_s = best.prediction.step_time.total_s
+    paying = [
+        Unsearched(
+            change=change_in_words(best.layout, layout),
+            saved_share=1 - prediction.step_time.total_s / before_s,
+            layout=layout,
+            prediction=prediction,
+        )
+        for layout, prediction in after
+        if prediction.fits and prediction.expected_mfu > best.prediction.expected_mfu
+    ]
+    return tuple(sorted((one for one in paying if one.saved_share >= _WORTHWHILE), key=lambda one: -one.saved_share))
+
+
+def _outside(best: Layout, job: Job, space: SearchSpace, rules: Sequence[Rule]) -> Iterator[Layout]:
+    """The neighbours that the space does not hold and that keep the rules."""
+    for layout in neighbours(best, job):
+        changed = [name for name in OPTIONS if getattr(layout, name) != getattr(best, name) and name != _DERIVED]
+        is_outside = any(not _is_named(layout, name, space) for name in changed)
+        if is_outside and not reasons(layout, job, rules):
+            yield layout
+
+
+def _is_named(layout: Layout, name: str, space: SearchSpace) -> bool:
+    values = space.values(name)
+    return values is None or getattr(layout, name) in values
+
+
+_FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""How many times the nodes are tried: sizes that divide batches and layers."""
+
+_MAX_TRIED = 600_000
+"""Layouts of a space beyond that of the table, of which there are up to twenty: a default space of 256 experts on 512
+ranks has 530,000."""
+
+_SURE = 0.8
+"""How likely a layout has to fit on a cluster that is worth renting for it."""
+
+_ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
+    "data_parallel_shard_degree": None,
+    "tensor_parallel_degree": None,
+    "context_parallel_degree": None,
+    "expert_parallel_degree": None,
+    "pipeline_parallel_degree": None,
+    "virtual_stages_per_rank": None,
+    "micro_batch_size": None,
+    "shard_level": (ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS),
+    "reshard_after_forward": (False, True),
+    "sequence_parallel": (False, True),
+}
+"""Every way to split the model, its states and the batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change of the space or of the workload."""
+
+    change: str
+    """What is changed, in words."""
+    candidate: PredictedLayout
+    """The best layout with it; the one with the smallest peak where none fits."""
+    missing_bytes: float
+    """What the candidate lacks; 0 where it fits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargerCluster:
+    """A cluster of the same accelerators on which a layout of the space fits."""
+
+    num_nodes: int
+    accelerators_per_node: int
+    best: PredictedLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """Why nothing fits, and what would."""
+
+    nearest: PredictedLayout
+    """The layout of the space with the smallest peak."""
+    missing_bytes: float
+    """What its fullest rank lacks."""
+    remedies: tuple[Remedy, ...]
+    """Changes that make a layout fit, the fastest first; where none does, all of them at once."""
+    larger: LargerCluster | None
+    """The smallest cluster on which the space as it is has a layout that fits; None: none of up to 128 times the nodes,
+    as far as their spaces are small enough to be looked at."""
+
+
+def shortfall(nearest: PredictedLayout, job: Job, space: SearchSpace) -> Shortfall:
+    """Return what is missing and what would help where nothing of a space fits, not even its smallest peak."""
+    return Shortfall(
+        nearest=nearest,
+        missing_bytes=_missing_bytes(nearest, job),
+        remedies=_remedies(job, space),
+        larger=_larger(job, space),
+    )
+
+
+def _missing_bytes(candidate: PredictedLayout, job: Job) -> float:
+    return max(0.0, candidate.prediction.memory.total_bytes - job.cluster.accelerator.memory_bytes)
+
+
+def _remedies(job: Job, space: SearchSpace) -> tuple[Remedy, ...]:
+    changes = tuple(_changes(job, space))
+    each = tuple(remedy for change in changes if (remedy := _tried([change], job, space)) is not None)
+    helpful = tuple(remedy for remedy in each if not remedy.missing_bytes)
+    if helpful:
+        return tuple(sorted(helpful, key=lambda remedy: -remedy.candidate.prediction.tokens_per_s))
+    together = _tried(changes, job, space) if len(changes) > 1 else None
+    return each if together is None else (together,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """Axes that take other values, and whether the optimizer's moments shrink."""
+
+    words: str
+    axes: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    shrinks_moments: bool = False
+
+
+def _changes(job: Job, space: SearchSpace) -> Iterator[_Change]:
+    """What may be changed; what the space holds already is none."""
+    if Recompute.FULL not in (space.values("recompute") or ()):
+        yield _Change(words="full recomputation", axes={"recompute": (Recompute.FULL,)})
+    if any(space.values(name) not in (values, None) for name, values in _ANY_SPLIT.items()):
+        yield _Change(words="any split of the ranks", axes=_ANY_SPLIT)
+    if job.cluster.accelerator.kind != "cpu" and True not in (space.values("offload_activations") or ()):
+        yield _Change(words="activations offloaded to the host", axes={"offload_activations": (True,)})
+    if job.workload.optimizer_state_precision == "fp32":
+        yield _Change(words="AdamW's moments in bf16", shrinks_moments=True)
+
+
+def _tried(changes: Sequence[_Change], job: Job, space: SearchSpace) -> Remedy | None:
+    """What the changes make of the space; None where they leave no legal layout, or too many to look at."""
+    for change in changes:
+        space = space.with_axes(**change.axes)
+        if change.shrinks_moments:
+            job = replace(job, workload=replace(job.workload, optimizer_state_precision="bf16"))
+    table = _best(job, space)
+    candidate = (table.rows[0] if table.rows else table.nearest) if table else None
+    if candidate is None:
+        return None
+    words = ", ".join(change.words for change in changes)
+    return Remedy(change=words, candidate=candidate, missing_bytes=_missing_bytes(candidate, job))
+
+
+def _larger(job: Job, space: SearchSpace) -> LargerCluster | None:
+    for cluster in _growing(job.cluster):
+        table = _best(replace(job, cluster=cluster), space)
+        if table is None:
+            return None
+        if table.rows and table.rows[0].prediction.expected_mfu > _SURE * table.rows[0].prediction.mfu:
+            num_nodes, per_node = cluster.num_nodes, cluster.accelerators_per_node
+            return LargerCluster(num_nodes=num_nodes, accelerators_per_node=per_node, best=table.rows[0])
+    return None
+
+
+def _best(job: Job, space: SearchSpace) -> PredictionTable | None:
+    """The best layout of a space; None where it is too large for a mere hint."""
+    try:
+        return best_predicted(job, space, limit=1, most=_MAX_TRIED)
+    except SpaceTooLarge:
+        return None
+
+
+def _growing(cluster: Cluster) -> Iterator[Cluster]:
+    """Clusters of more and more of these accelerators: a node is filled first."""
+    whole, per_node = node_size(cluster.accelerator), cluster.accelerators_per_node
+    if cluster.num_nodes == 1:
+        while whole and per_node < whole:
+            per_node = min(whole, 2 * per_node)
+            yield cluster.resized(accelerators_per_node=per_node)
+    for factor in _FACTORS:
+        yield cluster.resized(num_nodes=cluster.num_nodes * factor, accelerators_per_node=per_node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One of both: where layouts fit there is no shortfall, and where none does nothing is one step from the best."""
+
+    not_searched: tuple[Unsearched, ...] = ()
+    """What is expected to pay beyond the space, what saves most first."""
+    shortfall: Shortfall | None = None
+    """What is missing, and what would make a layout fit."""
+
+
+def advice(job: Job, space: SearchSpace, table: PredictionTable, rules: Sequence[Rule] = RULES) -> Advice:
+    """What the table of the job's space leaves open; layouts that break a rule are not advised beside others."""
+    if table.nearest is not None:
+        return Advice(shortfall=shortfall(table.nearest, job, space))
+    return Advice(not_searched=unsearched(table.rows[0], job, space, rules)) if table.rows else Advice()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What another layout is predicted to give to who runs a layout today."""
+
+    gain: float
+    """Tokens per second more, as a share of today's; below 0 where it is slower."""
+    change: str
+    """What differs, from today's to it; empty where nothing does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current:
+    """The layout that runs today."""
+
+    layout: Layout
+    """As it was given."""
+    predicted: PredictedLayout | None = None
+    """It with its prediction; None where it breaks a rule."""
+    reasons: tuple[Reason, ...] = ()
+    """Every rule that it breaks."""
+    best: Gain | None = None
+    """What the first row of the table would give; None without a prediction or a row."""
+    unchanged: Gain | None = None
+    """What the best layout that keeps the mathematics would give, where the first row does not."""
+
+
+def current_beside(
+    layout: Layout, job: Job, *, best: PredictedLayout | None, unchanged: PredictedLayout | None
+) -> Current:
+    """The layout that runs today beside the first row of a table and the best that keeps the mathematics."""
+    if broken := reasons(layout, job):
+        return Current(layout=layout, reasons=broken)
+    predicted = predict_one(layout, job)
+    today = PredictedLayout(layout=layout, prediction=predicted, footprint=footprint_of(layout, job, predicted))
+    return Current(layout=layout, predicted=today, best=_gain(today, best), unchanged=_gain(today, unchanged))
+
+
+def _gain(today: PredictedLayout, other: PredictedLayout | None) -> Gain | None:
+    if other is None:
+        return None
+    gain = other.prediction.tokens_per_s / today.prediction.tokens_per_s - 1
+    return Gain(gain=gain, change=change_in_words(today.layout, other.layout))

@@ -1,0 +1,315 @@
+"""ChallengeRuns: the trials of a challenged sweep by what they are compared for, and which of them should run again.
+
+First the incumbent runs until it is known how it does beside its baseline. Then other layouts are searched. The best
+of these at last runs by turns with the incumbent; it begins, so that its first repeat tells where the turns begin.
+All of it is read from the trials, so that a worker that takes a sweep over goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, SequentialTest
+from autotuner.core.convergence_gate import GateOutcome, function_key
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import Measurement
+from autotuner.core.measuring import FOREIGN_CPU_SHARE
+from autotuner.core.rules.legality import reasons
+from autotuner.core.rules.rule import Reason
+from autotuner.core.run import StopReason
+from autotuner.core.sweep import Rerun, SweepRequest
+from autotuner.core.trial import FailureKind, Trial, TrialState
+from autotuner.search.sequential_test import compare, next_baseline_runs, next_runs
+from autotuner.search.space.trainers import trial_rules
+from autotuner.search.sweeps.instructions import Finish, Repeat, Spending, finish, spent
+from autotuner.search.text.trials import findings_in_words
+
+_MAX_DEATHS = 2
+"""Deaths in a row after which a layout is not run again to be compared; one is enough where it lacked memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeRuns:
+    """Trials that ended, each part by number."""
+
+    challenge: Challenge
+    """What they are compared for."""
+    incumbent: tuple[Trial, ...]
+    """Runs of the incumbent before any turn."""
+    leader: Trial | None
+    """The best layout that was found beside the incumbent, if its first run beat those of the incumbent. It may have to
+    pass a loss gate before it is a challenger."""
+    challenger: Trial | None
+    """The first run of the layout that is compared: with the incumbent, or with the baseline where no incumbent
+    runs."""
+    turns: tuple[Trial, ...]
+    """Runs of the challenger after its first."""
+    incumbent_turns: tuple[Trial, ...]
+    """Runs of the incumbent among these."""
+
+    @classmethod
+    def of(cls, request: SweepRequest, challenge: Challenge, trials: Iterable[Trial]) -> ChallengeRuns:
+        """Sort the trials of a sweep; those that wait, run or were cancelled tell nothing."""
+        ended = [t for t in sorted(trials, key=lambda t: t.number) if t.state.finished]
+        ended = [trial for trial in ended if trial.state is not TrialState.CANCELLED]
+        own = [trial for trial in ended if trial.layout == challenge.incumbent]
+        turns = [t for t in ended if t.repeats is not None and t.layout != challenge.incumbent]
+        begun_at = turns[0].number if turns else math.inf
+        before = [trial for trial in own if trial.number < begun_at]
+        better = _better(request, challenge, ended, before)
+        eligible = [trial for trial in better if _may_take_over(request, challenge, trial)]
+        first = {trial.number: trial for trial in ended}
+        return cls(
+            challenge=challenge,
+            incumbent=tuple(before),
+            leader=next(iter(better), None),
+            challenger=first[turns[0].repeats or 0] if turns else next(iter(eligible), None),
+            turns=tuple(turns),
+            incumbent_turns=tuple(trial for trial in own if trial.number > begun_at),
+        )
+
+    @property
+    def incumbent_runs(self) -> RunGroup | None:
+        """What the incumbent reached before any turn; None where it never ran."""
+        return run_group(self.incumbent)
+
+    def wants_incumbent(self) -> bool:
+        """Whether the incumbent should run again before anything is searched; for one that can run."""
+        if self.turns or _gave_up(self.incumbent):
+            return False
+        return _wants_more(self.incumbent_runs, self.challenge.baseline, self.challenge.test)
+
+    def wanted_turn(self) -> Trial | None:
+        """The trial whose layout should run again now; None where all is known, or as much as can be.
+
+        Whoever ran first in one pair of turns runs second in the next, so that a machine that slows down or warms up
+        favours neither.
+        """
+        if self.challenger is None or _gave_up(self.turns) or _gave_up(self.incumbent_turns):
+            return None
+        if self.incumbent_runs is None:  # a baseline is the challenger's only where no incumbent was named
+            baseline = self.challenge.baseline if self.challenge.incumbent is None else ()
+            return self.challenger if _wants_more(run_group(self.turns), baseline, self.challenge.test) else None
+        mine, theirs = _num_measured(self.turns), _num_measured(self.incumbent_turns)
+        if mine == theirs and not self._wants_more_turns():
+            return None
+        challenger_begins = min(mine, theirs) % 2 == 0
+        is_challengers = mine < theirs or (mine == theirs and challenger_begins)
+        return self.challenger if is_challengers else first_measured(self.incumbent)
+
+    def _wants_more_turns(self) -> bool:
+        mine, theirs = run_group(self.turns), run_group(self.incumbent_turns)
+        return mine is None or theirs is None or next_runs([mine], [theirs], self.challenge.test, same_sitting=True) > 0
+
+
+def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: SequentialTest) -> bool:
+    """Whether a layout should run again, beside its baseline or to become one."""
+    if runs is None or not baseline:
+        return next_baseline_runs(runs, test) > 0
+    return next_runs(baseline, [runs], test) > 0
+
+
+def incumbent_problems(request: SweepRequest) -> tuple[Reason, ...]:
+    """The rules that the incumbent of a challenge breaks, for which it cannot be a trial; none without one."""
+    if request.challenge is None or request.challenge.incumbent is None:
+        return ()
+    return reasons(request.challenge.incumbent, request.trial_job, trial_rules(request.trainer))
+
+
+def run_group(trials: Sequence[Trial]) -> RunGroup | None:
+    """What runs of one layout reached; None where none was measured."""
+    measured = [(trial, trial.measurement) for trial in trials if trial.measurement is not None]
+    if not measured:
+        return None
+    first, _ = measured[0]
+    return RunGroup(
+        rates=tuple(measurement.tokens_per_s for _, measurement in measured),
+        mfu=statistics.fmean(measurement.mfu for _, measurement in measured),
+        at=first.finished_at or 0.0,
+        environment=_environment([measurement for _, measurement in measured]),
+    )
+
+
+def _environment(measured: Sequence[Measurement]) -> dict[str, str]:
+    """That of the first run, with what neighbours took of all of them: they come and go between two runs."""
+    facts = measured[0].environment
+    share = statistics.fmean(measurement.foreign_cpu_share for measurement in measured)
+    return {**facts, FOREIGN_CPU_SHARE: f"{share:.2f}"} if FOREIGN_CPU_SHARE in facts else facts
+
+
+def first_measured(trials: Sequence[Trial]) -> Trial | None:
+    """The run of a layout that the others repeat."""
+    return next((trial for trial in trials if trial.measurement and trial.repeats is None), None)
+
+
+def _better(request: SweepRequest, challenge: Challenge, ended: Sequence[Trial], own: Sequence[Trial]) -> list[Trial]:
+    """First runs of other layouts that beat the incumbent's mean, the best first."""
+    runs = run_group(own)
+    to_beat = statistics.fmean(runs.rates) if runs else 0.0
+    leading = request.objective.leading(ended) if request.loss_gate.enabled else request.objective.ranked(ended)
+    others = [trial for trial in leading if trial.layout != challenge.incumbent]
+    return [trial for trial in others if trial.measurement and trial.measurement.tokens_per_s > to_beat]
+
+
+def _may_take_over(request: SweepRequest, challenge: Challenge, trial: Trial) -> bool:
+    """Whether nothing is to be feared for the losses: it changes no mathematics, or passed, or changes what was."""
+    passed = trial.gate is not None and trial.gate.outcome is GateOutcome.PASSED
+    if trial.layout.needs_passed_gate:
+        return passed
+    is_same = challenge.incumbent is not None and function_key(trial.layout) == function_key(challenge.incumbent)
+    return passed or is_same or trial.layout.is_equivalent or not request.loss_gate.enabled
+
+
+def _num_measured(trials: Sequence[Trial]) -> int:
+    return sum(trial.measurement is not None for trial in trials)
+
+
+def _gave_up(trials: Sequence[Trial]) -> bool:
+    """Whether the last of the runs died, so often or so surely that another one is not worth its time."""
+    deaths: list[Trial] = []
+    for trial in trials:
+        deaths = [*deaths, trial] if trial.measurement is None else []
+    lacks_memory = bool(deaths) and deaths[-1].failure is not None and deaths[-1].failure.kind is FailureKind.OOM
+    return len(deaths) >= _MAX_DEATHS or (lacks_memory and len(deaths) == len(trials))
+
+
+def findings(request: SweepRequest, trials: Iterable[Trial]) -> ChallengeFindings:
+    """What is known by these trials; of a sweep that runs, what is known so far, and without a challenge nothing."""
+    challenge = request.challenge
+    if challenge is None:
+        return ChallengeFindings()
+    runs = ChallengeRuns.of(request, challenge, trials)
+    if challenge.incumbent is None:
+        return _of_the_best(challenge, runs)
+    found = ChallengeFindings(measured=challenge.incumbent, death=_death(request, runs))
+    own = runs.incumbent_runs
+    if own is not None:
+        found = replace(found, runs=own, against_baseline=_beside_baseline(challenge, own))
+    return _with_challenger(found, challenge, runs)
+
+
+def _of_the_best(challenge: Challenge, runs: ChallengeRuns) -> ChallengeFindings:
+    """Without an incumbent the best stands beside the baseline, by its later runs: the first is why it is the best."""
+    if runs.challenger is None:
+        return ChallengeFindings()
+    later = run_group(runs.turns)
+    beside = _beside_baseline(challenge, later) if later else None
+    return ChallengeFindings(measured=runs.challenger.layout, runs=later, against_baseline=beside)
+
+
+def _with_challenger(found: ChallengeFindings, challenge: Challenge, runs: ChallengeRuns) -> ChallengeFindings:
+    if runs.challenger is None:
+        return found
+    theirs, own = run_group(runs.turns), run_group(runs.incumbent_turns)
+    found = replace(found, challenger=runs.challenger.layout, challenger_runs=theirs)
+    if theirs is None or own is None:
+        return found
+    gain = compare([own], [theirs], challenge.test, same_sitting=True)
+    lost = compare([theirs], [own], challenge.test, same_sitting=True)
+    return replace(found, gain=gain, is_better=lost.decision is Decision.SLOWER)
+
+
+def _beside_baseline(challenge: Challenge, runs: RunGroup) -> Comparison | None:
+    return compare(challenge.baseline, [runs], challenge.test) if challenge.baseline else None
+
+
+def _death(request: SweepRequest, runs: ChallengeRuns) -> str:
+    """Why the incumbent never ran; empty where it did, or was not tried yet."""
+    if broken := incumbent_problems(request):
+        return f"it cannot run here: {broken[0].message}"
+    if runs.incumbent_runs is not None or not runs.incumbent:
+        return ""
+    last = runs.incumbent[-1]
+    if last.failure is None:
+        return "it ended without a measurement"
+    return f"it died ({last.failure.kind.value}): {last.failure.message}"
+
+
+_SHARE_OF_INCUMBENT = 0.5
+"""Share of the time and of the accelerator-hours after which the incumbent does not run again before the search."""
+
+
+class Phases:
+    """A challenge: the incumbent runs until it is compared, layouts are searched, the best runs by turns with it.
+
+    Runs that are compared run by themselves, however many trials may run at once.
+    """
+
+    def __init__(self, request: SweepRequest, challenge: Challenge) -> None:
+        self._request = request
+        self._challenge = challenge
+        self._can_run_incumbent = challenge.incumbent is not None and not incumbent_problems(request)
+
+    def leaders(self, trials: Sequence[Trial]) -> Sequence[Trial]:
+        """The trial that would challenge the incumbent, if a loss gate lets it."""
+        leader = self._runs(trials).leader
+        return [] if leader is None else [leader]
+
+    def before_search(self, trials: Sequence[Trial], spending: Spending) -> Repeat | None:
+        """The incumbent, as long as it is not known how it does beside its baseline."""
+        runs, incumbent = self._runs(trials), self._challenge.incumbent
+        if incumbent is None or not self._can_run_incumbent or not runs.wants_incumbent():
+            return None
+        if self._challenge.searches and spent(self._request.budget, spending, share=_SHARE_OF_INCUMBENT):
+            return None
+        return _repeat(incumbent, runs.incumbent)
+
+    def end_of_search(self, trials: Sequence[Trial], spending: Spending) -> Finish | None:
+        """Why nothing more is searched, beside the reasons of every sweep.
+
+        A search that ended does not begin again, though what the turns tell could make another trial worth its while.
+        """
+        runs = self._runs(trials)
+        if not self._challenge.searches or runs.turns:
+            return finish(StopReason.COMPARED, "the runs to be compared have ended", trials)
+        if runs.leader is None or not (over := spent(self._request.budget, spending.and_then(self._turns(trials)))):
+            return None
+        return finish(over[0], "the rest of the budget is kept for comparing the best", trials)
+
+    def after_search(self, trials: Sequence[Trial]) -> Repeat | None:
+        """The next turn of the best or of the incumbent, until they can be told apart."""
+        turn = self._runs(trials).wanted_turn() if self._challenge.searches else None
+        return None if turn is None else Repeat(layout=turn.layout, repeats=turn.number)
+
+    def finished(self, trials: Sequence[Trial], end: Finish) -> Finish:
+        """The end of the sweep: what was compared, or where nothing was, why the search ended."""
+        found = findings(self._request, trials)
+        if found.against_baseline is not None or found.gain is not None:
+            said = findings_in_words(found, is_simulated=self._request.runs_on.engine == SIMULATED)
+            return finish(StopReason.COMPARED, "; ".join(said), trials)
+        return replace(end, detail=f"{end.detail}; the incumbent: {found.death}") if found.death else end
+
+    def _runs(self, trials: Sequence[Trial]) -> ChallengeRuns:
+        return ChallengeRuns.of(self._request, self._challenge, trials)
+
+    def _turns(self, trials: Sequence[Trial]) -> Spending:
+        """What the fewest turns will take, after what trials took until now."""
+        measured = [trial for trial in trials if trial.measurement is not None]
+        seconds = statistics.fmean((t.finished_at or 0.0) - (t.started_at or 0.0) for t in measured)
+        hours = statistics.fmean(trial.accelerator_hours(0.0) for trial in measured)
+        num_runs = self._challenge.test.min_runs * (2 if self._can_run_incumbent else 1)
+        return Spending(elapsed_s=num_runs * seconds, accelerator_hours=num_runs * hours)
+
+
+def next_rerun(reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> Repeat | None:
+    """The layout to run again, as a repeat of its first trial that was measured; None where all have run."""
+    for wanted in reruns:
+        layout = trials[wanted.number].layout
+        runs = [trial for _, trial in sorted(trials.items()) if trial.layout == layout]
+        if sum(trial.state.finished for trial in runs) < wanted.num_runs:
+            return _repeat(layout, runs)
+    return None
+
+
+def _repeat(layout: Layout, runs: Sequence[Trial]) -> Repeat:
+    first = first_measured(runs)
+    return Repeat(layout=layout, repeats=None if first is None else first.number)
+
+
+def is_rerun(number: int, layout: Layout, reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> bool:
+    """Whether the trial of that number and layout runs since somebody wants it to, and so to its end."""
+    return any(number > wanted.number and trials[wanted.number].layout == layout for wanted in reruns)

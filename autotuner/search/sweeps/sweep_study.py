@@ -1,0 +1,429 @@
+"""SweepStudy: the Optuna study of a sweep, in memory, which says what to try next and holds what came of it.
+
+It is rebuilt from the trials whenever a worker picks the sweep up, when a trial is interrupted, and when a loss gate
+takes a trial's rank away: finished trials are added as they ended, others are enqueued again under their old numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import optuna
+from optuna.pruners import BasePruner
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from autotuner.core.codec import from_plain
+from autotuner.core.columns import Integers, LayoutColumns, concatenate
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import Footprint, Measurement, StepReport
+from autotuner.core.objective import Metric, Objective
+from autotuner.core.prediction import TrialEstimate
+from autotuner.core.sweep import Budget, SweepRequest
+from autotuner.core.trial import FailureKind, PastTrial, Trial, TrialState
+from autotuner.costmodel.predict import PredictionColumns
+from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.scenarios import predict_under, predicted_under
+from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
+from autotuner.search.sampler.optuna_sampler import LayoutSampler
+from autotuner.search.sampler.propose import MemoryBelief, Proposal
+from autotuner.search.sampler.proxies import rows_of
+from autotuner.search.space.legal import legal_layouts
+from autotuner.search.space.moves import neighbours
+from autotuner.search.space.trainers import trial_rules
+from autotuner.search.sweeps.challenge import incumbent_problems
+from autotuner.search.sweeps.convergence_gate import rejected_rows
+from autotuner.search.sweeps.proxy_trials import SmallScale
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Candidates:
+    """What a sweep may try."""
+
+    layouts: LayoutColumns
+    """The legal ones of its space, and its incumbent where that is none of them."""
+    predictions: PredictionColumns
+    """Of these."""
+    small: SmallScale | None
+    """What runs in their place, where trials have fewer ranks than the job."""
+
+    @classmethod
+    def of(cls, request: SweepRequest) -> Candidates:
+        """Those of a request."""
+        layouts = _layouts(request)
+        small = SmallScale(request, request.small_cluster, layouts) if request.small_cluster else None
+        layouts = small.trials.layouts if small else layouts
+        predictions = predict_under(layouts, request.trial_job, request.fault_trace)
+        return cls(layouts=layouts, predictions=predictions, small=small)
+
+    def __len__(self) -> int:
+        return len(self.layouts)
+
+    @property
+    def num_fitting(self) -> int:
+        """How many are predicted to fit in memory."""
+        return int(np.count_nonzero(self.predictions.fits))
+
+    @property
+    def least_bytes(self) -> float:
+        """The smallest predicted peak; infinite where there is no candidate."""
+        return float(self.predictions.memory.total_bytes.min(initial=math.inf))
+
+    def sampler(self, request: SweepRequest, past: Sequence[PastTrial] = ()) -> LayoutSampler:
+        """Proposes one after the other, knowing these trials of earlier sweeps."""
+        return LayoutSampler(
+            self.layouts,
+            self.predictions,
+            job=request.trial_job,
+            objective=request.objective,
+            seed=request.seed,
+            scale_down=self.small.stand_in if self.small else None,
+            same_trial=self.small.trials.which if self.small else None,
+            past=past,
+        )
+
+
+def rows_beside_incumbent(request: SweepRequest, layouts: LayoutColumns) -> Integers:
+    """Rows of the layouts one step away from the incumbent of a challenge; none without one."""
+    if request.challenge is None or request.challenge.incumbent is None:
+        return np.empty(0, dtype=np.int64)
+    steps = neighbours(request.challenge.incumbent, request.trial_job)
+    return np.concatenate([np.empty(0, dtype=np.int64), *(rows_of(layouts, step) for step in steps)])
+
+
+def _layouts(request: SweepRequest) -> LayoutColumns:
+    challenge = request.challenge
+    if challenge is None or challenge.incumbent is None:
+        return legal_layouts(request.legal_job, request.space, trial_rules(request.trainer))
+    own = LayoutColumns.from_layouts([] if incumbent_problems(request) else [challenge.incumbent])
+    if not challenge.searches:
+        return own
+    searched = legal_layouts(request.legal_job, request.space, trial_rules(request.trainer))
+    return searched if rows_of(searched, challenge.incumbent).size else concatenate((searched, own))
+
+
+HEALTHY_VALUE = "healthy_value"
+"""User attribute of an Optuna trial: what its healthy steps are worth, where its value is what faults left of it. Where
+a front is looked for, by each of its metrics."""
+
+
+class LosingPruner(BasePruner):
+    """Prunes when the best value a trial reported stays below a fraction of the best finished trial's value.
+
+    The best report, not the last, so that one disturbed step ends no good trial. For studies that maximise. Reports are
+    of healthy steps, and compared with what the healthy steps of finished trials are worth.
+
+    Args:
+        fraction: Of the best value; 0.0 never prunes.
+        min_reports: Reports to wait for.
+    """
+
+    def __init__(self, fraction: float, *, min_reports: int = 2) -> None:
+        self._fraction = fraction
+        self._min_reports = min_reports
+
+    def prune(self, study: Study, trial: FrozenTrial) -> bool:
+        """Whether the trial should end now."""
+        finished = study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,))
+        values: list[float] = [t.user_attrs.get(HEALTHY_VALUE, t.value) for t in finished if t.value is not None]
+        reports = trial.intermediate_values.values()
+        if not values or len(reports) < self._min_reports:
+            return False
+        return max(reports) < self._fraction * max(values)
+
+    def falls_behind(
+        self, reports: Sequence[Sequence[float]], finished: Iterable[Sequence[float]], metrics: Sequence[Metric]
+    ) -> bool:
+        """Whether the trial should end now where values by several metrics make a front.
+
+        It should when a finished trial would be as good in everything even if the best report were that much faster.
+
+        Args:
+            reports: Values by each metric, of each step.
+            finished: The same of trials that ended well.
+            metrics: Of the front.
+        """
+        if len(reports) < self._min_reports or not self._fraction:
+            return False
+        best = max(reports, key=tuple)  # the fastest: what is no rate is the same in all
+        reachable = [value / self._fraction if m.is_rate else value for value, m in zip(best, metrics, strict=True)]
+        return any(all(map(operator.ge, other, reachable)) for other in finished)
+
+
+class Worths:
+    """What a step is worth by the objective of a request: over a step time in seconds it is a layout's value."""
+
+    def __init__(self, request: SweepRequest) -> None:
+        self._objective = request.objective
+        self._job = request.trial_job
+        self._trace = request.fault_trace
+        self._modelled: dict[Layout, Footprint] = {}
+
+    def reached(self, reached: Measurement | TrialEstimate) -> float:
+        """Of a layout that was measured, by what it was found to take beside time."""
+        return self._objective.worth_per_step(self._job, reached.footprint)
+
+    def predicted(self, layout: Layout) -> float:
+        """Of a layout that has not been, by what it is modelled to take."""
+        return self._objective.worth_per_step(self._job, self.modelled(layout))
+
+    def front(self, footprint: Footprint | None, step_time_s: float) -> tuple[float, ...]:
+        """Values by each metric of the objective's front, of a layout whose step takes so long."""
+        return tuple(self._value(metric, footprint, step_time_s) for metric in self._objective.front)
+
+    def modelled(self, layout: Layout) -> Footprint | None:
+        """What a layout is modelled to take beside time; None where nothing reads it."""
+        if not self._objective.reads_footprint:
+            return None
+        if layout not in self._modelled:
+            prediction = predicted_under(layout, self._job, self._trace)
+            self._modelled[layout] = footprint_of(layout, self._job, prediction)
+        return self._modelled[layout]
+
+    def _value(self, metric: Metric, footprint: Footprint | None, step_time_s: float) -> float:
+        if metric.is_rate:
+            return Objective(metric=metric).worth_per_step(self._job, footprint) / step_time_s
+        assert footprint is not None  # a request whose cluster cannot tell it is refused
+        return metric.share(footprint)
+
+
+class SweepStudy:
+    """What was ordered of a sweep's candidates and what came of it, under the numbers of its trials.
+
+    Args:
+        request: What was asked for.
+        candidates: What may be tried.
+        trials: Every trial stored so far, by number.
+        past: Trials of earlier sweeps that the search knows.
+    """
+
+    def __init__(
+        self,
+        request: SweepRequest,
+        candidates: Candidates,
+        trials: Mapping[int, Trial],
+        past: Sequence[PastTrial] = (),
+    ) -> None:
+        self._request = request
+        self._small = candidates.small
+        self._worths = Worths(request)
+        self._sampler = candidates.sampler(request, past)
+        self._asked: dict[int, optuna.Trial] = {}  # ordered and not yet ended, by number
+        self._ordered: dict[int, Layout] = {}  # of these, since Optuna copies all that it is asked for
+        self._interrupted: dict[int, optuna.Trial] = {}  # to be ordered again, by number
+        self._reported: dict[int, list[tuple[float, ...]]] = {}  # where a front is looked for, by running trial
+        self._layouts = candidates.layouts
+        self._beside_incumbent = rows_beside_incumbent(request, candidates.layouts)
+        self._study = self._rebuilt(trials)
+
+    @property
+    def study(self) -> optuna.Study:
+        """For plots and tests; its trials are copies of ours."""
+        return self._study
+
+    @property
+    def running(self) -> Collection[int]:
+        """Numbers of the trials that were ordered and have not ended."""
+        return self._asked.keys()
+
+    @property
+    def has_interrupted(self) -> bool:
+        """Whether a trial is to be ordered again."""
+        return bool(self._interrupted)
+
+    @property
+    def _pruner(self) -> LosingPruner:
+        return LosingPruner(self._request.budget.prune_below)
+
+    # ------------------------------------------------------------------ ordering
+    def again(self) -> tuple[int, Layout]:
+        """The first of the interrupted trials, ordered again."""
+        return self._order(self._interrupted.pop(min(self._interrupted)))
+
+    def ask(self, layout: Layout | None = None) -> tuple[int, Layout]:
+        """A new trial, of that layout or of the one to try next."""
+        if layout is not None:
+            self._study.enqueue_trial(params_of(layout))
+        return self._order(self._study.ask(self._sampler.distributions))
+
+    def propose(self) -> Proposal | None:
+        """What ``ask`` would try next, which the sampler remembers; None where nothing is left."""
+        return self._sampler.propose(self._study.get_trials(deepcopy=False))
+
+    def memory(self) -> MemoryBelief:
+        """What is believed of the peaks of the untried layouts."""
+        return self._sampler.memory(self._study.get_trials(deepcopy=False))
+
+    def proposed(self, proposal: Proposal) -> Layout:
+        """The layout of a proposal."""
+        return self._layouts.row(proposal.row)
+
+    def beside_incumbent(self) -> Proposal | None:
+        """The layout one step away from the incumbent that is most worth trying; None where none promises enough."""
+        if not self._beside_incumbent.size:
+            return None
+        trials = self._study.get_trials(deepcopy=False)
+        proposal = self._sampler.propose_among(self._beside_incumbent, trials)
+        if proposal is None or proposal.expected_gain < self._request.budget.min_gain:
+            return None
+        return proposal
+
+    def _order(self, asked: optuna.Trial) -> tuple[int, Layout]:
+        self._asked[asked.number] = asked
+        params = asked.params  # a copy, made anew for each look
+        self._ordered[asked.number] = from_plain(Layout, {name: params[name] for name in OPTIONS})
+        return asked.number, self._ordered[asked.number]
+
+    # ------------------------------------------------------------------ learning
+    def layout(self, number: int) -> Layout:
+        """What a running trial runs."""
+        return self._ordered[number]
+
+    def loses(self, number: int, step: StepReport) -> bool:
+        """Return whether a running trial should end after this step because others were much better."""
+        if not self._request.objective.front:
+            self._asked[number].report(self.value_of(self.layout(number), step), step.step)
+            return self._asked[number].should_prune()
+        # Optuna prunes no trial of a study that looks for a front.
+        reports = self._reported.setdefault(number, [])
+        reports.append(self.values_of(self.layout(number), step))
+        finished = self._study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,))
+        others = [one.user_attrs[HEALTHY_VALUE] for one in finished if HEALTHY_VALUE in one.user_attrs]
+        return self._pruner.falls_behind(reports, others, self._request.objective.front)
+
+    def tell(self, trial: Trial) -> None:
+        """Learn how a running trial ended."""
+        asked = self._asked.pop(trial.number)
+        del self._ordered[trial.number]
+        for key, attribute in self._attributes(trial).items():
+            asked.set_user_attr(key, attribute)
+        self._reported.pop(trial.number, None)
+        self._study.tell(trial.number, self._values(trial), state=_optuna_state(trial))
+
+    def drop(self, number: int) -> None:
+        """Forget that a trial was ordered; the study is to be rebuilt before it is asked again."""
+        del self._asked[number], self._ordered[number]
+        self._reported.pop(number, None)
+
+    # ------------------------------------------------------------------ rebuilding
+    def rebuild(self, trials: Mapping[int, Trial]) -> None:
+        """Take these trials for what is known; those that run go on."""
+        self._study = self._rebuilt(trials)
+
+    def change_budget(self, budget: Budget, trials: Mapping[int, Trial]) -> None:
+        """Take this budget's word on when a trial loses, and when there is nothing to gain."""
+        self._request = replace(self._request, budget=budget)
+        self.rebuild(trials)
+
+    def _rebuilt(self, trials: Mapping[int, Trial]) -> optuna.Study:
+        study = self._empty()
+        self._sampler.rule_out(rejected_rows(self._layouts, trials.values()))
+        layouts = {number: trial.layout for number, trial in trials.items()}
+        layouts |= self._ordered
+        finished = {number for number, trial in trials.items() if trial.state.finished}
+        for number, layout in sorted(layouts.items()):
+            if number in finished:
+                study.add_trial(self._frozen(trials[number]))
+            else:
+                study.enqueue_trial(params_of(layout))
+        open_trials = {n: study.ask(self._sampler.distributions) for n in sorted(layouts.keys() - finished)}
+        self._interrupted = {number: one for number, one in open_trials.items() if number not in self._asked}
+        self._asked = {number: open_trials[number] for number in self._asked}
+        return study
+
+    def _empty(self) -> optuna.Study:
+        directions = [StudyDirection.MAXIMIZE] * (len(self._request.objective.front) or 1)
+        return optuna.create_study(directions=directions, sampler=self._sampler, pruner=self._pruner)
+
+    def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
+        is_compared = not trial.layout.is_emulated and not self._request.objective.front
+        measured = [step for step in trial.steps if step.is_measured] if is_compared else []
+        return optuna.trial.create_trial(
+            state=_optuna_state(trial),
+            values=self._values(trial),
+            params=params_of(trial.layout),
+            distributions=self._sampler.distributions,
+            user_attrs=self._attributes(trial),
+            intermediate_values={step.step: self.value_of(trial.layout, step) for step in measured},
+        )
+
+    # ------------------------------------------------------------------ values
+    def _values(self, trial: Trial) -> Sequence[float] | None:
+        """Return what the study is told of a trial: its value, or those by each metric of the front.
+
+        All are told from step times, so by one measure.
+        """
+        if trial.reached is None or not trial.is_valid:
+            return None
+        step_time_s = self._request.objective.counted(trial.reached).step_time_s
+        if self._request.objective.front:
+            return self._worths.front(trial.reached.footprint, step_time_s)
+        return [self._worths.reached(trial.reached) / step_time_s]
+
+    def healthy_value(self, trial: Trial) -> float | None:
+        """Return the worth of a trial's healthy steps, which is what a running trial's steps are compared with."""
+        if trial.reached is None or not trial.is_valid:
+            return None
+        return self._worths.reached(trial.reached) / trial.reached.step_time_s
+
+    def value_of(self, layout: Layout, step: StepReport) -> float:
+        """Return that of one step; of a small trial, of what it would be at full size as predictions go."""
+        return self._worths.predicted(layout) / self._full_size_s(layout, step)
+
+    def values_of(self, layout: Layout, step: StepReport) -> tuple[float, ...]:
+        """Return the same by each metric of the front."""
+        return self._worths.front(self._worths.modelled(layout), self._full_size_s(layout, step))
+
+    def _full_size_s(self, layout: Layout, step: StepReport) -> float:
+        return (self._small.growth(layout) if self._small else 1.0) * step.step_time_s
+
+    def _attributes(self, trial: Trial) -> dict[str, bool | float | tuple[float, ...]]:
+        """What the sampler learns beside the value, and what the pruner compares with."""
+        if trial.failure:
+            return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
+        if trial.measurement:
+            counted, healthy = self._request.objective.counted(trial.measurement), self._healthy(trial)
+            told = {} if healthy is None else {HEALTHY_VALUE: healthy}
+            return {STEP_TIME_S: counted.step_time_s, **told, **self._memory(trial.measurement)}
+        measured = [step.step_time_s for step in trial.steps if step.is_measured]
+        return {STEP_TIME_S: self._slowdown(trial) * statistics.median(measured)} if measured else {}
+
+    def _healthy(self, trial: Trial) -> float | tuple[float, ...] | None:
+        """What steps of a running trial are compared with: a value, or one by each metric of the front."""
+        if not self._request.objective.front or trial.reached is None or not trial.is_valid:
+            return self.healthy_value(trial)
+        return self._worths.front(trial.reached.footprint, trial.reached.step_time_s)
+
+    def _slowdown(self, trial: Trial) -> float:
+        """Factor from the healthy steps of a trial that lost to what counts, as predictions go."""
+        return self._request.objective.predicted_step_s(trial.prediction) / trial.prediction.step_time.total_s
+
+    def _memory(self, measured: Measurement) -> dict[str, float]:
+        """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
+        is_of_process = self._request.trainer is not None and self._request.job.cluster.accelerator.kind == "cpu"
+        return {PEAK_BYTES: max(measured.peak_bytes)} if measured.peak_bytes and not is_of_process else {}
+
+
+_OPTUNA_STATE = {
+    TrialState.COMPLETE: OptunaState.COMPLETE,
+    TrialState.PRUNED: OptunaState.PRUNED,
+    TrialState.FAILED: OptunaState.FAIL,
+    TrialState.CANCELLED: OptunaState.FAIL,
+}
+
+
+def _optuna_state(trial: Trial) -> OptunaState:
+    """One that was measured and may not rank counts as no result: it is no best, and nothing is pruned beside it."""
+    if trial.layout.is_emulated or (trial.measurement and not trial.is_valid):
+        return OptunaState.FAIL
+    return _OPTUNA_STATE[trial.state]

@@ -1,0 +1,336 @@
+"""Trials in words: what one measured and how well it is known, jobs of engines, deaths, loss gates, comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotuner.core.cluster import LOCAL, SIMULATED
+from autotuner.core.comparison import ChallengeFindings, Comparison, Decision, RunGroup
+from autotuner.core.complexity import burdens_of
+from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.measurement import Breakdown, Footprint, Measurement, Power
+from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Trial, Waiting
+from autotuner.core.units import format_bytes, format_duration, format_seconds
+from autotuner.search.text.links import event_sentence
+from autotuner.search.text.sentences import EMULATED, gate_in_words, percent
+
+_S_PER_HOUR = 3600.0
+
+
+def kwh_per_million_tokens(footprint: Footprint | None, tokens_per_s: float) -> float | None:
+    """Energy of a million tokens; None where no power is known."""
+    if footprint is None or footprint.power is None:
+        return None
+    return _of_a_million(footprint.power.total_w / 1000, tokens_per_s)
+
+
+def price_per_million_tokens(footprint: Footprint | None, tokens_per_s: float) -> float | None:
+    """US dollars of a million tokens; None where no price is known."""
+    return _of_a_million(footprint.price_per_hour, tokens_per_s) if footprint and footprint.price_per_hour else None
+
+
+def co2_kg_per_million_tokens(footprint: Footprint | None, tokens_per_s: float) -> float | None:
+    """Emissions of a million tokens; None where the energy's mix is not known."""
+    return _of_a_million(footprint.co2_kg_per_hour, tokens_per_s) if footprint and footprint.co2_kg_per_hour else None
+
+
+def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
+    return 1e6 * per_hour / (tokens_per_s * _S_PER_HOUR)
+
+
+def footprint_facts(footprint: Footprint, tokens_per_s: float) -> Iterator[tuple[str, str]]:
+    """What is known, by its name, of a whole job that trains so many tokens per second."""
+    if footprint.power is not None:
+        yield "power", power_in_words(footprint.power)
+    if (kwh := kwh_per_million_tokens(footprint, tokens_per_s)) is not None:
+        yield "energy", f"{kwh:.3g} kWh per million tokens"
+    if (price := price_per_million_tokens(footprint, tokens_per_s)) is not None:
+        yield "price", f"${price:.3g} per million tokens, ${footprint.price_per_hour:,.2f} per hour"
+    if (kg := co2_kg_per_million_tokens(footprint, tokens_per_s)) is not None:
+        yield "CO2", f"{kg:.3g} kg per million tokens"
+    yield "complexity", f"{footprint.complexity:g}, where plain replicas have 0"
+    if footprint.robustness is not None:
+        yield "robustness", f"{100 * footprint.robustness:.1f} % of its throughput under the fault trace"
+
+
+def power_in_words(power: Power) -> str:
+    """The whole draw, and of what: ``54.2 kW: accelerators 30.1 (modelled), hosts 24.1``."""
+    parts = [("accelerators", power.accelerators_w), ("hosts", power.hosts_w)]
+    parts += [("network", power.network_w), ("building", power.building_w)]
+    how = "measured" if power.is_measured else "modelled"
+    words = [f"{name} {_kilo(watts)}{f' ({how})' if name == 'accelerators' else ''}" for name, watts in parts if watts]
+    return f"{_kilo(power.total_w)} kW: {', '.join(words)}"
+
+
+def _kilo(watts: float) -> str:
+    return f"{watts / 1000:.3g}"
+
+
+def complexity_in_words(layout: Layout) -> str:
+    """The number with what makes it up: ``5: tensor 2, sharding 1, compiled 2``; of a plain layout ``0: plain``."""
+    burdens = burdens_of(layout)
+    total = sum(burden.weight for burden in burdens)
+    words = ", ".join(f"{OPTIONS[burden.option].label} {burden.weight:g}" for burden in burdens)
+    return f"{total:g}: {words or 'plain replicas'}"
+
+
+PHASE_WORDS: Mapping[str, str] = {
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "all_reduce_s": "all-reduce",
+    "all_gather_s": "all-gather",
+    "reduce_scatter_s": "reduce-scatter",
+    "all_to_all_s": "all-to-all",
+    "send_receive_s": "send and receive",
+    "pipeline_idle_s": "pipeline idle",
+    "optimizer_s": "optimizer",
+    "other_s": "anything else",
+}
+"""What people call each part of a ``Breakdown``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseShare:
+    """One part of a measured step."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+def certainty(measured: Measurement) -> str:
+    """How well the step time is known: ``± 3 ms``, or how far its quartiles lie apart where the steps are too few."""
+    if measured.step_time_interval_s is not None:
+        return f"± {format_seconds(measured.step_time_interval_s)}"
+    return f"quartiles {format_seconds(measured.step_time_spread_s)} apart"
+
+
+def has_own_peak(mfu: float, precision_utilization: float | None) -> bool:
+    """Whether a layout's precision has another peak than the one behind MFU, so that its utilization says more."""
+    if precision_utilization is None or not math.isfinite(precision_utilization):
+        return False
+    return not math.isclose(precision_utilization, mfu, rel_tol=0.01)
+
+
+def phases(breakdown: Breakdown) -> tuple[PhaseShare, ...]:
+    """The parts of a step that took any time, longest first."""
+    found = ((name, float(getattr(breakdown, field))) for field, name in PHASE_WORDS.items())
+    shares = [
+        PhaseShare(name=name, seconds=seconds, share=seconds / breakdown.step_s) for name, seconds in found if seconds
+    ]
+    return tuple(sorted(shares, key=lambda phase: -phase.seconds))
+
+
+def overlap_sentence(predicted: float | None, measured: float | None) -> str:
+    """Both shares of the bytes of gradients that are reduced early; empty where nothing is reduced."""
+    if predicted is None:
+        return ""
+    told = f"{percent(predicted)} predicted" + ("" if measured is None else f", {percent(measured)} measured")
+    return f"Gradients whose reduction starts before the last backward pass ends: {told}, by bytes."
+
+
+def source(measured: Measurement) -> str:
+    """What a figure is called: measured, or simulated where nothing ran."""
+    return "simulated" if measured.is_simulated else "measured"
+
+
+def facts(measured: Measurement) -> dict[str, str]:
+    """Return what there is to know about the measurement itself, each fact under its name."""
+    return dict(_facts(measured))
+
+
+def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
+    if measured.is_simulated:
+        yield "simulated", "nothing ran; these are times of the cost model, with seeded noise"
+    yield "steps", _steps(measured)
+    if measured.noise_floor is not None:
+        yield "equal runs differ by", percent(measured.noise_floor)
+    if not measured.is_simulated:
+        yield "others used", f"{percent(measured.foreign_cpu_share)} of the machine's CPU time"
+    if measured.breakdown_failure:
+        yield "no breakdown", measured.breakdown_failure
+    if measured.num_disturbed:
+        yield "disturbed runs", f"{measured.num_disturbed}, thrown away"
+    if measured.link_events:
+        yield "links", "; ".join(map(event_sentence, measured.link_events))
+    if measured.extrapolated_from:
+        layers = " and ".join(map(str, measured.extrapolated_from))
+        yield "extrapolated", f"from {layers} layers per stage, not measured on the whole model"
+    if measured.overlapped_share is not None:
+        yield "reduced under backward", f"{percent(measured.overlapped_share)} of the bytes of gradients"
+    if measured.compile_s:
+        yield "compilation", f"{format_seconds(measured.compile_s)}, before the steps that count"
+    if measured.hfu > measured.mfu:
+        yield "HFU", f"{100 * measured.hfu:.1f} %, with what is computed again"
+    if measured.sync_payload_bytes is not None:
+        yield "sent to other replicas", f"{format_bytes(measured.sync_payload_bytes)} of a rank per step"
+    yield "peak memory per rank", _memory(measured)
+    yield from _beside_time(measured)
+
+
+def _beside_time(measured: Measurement) -> Iterator[tuple[str, str]]:
+    if measured.power_w is not None:
+        yield "power per accelerator", f"{measured.power_w:.0f} W"
+    if measured.footprint is not None:
+        yield from footprint_facts(measured.footprint, measured.tokens_per_s)
+
+
+def _steps(measured: Measurement) -> str:
+    """An older record does not say how long it warmed up."""
+    if measured.num_warmup_steps is None:
+        return f"{measured.num_steps} measured"
+    return f"{measured.num_steps} {source(measured)} after {measured.num_warmup_steps} to warm up"
+
+
+def _memory(measured: Measurement) -> str:
+    if not measured.peak_bytes:
+        return "not reported"
+    allocated = f"{format_bytes(max(measured.peak_bytes))} allocated"
+    if not measured.reserved_bytes:
+        return allocated
+    return f"{allocated}, {format_bytes(max(measured.reserved_bytes))} reserved"
+
+
+FAILURE_WORDS: Mapping[FailureKind, str] = {
+    FailureKind.OOM: "out of memory",
+    FailureKind.TIMEOUT: "timed out",
+    FailureKind.COMMUNICATION: "communication failed",
+    FailureKind.NUMERICS: "the loss is no number",
+    FailureKind.CRASH: "crashed",
+    FailureKind.INTERRUPTED: "the service died around it",
+    FailureKind.INFRASTRUCTURE: "its nodes were lost, or its machine had no room",
+}
+"""What people call each kind of death."""
+
+
+_LEAST_S = 1.0
+"""Nobody asks about less."""
+
+
+def job_in_words(job: EngineJob, now: float) -> str:
+    """Whose job it is and where it stands: ``slurm job 4711 waits: Resources, 35 s``."""
+    waited, ran = _if_any(job.queued_s(now)), format_duration(job.running_s(now))
+    because = f": {job.detail}" if job.detail else ""
+    before = f", after {waited} in the queue" if waited else ""
+    match job.phase:
+        case EngineJobPhase.QUEUED:
+            stands = f"waits{because}" + (f", {waited}" if waited else "")
+        case EngineJobPhase.RUNNING:
+            stands = "runs" + (f", {ran}" if _if_any(job.running_s(now)) else "") + before
+        case EngineJobPhase.ENDED if job.started_at is None:
+            stands = f"ended before it ran{because}{before}"
+        case EngineJobPhase.ENDED:
+            stands = f"ran {ran}{before}{because}"
+        case EngineJobPhase.LOST if job.started_at is None:
+            stands = f"never ran{because}{before}"
+        case EngineJobPhase.LOST:
+            stands = f"was lost{because}, {ran} after it began"
+    return f"{job.engine} job {job.handle} {stands}"
+
+
+def waiting_in_words(waiting: Waiting, jobs: Sequence[EngineJob], now: float) -> str:
+    """Why a trial has no devices yet and for how long: ``waits for slurm, which does not answer, 35 s``."""
+    job = latest(jobs)
+    if job is not None and job.phase is EngineJobPhase.QUEUED:
+        return job_in_words(job, now)
+    waited = _if_any(now - waiting.since)
+    return waiting.reason + (f", {waited}" if waited else "")
+
+
+def _if_any(seconds: float) -> str:
+    """The time in words, unless it is too short to be asked about."""
+    return format_duration(seconds) if seconds >= _LEAST_S else ""
+
+
+def latest(jobs: Sequence[EngineJob]) -> EngineJob | None:
+    """The job to tell of while a trial runs: one that goes on, else the last."""
+    for job in reversed(jobs):
+        if not job.phase.is_over:
+            return job
+    return jobs[-1] if jobs else None
+
+
+def engine_in_words(engine: str, queue: str) -> str:
+    """Who runs the trials of a cluster: ``by slurm, queue batch``; empty on the service's own machine."""
+    if engine == LOCAL:
+        return ""
+    who = SIMULATED if engine == SIMULATED else f"by {engine}"
+    return who + (f", queue {queue}" if queue else "")
+
+
+def unranked_in_words(trial: Trial) -> str:
+    """Why a trial that was measured has no rank; empty where it has one, or was not measured."""
+    if trial.measurement is None or trial.is_valid:
+        return ""
+    if trial.layout.is_emulated:
+        return EMULATED
+    if trial.gate is None and not trial.layout.needs_passed_gate:
+        return "its figures at full size are not estimated yet"
+    if trial.gate is None:
+        return (
+            f"{gate_in_words(GateOutcome.NOT_GATED)}: what sends less than its gradients, or clips them early, is "
+            "ranked once a gate has passed it, and none has looked at it"
+        )
+    return f"{gate_in_words(trial.gate.outcome)}: {trial.gate.detail}"
+
+
+def time_to_loss_in_words(gate: GateResult, step_time_s: float | None) -> str:
+    """Return when a candidate with that step time, and its reference, come to the reference's last loss.
+
+    Empty where that is not known.
+    """
+    if gate.target_loss is None or gate.reference_steps is None or gate.steps_to_loss is None:
+        return ""
+    mine = f"{gate.steps_to_loss:.1f} steps"
+    if step_time_s is not None:
+        mine += f", {format_seconds(gate.steps_to_loss * step_time_s)}"
+    theirs = f"{gate.reference_steps} steps"
+    if gate.reference_time_to_loss_s is not None:
+        theirs += f", {format_seconds(gate.reference_time_to_loss_s)} in its gate"
+    return f"to the loss {gate.target_loss:.3f}: {mine}; its reference: {theirs}"
+
+
+def findings_in_words(found: ChallengeFindings, *, is_simulated: bool = False) -> tuple[str, ...]:
+    """Return a sentence without a full stop for each thing that is known; each says so where nothing ran."""
+    mark = f"{SIMULATED}: " if is_simulated else ""
+    return tuple(f"{mark}{sentence}" for sentence in _sentences(found))
+
+
+def _sentences(found: ChallengeFindings) -> Iterator[str]:
+    if found.measured is not None and found.death:
+        yield f"{found.measured} could not be measured: {found.death}"
+    if found.measured is not None and found.runs is not None:
+        yield f"{found.measured} reached {runs_in_words(found.runs)}{_beside_baseline(found.against_baseline)}"
+    if found.challenger is not None:
+        yield _challenger(found, str(found.challenger))
+
+
+def _beside_baseline(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return ", and has no baseline yet"
+    return f", {comparison.detail}: {decision_in_words(comparison)} than its baseline"
+
+
+def _challenger(found: ChallengeFindings, challenger: str) -> str:
+    if found.challenger_runs is None:
+        return f"{challenger} was faster when it was found, and did not run again"
+    reached = f"{challenger} reached {runs_in_words(found.challenger_runs)}"
+    if found.gain is None:
+        return reached
+    verdict = "better" if found.is_better else "not known to be better"
+    return f"{reached} by turns with {found.measured}, {found.gain.detail}: {verdict}"
+
+
+def runs_in_words(runs: RunGroup) -> str:
+    """``41.3 % MFU in 4 runs``."""
+    noun = "run" if len(runs.rates) == 1 else "runs"
+    return f"{100 * runs.mfu:.1f} % MFU in {len(runs.rates)} {noun}"
+
+
+def decision_in_words(comparison: Comparison) -> str:
+    """``slower``, ``not slower``, or ``not known to be slower``."""
+    words = {Decision.SLOWER: "slower", Decision.NOT_SLOWER: "not slower"}
+    return words.get(comparison.decision, "not known to be slower")

@@ -1,0 +1,168 @@
+"""When a cron expression is due, in the wall-clock time of a time zone, and which run a due time stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from itertools import islice, takewhile
+from typing import Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.upkeep import Retune, Trigger
+
+_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
+
+_NIGHTLY = "0 2 * * *"
+"""What is proposed where nothing nearer is legal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cron:
+    """A cron expression of five fields, in a time zone.
+
+    On the day on which clocks are put forward, what names hours and minutes and falls into the gap is due when the gap
+    ends; on the day on which they are put back it is due once, the first time. What has ``*`` for its minute or hour
+    follows the clock instead: it finds no such time in the gap, and finds it twice (the rules of Debian's cron).
+    """
+
+    expression: str
+    """Minute, hour, day of month, month, day of week."""
+    time_zone: str = "UTC"
+    """By its name in the IANA database."""
+
+    @classmethod
+    def read(cls, expression: str, time_zone: str) -> Self:
+        """What a person wrote.
+
+        Raises:
+            InvalidInput: A field is not legal, no day is like that, or there is no such time zone.
+        """
+        cron = cls(expression=" ".join(expression.split()), time_zone=_known_zone(time_zone))
+        _require_fields(cron.expression)
+        try:
+            CronSim(cron.expression, datetime(2000, 1, 1))
+        except CronSimError as error:
+            raise _never(cron.expression) from error
+        if next(cron.due_times(after=0.0), None) is None:
+            raise _never(cron.expression)
+        return cron
+
+    def due_times(self, *, after: float) -> Iterator[float]:
+        """Epoch seconds of every due time later than ``after``, rising."""
+        last = after
+        for moment in self._moments(after):
+            at = moment.timestamp()
+            if at > last:  # what falls into the gap is told once for each minute in it; of a repeated hour, the first
+                last = at
+                yield at
+
+    def next_due_at(self, *, after: float) -> float:
+        """The first due time later than ``after``, epoch seconds."""
+        return next(self.due_times(after=after))
+
+    @property
+    def in_words(self) -> str:
+        """When it is due: ``At 02:00 on Monday``."""
+        return CronSim(self.expression, datetime(2000, 1, 1)).explain()
+
+    def _moments(self, after: float) -> Iterator[datetime]:
+        try:
+            yield from CronSim(self.expression, datetime.fromtimestamp(after, ZoneInfo(self.time_zone)))
+        except OverflowError:  # the calendar ends with the year 9999
+            return
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # unknown; a path; a folder of the database
+        nearest = get_close_matches(name, available_timezones(), 1, cutoff=0.0)
+        rule = "must be a time zone by its name in the IANA database, as Europe/Berlin"
+        raise InvalidInput("time_zone", name, rule, nearest[0] if nearest else "UTC") from error
+    return name
+
+
+def _require_fields(expression: str) -> None:
+    parts = expression.split()
+    if len(parts) != len(_FIELDS):
+        rule = f"must have five fields: {', '.join(name for name, _, _ in _FIELDS)}"
+        raise InvalidInput("cron", expression, rule, _NIGHTLY)
+    for index, (name, least, most) in enumerate(_FIELDS):
+        if not _is_legal(index, parts[index]):
+            rule = f"has {parts[index]} for its {name}, which must be *, or numbers from {least} to {most}"
+            raise InvalidInput("cron", expression, f"{rule}, as 3, 1-5, 1,3 or */2", _nearest(parts, index))
+
+
+def _is_legal(index: int, part: str) -> bool:
+    try:
+        CronSim(" ".join(part if each == index else "*" for each in range(len(_FIELDS))), datetime(2000, 1, 1))
+    except CronSimError:
+        return False
+    return True
+
+
+def _nearest(parts: list[str], index: int) -> str:
+    """The expression with that field's numbers brought into range; with the usual value where that is not enough."""
+    _, least, most = _FIELDS[index]
+    clamped = re.sub(r"\d+", lambda found: str(min(most, max(least, int(found[0])))), parts[index])
+    usual = _NIGHTLY.split()[index]
+    return " ".join([*parts[:index], clamped if _is_legal(index, clamped) else usual, *parts[index + 1 :]])
+
+
+def _never(expression: str) -> InvalidInput:
+    return InvalidInput("cron", expression, "is never due: no month that it names has such a day", _NIGHTLY)
+
+
+_LATE_S = 90.0
+"""After so long a run was not started by the clock but found to be due: a loop looks every few seconds."""
+
+_MOST_MISSED = 10_000
+"""Counted no further: a week of every minute. A run that stands for more says this many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueRun:
+    """A due time that has come, or a run out of turn, as one row of the store."""
+
+    expected_due_at: float | None
+    """What the retune's next due time must still be, for nobody else to have written the row."""
+    due_at: float
+    """The due time; the last of them where several were missed."""
+    next_due_at: float | None
+    """The retune's next due time from now on: always later than now; None while it is paused."""
+    trigger: Trigger
+    num_missed: int = 0
+    """Due times before ``due_at`` that nobody was there for."""
+    skipped: bool = False
+    """No sweep is started, since the run before is not finished."""
+
+
+def due_run(retune: Retune, *, now: float, is_running: bool) -> DueRun | None:
+    """The run that is due, if one is; one stands for all that were missed.
+
+    Args:
+        retune: As it is stored.
+        now: Epoch seconds.
+        is_running: Whether the run before it is not finished.
+    """
+    first = retune.next_due_at
+    if first is None or first > now:
+        return None
+    cron = Cron(expression=retune.request.cron, time_zone=retune.request.time_zone)
+    later = list(islice(takewhile(lambda at: at <= now, cron.due_times(after=first)), _MOST_MISSED))
+    due_at = later[-1] if later else first
+    is_late = bool(later) or now - due_at > _LATE_S
+    return DueRun(
+        expected_due_at=first,
+        due_at=due_at,
+        next_due_at=cron.next_due_at(after=now),
+        trigger=Trigger.CAUGHT_UP if is_late else Trigger.CRON,
+        num_missed=len(later),
+        skipped=is_running,
+    )

@@ -1,0 +1,230 @@
+"""MFU gates: what they measure, how they end, what becomes of their baseline, and how that is announced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.announcement import Announcement, AnnouncementKind
+from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, environment_changes
+from autotuner.core.layout import OPTIONS
+from autotuner.core.run import Finish, RunState
+from autotuner.core.space import SearchSpace
+from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.trial import FailureKind, Trial
+from autotuner.core.upkeep import (
+    Baseline,
+    MfuGate,
+    MfuGateOutcome,
+    MfuGateRequest,
+    MfuGateResult,
+    gate_content,
+    gate_key,
+)
+from autotuner.ports import Store
+from autotuner.search.sequential_test import compare
+from autotuner.search.upkeep.baselines import changes_in_words, longer_baseline, measured_facts, reached
+
+_OF_THE_CHANGE = (FailureKind.OOM, FailureKind.NUMERICS)
+"""Deaths that the layout or the code brought about; of others a machine or a network may be the cause."""
+
+_OUTCOMES = {
+    Decision.SLOWER: MfuGateOutcome.FAILED,
+    Decision.NOT_SLOWER: MfuGateOutcome.PASSED,
+    Decision.UNDECIDED: MfuGateOutcome.UNDECIDED,
+}
+
+_STATES = {
+    MfuGateOutcome.PASSED: RunState.COMPLETE,
+    MfuGateOutcome.NO_BASELINE: RunState.COMPLETE,
+    MfuGateOutcome.CANCELLED: RunState.CANCELLED,
+    MfuGateOutcome.FAILED: RunState.FAILED,
+    MfuGateOutcome.UNDECIDED: RunState.FAILED,
+    MfuGateOutcome.COULD_NOT_RUN: RunState.FAILED,
+}
+"""States of the runs of gates: those that let nothing pass have failed, and people are told of these."""
+
+
+def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
+    """The sweep that measures for a gate: the layout again and again, or a search and then its best.
+
+    A layout that is given is not to be ranked, so no loss gate is run for it.
+    """
+    challenge = Challenge(
+        incumbent=request.layout,
+        baseline=() if baseline is None else baseline.runs,
+        test=request.test,
+        searches=request.layout is None,
+    )
+    sweep = replace(request.sweep, challenge=challenge, name=request.sweep.name or f"gate {request.baseline}")
+    if request.layout is None:
+        return sweep
+    only = SearchSpace(**{name: (getattr(request.layout, name),) for name in OPTIONS if hasattr(SearchSpace, name)})
+    return replace(sweep, space=only, loss_gate=replace(sweep.loss_gate, enabled=False))
+
+
+def gate_result(gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]) -> MfuGateResult:
+    """How the gate ended whose sweep is finished. What was decided stands, however the sweep ended."""
+    runs, against = findings.runs, findings.against_baseline
+    is_decided = against is not None and against.decision is not Decision.UNDECIDED
+    if runs is None or (sweep.state is not RunState.COMPLETE and not is_decided):
+        outcome, detail = _not_measured(gate, sweep, findings, trials)
+        return MfuGateResult(outcome=outcome, detail=detail, findings=findings)
+    return _measured(gate, findings, runs, against)
+
+
+def reused_result(gate: MfuGate, earlier: MfuGate) -> MfuGateResult | None:
+    """What the runs of an earlier gate of the same content say of this one; None where they do not decide it."""
+    if earlier.result is None or earlier.result.findings is None or earlier.result.findings.runs is None:
+        return None
+    findings, runs = earlier.result.findings, earlier.result.findings.runs
+    beside_now = compare(gate.baseline.runs, [runs], gate.request.test) if gate.baseline else None
+    if beside_now is not None and beside_now.decision is Decision.UNDECIDED:
+        return None
+    found = _measured(gate, replace(findings, against_baseline=beside_now), runs, beside_now)
+    return replace(found, reused_from=earlier.id, detail=f"{found.detail}; by the runs of {earlier.id}")
+
+
+def end_of(result: MfuGateResult) -> Finish:
+    """Return how the run of a gate ends that found this."""
+    return Finish(state=_STATES[result.outcome], detail=result.detail, result=result)
+
+
+def is_passed(gate: MfuGate) -> bool:
+    """Whether the change may be merged: it passed, or its runs are the first of their baseline, as was asked."""
+    outcome = gate.result.outcome if gate.result else None
+    is_first = outcome is MfuGateOutcome.NO_BASELINE and gate.request.sets_baseline
+    return is_first or outcome is MfuGateOutcome.PASSED
+
+
+def new_baseline(gate: MfuGate, result: MfuGateResult, *, now: float) -> Baseline | None:
+    """The baseline from now on, where the gate sets it and passed or was the first; None: it stays as it was.
+
+    It grows by a sitting while layout and environment stay the same, and begins anew where the change is faster, so
+    that a later one may not fall back unseen. Runs that are taken again are in it already.
+    """
+    findings = result.findings
+    is_good = result.outcome in (MfuGateOutcome.PASSED, MfuGateOutcome.NO_BASELINE)
+    if not (gate.request.sets_baseline and is_good) or findings is None:
+        return None
+    if findings.runs is None or findings.measured is None:
+        return None
+    runs: tuple[RunGroup, ...] = (findings.runs,)
+    if gate.baseline is not None and gate.baseline.layout == findings.measured and _is_as_it_was(gate, result):
+        runs = gate.baseline.runs
+        runs = runs if findings.runs in runs else longer_baseline(runs, findings.runs)
+    name, layout = gate.request.baseline, findings.measured
+    return Baseline(name=name, key=gate.key, layout=layout, runs=runs, gate_id=gate.id, at=now)
+
+
+def _is_as_it_was(gate: MfuGate, result: MfuGateResult) -> bool:
+    """Whether the runs belong beside those of before: on the same environment, and not faster outside the noise."""
+    against = result.findings.against_baseline if result.findings else None
+    is_faster = against is not None and against.low > gate.request.test.tolerance
+    return not result.changes and not is_faster
+
+
+# ---------------------------------------------------------------- nothing to compare
+def _not_measured(
+    gate: MfuGate, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
+) -> tuple[MfuGateOutcome, str]:
+    if sweep.state is RunState.CANCELLED:
+        return MfuGateOutcome.CANCELLED, f"cancelled before it was decided: {sweep.stop_detail}"
+    deaths = [trial.failure for trial in trials if trial.failure is not None]
+    if findings.runs is None and deaths and gate.request.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
+        return MfuGateOutcome.FAILED, f"{gate.request.layout}: {findings.death or deaths[-1].message}"
+    if sweep.state is RunState.FAILED:
+        return MfuGateOutcome.COULD_NOT_RUN, f"its sweep failed: {sweep.stop_detail}"
+    return MfuGateOutcome.COULD_NOT_RUN, findings.death or f"nothing was measured: {sweep.stop_detail}"
+
+
+# ---------------------------------------------------------------- measured
+def _measured(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup, against: Comparison | None) -> MfuGateResult:
+    if gate.baseline is None or against is None:
+        detail = _first(gate, findings, runs)
+        return MfuGateResult(outcome=MfuGateOutcome.NO_BASELINE, detail=detail, findings=findings)
+    then = gate.baseline.runs[-1].environment
+    changes = environment_changes(then, runs.environment) if then and runs.environment else ()
+    outcome = _OUTCOMES[against.decision]
+    detail = f"beside {gate.request.baseline} it is {against.detail}; it reaches {reached(runs)}"
+    if outcome is not MfuGateOutcome.PASSED:
+        detail = f"{detail}; {changes_in_words(changes, then)}"
+    return MfuGateResult(outcome=outcome, detail=detail, findings=findings, changes=changes)
+
+
+def _first(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup) -> str:
+    name = gate.request.baseline
+    then = (
+        f"its {len(runs.rates)} runs are the baseline from now on"
+        if gate.request.sets_baseline
+        else "set it by a gate of the branch that changes are held to (--set-baseline)"
+    )
+    return f"nothing is stored under {name} for this job: {findings.measured} reaches {reached(runs)}; {then}"
+
+
+def ask_gate(
+    store: Store,
+    request: MfuGateRequest,
+    software: Mapping[str, str],
+    *,
+    now: float,
+    caller: Caller = NOBODY_ASKED,
+) -> MfuGate:
+    """The stored gate: it waits for its sweep, or is finished by what an earlier one of the same content measured.
+
+    Args:
+        store: Where it is kept.
+        request: What is asked.
+        software: Versions of what would run, as far as they are known; a registered trainer's are not.
+        now: Of the request.
+        caller: Who asks.
+
+    Raises:
+        NotYours: As ``baseline_of`` raises it.
+    """
+    key, content = gate_key(request.sweep), gate_content(request, software)
+    baseline = baseline_of(store, request, caller)
+    asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
+    # Equal contents mean equal software, but a trainer's own code is known by what the caller says of it alone.
+    may_reuse = request.reuses and (request.sweep.trainer is None or bool(request.software))
+    earlier = store.mfu_gates.find_reusable(content) if may_reuse else None
+    by = (earlier and reused_result(asked, earlier)) or gate_sweep(request, baseline)
+    return store.mfu_gates.create(request, key=key, content=content, baseline=baseline, by=by, now=now, caller=caller)
+
+
+def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
+    """Return the baseline that the gate is held to; None where there is none.
+
+    Raises:
+        NotYours: The gate would replace the baseline of another caller.
+    """
+    baseline = store.mfu_gates.get_baseline(request.baseline, gate_key(request.sweep))
+    if baseline is not None and request.sets_baseline:
+        caller.require_own("baseline", baseline.name, store.mfu_gates.get(baseline.gate_id).created_by)
+    return baseline
+
+
+def gate_told(gate: MfuGate, result: MfuGateResult, *, at: float) -> Announcement:
+    """What the feed and the webhooks say of the gate; a gate has one announcement, which has its id."""
+    job = gate.request.sweep.job
+    outcome = result.outcome.value.replace("_", " ")
+    return Announcement(
+        id=f"an-{gate.id}",
+        at=at,
+        kind=AnnouncementKind(f"gate.{result.outcome.value}"),
+        title=f"MFU gate {gate.request.baseline}, {job.model.name} on {job.cluster.name}: {outcome}",
+        text=result.detail,
+        path=f"/gates/{gate.id}",
+        subject_id=gate.id,
+        facts={
+            "gate": gate.id,
+            "sweep": gate.sweep_id,
+            "baseline": gate.request.baseline,
+            "outcome": result.outcome.value,
+            "software": gate.request.software,
+            "model": job.model.name,
+            "cluster": job.cluster.name,
+            **dict(measured_facts(result.findings) if result.findings else ()),
+        },
+    )

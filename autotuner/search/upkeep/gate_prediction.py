@@ -1,0 +1,210 @@
+"""A gate without a cluster: a layout beside that of the baseline by prediction, and whether it fits in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotuner.core.columns import LayoutColumns
+from autotuner.core.dry_run import DryRun
+from autotuner.core.job import Job
+from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
+from autotuner.core.rules.legality import reasons
+from autotuner.core.units import format_bytes
+from autotuner.core.upkeep import MfuGateOutcome
+from autotuner.costmodel.predict import predict, predict_one
+from autotuner.costmodel.uncertainty import fit_probability, interval_error
+from autotuner.search.sampler.priors import time_prior
+from autotuner.search.text.sentences import change_in_words, expected_mfu, likely, percent
+from autotuner.search.upkeep.gate_reports import GateReport
+
+_Z95 = 1.96
+"""Standard deviations from the median to either end of a 95 % interval of a normal distribution."""
+
+_LIKELY = 0.5
+"""Probability to fit below which a layout counts as one that runs out of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedChange:
+    """How much faster one layout is predicted to be than another, below 0: slower; with its 95 % interval."""
+
+    change: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedPeak:
+    """What the fullest rank needs, with what no allocator sees."""
+
+    peak_bytes: float
+    is_counted: bool
+    """By a dry run; else by the closed forms alone."""
+    fit_probability: float
+    """How likely the device has it."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is likelier to fit than not."""
+        return self.fit_probability >= _LIKELY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedGate:
+    """What was predicted of a change, and whether it may be merged."""
+
+    outcome: MfuGateOutcome
+    detail: str
+    """The outcome with its numbers, as a sentence without a full stop."""
+    candidate: Layout
+    reference: Layout | None = None
+    """The layout of the baseline; None: the candidate stands alone."""
+    predicted: Prediction | None = None
+    """Of the candidate; None where it breaks a rule."""
+    peak: PredictedPeak | None = None
+    """Of the candidate; None where it breaks a rule."""
+    expected: Prediction | None = None
+    """What is predicted of the reference."""
+    change: PredictedChange | None = None
+    """From the reference to the candidate."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know: sentences without full stops."""
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the change may be merged."""
+        return self.outcome is MfuGateOutcome.PASSED
+
+    def report(self, job: Job) -> GateReport:
+        """What was found, in words."""
+        return GateReport(
+            name=f"{job.model.name} on {job.cluster.name}, predicted",
+            group="predicted",
+            outcome=self.outcome,
+            is_passed=self.is_passed,
+            detail=self.detail,
+            badge="cannot run" if self.predicted is None else f"{100 * self.predicted.mfu:.1f} % predicted",
+            facts=tuple(_facts(self, job)),
+            notes=("nothing was measured", *self.notes),
+        )
+
+
+def predicted_gate(
+    job: Job,
+    candidate: Layout,
+    reference: Layout | None,
+    *,
+    tolerance: float,
+    dry_run: DryRun | None = None,
+    notes: tuple[str, ...] = (),
+) -> PredictedGate:
+    """Judge a layout by prediction: whether it can run, fits, and is not slower than the reference.
+
+    It fails where it is slower by more than the tolerance and that is outside the error of the prediction; where it is
+    within, nobody can tell without a measurement.
+
+    Args:
+        job: What both train, on what.
+        candidate: What the change trains with.
+        reference: A legal layout of the same job; None: only whether the candidate runs and fits is asked.
+        tolerance: Relative loss that is accepted.
+        dry_run: Of the candidate; None: its memory is that of the closed forms.
+        notes: What a reader should know beside that.
+    """
+    if broken := reasons(candidate, job):
+        detail = f"{candidate} cannot run: " + "; ".join(reason.message for reason in broken)
+        failed = MfuGateOutcome.FAILED
+        return PredictedGate(outcome=failed, detail=detail, candidate=candidate, reference=reference, notes=notes)
+    predicted = predict_one(candidate, job)
+    peak = predicted_peak(predicted, job, dry_run)
+    change = None if reference is None else predicted_change(job, reference, candidate)
+    outcome, detail = _judged(job, candidate, peak, change, tolerance)
+    return PredictedGate(
+        outcome=outcome,
+        detail=detail,
+        candidate=candidate,
+        reference=reference,
+        predicted=predicted,
+        peak=peak,
+        expected=None if reference is None else predict_one(reference, job),
+        change=change,
+        notes=(*notes, *(() if dry_run is None else dry_run.notes)),
+    )
+
+
+def predicted_peak(predicted: Prediction, job: Job, dry_run: DryRun | None) -> PredictedPeak:
+    """What the fullest rank needs: tensors as a dry run counts them, where there is one, and the allowance."""
+    allowance_bytes = predicted.memory.allowance_bytes
+    peak_bytes = predicted.memory.total_bytes
+    if dry_run is not None:
+        peak_bytes = dry_run.fullest.held.peak_bytes + allowance_bytes
+    chance = fit_probability(np.array([peak_bytes]), float(job.cluster.accelerator.memory_bytes))[0]
+    return PredictedPeak(peak_bytes=peak_bytes, is_counted=dry_run is not None, fit_probability=float(chance))
+
+
+def predicted_change(job: Job, reference: Layout, candidate: Layout) -> PredictedChange:
+    """How much faster the candidate is: what both predictions are off by together takes no part in it.
+
+    Errors of parts that both spend as much time on, of the cluster, and what like layouts share cancel out, as a sweep
+    believes it (``search.sampler.priors``); so two layouts of one job are told apart better than either is known.
+    """
+    both = LayoutColumns.from_layouts([reference, candidate])
+    table = predict(both, job)
+    prior = time_prior(both, table, interval_error(both, job))
+    points = prior.points(np.arange(2))
+    covariance = prior.covariance(points, points)
+    deviation = math.sqrt(max(0.0, covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]))
+    mean = float(prior.log_predicted[0] - prior.log_predicted[1])  # log of the ratio of rates
+    low, high = (math.expm1(mean + z * deviation) for z in (-_Z95, _Z95))
+    return PredictedChange(change=math.expm1(mean), low=low, high=high)
+
+
+def _judged(
+    job: Job, candidate: Layout, peak: PredictedPeak, change: PredictedChange | None, tolerance: float
+) -> tuple[MfuGateOutcome, str]:
+    if not peak.fits:
+        return MfuGateOutcome.FAILED, f"{candidate} runs out of memory: {_needs(job, peak)}"
+    fits = f"{_needs(job, peak)}, which fits, {likely(peak.fit_probability)} sure"
+    if change is None:
+        return MfuGateOutcome.PASSED, f"{candidate}: {fits}"
+    told = f"{candidate} is predicted to be {_change_in_words(change)}"
+    if change.change >= -tolerance:
+        return MfuGateOutcome.PASSED, f"{told}; {fits}"
+    if change.high < 0:
+        return MfuGateOutcome.FAILED, f"{told}, more than the {100 * tolerance:g} % that is tolerated"
+    return MfuGateOutcome.UNDECIDED, f"{told}, which is within the error of the prediction; measure it"
+
+
+def _needs(job: Job, peak: PredictedPeak) -> str:
+    has = format_bytes(job.cluster.accelerator.memory_bytes)
+    return f"the fullest of {job.cluster.world_size} ranks needs {format_bytes(peak.peak_bytes)} of {has}"
+
+
+def _change_in_words(change: PredictedChange) -> str:
+    if abs(change.change) < 5e-4 and change.high - change.low < 1e-3:
+        return "equally fast"
+    word = "slower" if change.change < 0 else "faster"
+    return f"{abs(100 * change.change):.1f} % {word} ({100 * change.low:+.1f} to {100 * change.high:+.1f} %)"
+
+
+def _facts(gate: PredictedGate, job: Job) -> Iterator[tuple[str, str]]:
+    yield "layout", str(gate.candidate)
+    if gate.reference is not None:
+        yield "baseline's layout", str(gate.reference)
+        yield "what changes", change_in_words(gate.reference, gate.candidate) or "nothing"
+    if gate.predicted is not None:
+        yield "predicted MFU", expected_mfu(gate.predicted.mfu, gate.predicted.relative_error)
+    if gate.expected is not None:
+        yield "predicted MFU of the baseline's layout", expected_mfu(gate.expected.mfu, gate.expected.relative_error)
+    if gate.change is not None:
+        yield "predicted change of the rate", _change_in_words(gate.change)
+    if gate.peak is not None:
+        how = "counted in a dry run" if gate.peak.is_counted else "predicted"
+        yield "peak of the fullest rank", f"{format_bytes(gate.peak.peak_bytes)}, {how}"
+        yield "memory of the accelerator", format_bytes(job.cluster.accelerator.memory_bytes)
+        yield "probability to fit", percent(gate.peak.fit_probability)

@@ -1,1 +1,0 @@
-"""MFU gates: asked for, measured or predicted, concluded and told."""

@@ -1,1 +1,0 @@
-"""What a gate found, as CI systems and people read it: JUnit XML, Markdown, a badge."""

@@ -1,1 +1,0 @@
-"""Small trials that stand for layouts of larger jobs."""
