@@ -10,9 +10,10 @@ which number is the launcher's choice, so that stages are rotated by the order o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from autotuner.core.choices import P2PTransport, RankOrder
+from autotuner.core.choices import Choice, P2PTransport, RankOrder
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule
@@ -27,6 +28,44 @@ def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
 def _word(name: str, layout: Layout) -> str:
     plain = OPTIONS[name].to_plain(getattr(layout, name))
     return ("on" if plain else "off") if isinstance(plain, bool) else str(plain)
+
+
+def refuse(
+    name: str,
+    field: str,
+    broken: Callable[[Layout, Job], bool],
+    message: str | Callable[[Layout, Job], str],
+    nearest: object = None,
+    *,
+    is_of_hardware: bool = False,
+) -> Rule:
+    """Return a rule of a trainer.
+
+    Args:
+        name: Stable; documentation and filters use it.
+        field: The field to change.
+        broken: Comparison of one layout or of columns.
+        message: What runs instead; a text may name ``{x.field}`` of the layout and ``{j.field}`` of the job.
+        nearest: The legal value, or a function of layout and job; None: there is none.
+        is_of_hardware: The accelerators or their links lack what the field asks for.
+    """
+    value: Any = nearest.label if isinstance(nearest, Choice) else nearest
+    return Rule(
+        name,
+        field,
+        broken,
+        message if callable(message) else lambda x, j: message.format(x=x, j=j),
+        value if callable(value) else lambda x, j: value,
+        is_of_hardware=is_of_hardware,
+    )
+
+
+def held(name: str, field: str, message: str) -> Rule:
+    """Return the rule of a trainer in whose words a field stays at its default."""
+    option = OPTIONS[field]
+    return refuse(
+        name, field, lambda x, j: getattr(x, field) != option.default, message, option.to_plain(option.default)
+    )
 
 
 _WHY = {
@@ -47,19 +86,7 @@ def exchanges_and_batches(trainer: str, prefix: str) -> tuple[Rule, ...]:
         prefix: Of the names of its rules.
     """
     return tuple(
-        _held(f"{prefix}-keeps-{field.replace('_', '-')}", field, why.format(trainer)) for field, why in _WHY.items()
-    )
-
-
-def _held(name: str, field: str, message: str) -> Rule:
-    """A field that stays at its default."""
-    default = OPTIONS[field].default
-    return Rule(
-        name,
-        field,
-        lambda x, j: getattr(x, field) != default,
-        lambda x, j: message,
-        lambda x, j: OPTIONS[field].to_plain(default),
+        held(f"{prefix}-keeps-{field.replace('_', '-')}", field, why.format(trainer)) for field, why in _WHY.items()
     )
 
 
@@ -75,31 +102,31 @@ def sends_and_places(trainer: str, prefix: str) -> tuple[Rule, ...]:
         prefix: Of the names of its rules.
     """
     return (
-        Rule(
+        refuse(
             f"{prefix}-sends-inline",
             "p2p_transport",
             lambda x, j: x.p2p_transport != P2PTransport.INLINE,
-            lambda x, j: f"pipeline ranks of {trainer} send and receive themselves; it has no delegates",
-            lambda x, j: P2PTransport.INLINE.label,
+            f"pipeline ranks of {trainer} send and receive themselves; it has no delegates",
+            P2PTransport.INLINE,
         ),
-        Rule(
+        refuse(
             f"{prefix}-rotates-whole-nodes",
             "stage_rotation",
             lambda x, j: (x.stage_rotation > 0) & _shares_nodes(x, j),
-            lambda x, j: "stages are rotated by the order of nodes in a hostfile, and stages here share nodes",
-            lambda x, j: 0,
+            "stages are rotated by the order of nodes in a hostfile, and stages here share nodes",
+            0,
         ),
     )
 
 
 def numbers_ranks(trainer: str, prefix: str) -> Rule:
     """The rule of a trainer with one order of axes."""
-    return Rule(
+    return refuse(
         f"{prefix}-keeps-rank-order",
         "rank_order",
         lambda x, j: x.rank_order != RankOrder.STAGES_OUTERMOST,
-        lambda x, j: f"{trainer} numbers its ranks with the stages outermost",
-        lambda x, j: RankOrder.STAGES_OUTERMOST.label,
+        f"{trainer} numbers its ranks with the stages outermost",
+        RankOrder.STAGES_OUTERMOST,
     )
 
 

@@ -13,8 +13,9 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.common_rules import rotation_said
-from autotuner.export.deepspeed.read import DEEPSPEED
-from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
+from autotuner.export.deepspeed import DEEPSPEED
+from autotuner.export.huggingface.accelerate import ACCELERATE
+from autotuner.export.huggingface.transformers import TRANSFORMERS
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO
 from autotuner.export.nccl import with_collectives

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.export.deepspeed.read import DEEPSPEED
+from autotuner.export.deepspeed import DEEPSPEED
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.target import Imported
 from tests.builders import big_job

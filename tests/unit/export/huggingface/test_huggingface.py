@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
+from autotuner.export.huggingface.accelerate import ACCELERATE
+from autotuner.export.huggingface.transformers import TRANSFORMERS
 from autotuner.export.registry import export, read
 from autotuner.export.target import Imported
 from tests.builders import big_job, tiny_job
