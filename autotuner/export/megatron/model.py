@@ -1,11 +1,9 @@
 """Megatron's arguments of the shapes of a model.
 
-Source: training/arguments.py of core_v0.16.1, moe_freq_type and its like, which hand the text to Python; here it is
-read, and nothing is evaluated.
-
 Names and defaults: megatron-core 0.16.1, transformer/transformer_config.py and training/arguments.py (validate_args for
-widths that follow from others). Megatron's plain model is GPT-2's: layer norms, biases everywhere, GELU, learned
-positions, tied embeddings.
+widths that follow from others; moe_freq_type and its like hand patterns of layers to Python, which are read here, and
+nothing is evaluated). Megatron's plain model is GPT-2's: layer norms, biases everywhere, GELU, learned positions, tied
+embeddings.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
 from autotuner.export.megatron.reading import Reading, Settings
 
-_TOKEN = re.compile(r"\s*(\[[01,\s]*\]|\*\s*\d{1,5}|[()+])")
 _LONGEST = 400
 """Characters that are read; nothing nests deeper than a few parentheses."""
 
@@ -57,62 +54,24 @@ def layer_pattern(name: str, text: str, num_layers: int, *, full_every: bool = F
     return layers
 
 
+_TIMES, _PLUS = re.compile(r"\[([01]*)\]\*(\d{1,5})(?!\d)"), re.compile(r"\[([01]*)\]\+\[([01]*)\](?!\*)")
+
+
 def _summed(name: str, text: str) -> list[int]:
-    """Lists, sums, products and parentheses; a list as Python prints it, too."""
-    tokens = _TOKEN.findall(text) if len(text) <= _LONGEST or "[" not in text[1:] else []
-    if not tokens or "".join("".join(tokens).split()) != "".join(text.split()):
+    """Lists, sums, products and parentheses, reduced to one list; a list as Python prints it, too."""
+
+    def repeated(found: re.Match[str]) -> str:
+        times = int(found[2])
+        return f"[{found[1] * times}]" if times * len(found[1]) <= MOST_LAYERS else "too many"
+
+    plain, before = re.sub(r"\[[01,\s]*\]", lambda found: re.sub(r"[,\s]", "", found[0]), text), ""
+    plain = re.sub(r"\s*([*+()])\s*", r"\1", plain.strip()) if len(text) <= _LONGEST or "[" not in text[1:] else ""
+    while plain != before:
+        before = plain
+        plain = re.sub(r"\((\[[01]*\])\)", r"\1", _PLUS.sub(r"[\1\2]", _TIMES.sub(repeated, plain)))
+    if not re.fullmatch(r"\[[01]*\]", plain):
         raise InvalidInput(name, text, "must be a number, or lists such as [0]*3+[1]*58")
-    try:
-        return _Lists(tokens).total()
-    except (IndexError, ValueError, RecursionError):
-        raise InvalidInput(name, text, "must be a number, or lists such as [0]*3+[1]*58") from None
-
-
-class _Lists:
-    """Recursive descent over tokens."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._rest = tokens[::-1]
-
-    def total(self) -> list[int]:
-        """All of it.
-
-        Raises:
-            ValueError: A token stands where none may, or there are too many layers.
-        """
-        layers = self._sum()
-        if self._rest:
-            raise ValueError(self._rest[-1])
-        return layers
-
-    def _sum(self) -> list[int]:
-        layers = self._product()
-        while self._rest and self._rest[-1] == "+":
-            self._rest.pop()
-            layers = [*layers, *self._product()]
-        return layers
-
-    def _product(self) -> list[int]:
-        layers = self._one()
-        while self._rest and self._rest[-1].startswith("*"):
-            times = int(self._rest.pop()[1:])
-            if times * len(layers) > MOST_LAYERS:
-                raise ValueError(times)
-            layers = layers * times
-        return layers
-
-    def _one(self) -> list[int]:
-        token = self._rest.pop()
-        if token != "(":
-            return [int(kind) for kind in re.findall("[01]", token)] if token.startswith("[") else _refused(token)
-        layers = self._sum()
-        if self._rest.pop() != ")":
-            raise ValueError(token)
-        return layers
-
-
-def _refused(token: str) -> list[int]:
-    raise ValueError(token)
+    return [int(kind) for kind in plain[1:-1]]
 
 
 _VOCABULARIES = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000}

@@ -21,7 +21,7 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Rule, any_of, job_rule
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.units import MIB
-from autotuner.export.common_rules import exchanges_and_batches, numbers_ranks, sends_and_places
+from autotuner.export.common_rules import exchanges_and_batches, numbers_ranks, refuse, sends_and_places
 from autotuner.export.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
@@ -65,90 +65,88 @@ _COMMON = (
     *exchanges_and_batches("torchtitan", "torchtitan"),
     *sends_and_places("torchtitan", "torchtitan"),
     numbers_ranks("torchtitan", "torchtitan"),
-    Rule(
+    refuse(
         "torchtitan-shards-parameters",
         "shard_level",
         lambda x, j: any_of(x.shard_level, (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)),
-        lambda x, j: f"torchtitan shards by FSDP2, parameters with all else; it has no word for {x.shard_level} alone",
-        lambda x, j: ShardLevel.PARAMETERS.label,
+        "torchtitan shards by FSDP2, parameters with all else; it has no word for {x.shard_level} alone",
+        ShardLevel.PARAMETERS,
     ),
-    Rule(
+    refuse(
         "torchtitan-shards-over-context-ranks",
         "shard_level",
         lambda x, j: (x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.NONE),
-        lambda x, j: "torchtitan shards parameters over context ranks wherever there are some",
-        lambda x, j: ShardLevel.PARAMETERS.label,
+        "torchtitan shards parameters over context ranks wherever there are some",
+        ShardLevel.PARAMETERS,
     ),
-    Rule(
+    refuse(
         "torchtitan-reduces-in-fp32",
         "fp32_gradient_reduce",
         lambda x, j: (x.fp32_gradient_reduce == 0) & (x.precision != Precision.FP32) & (_num_gradients(x) > 1),
-        lambda x, j: "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
-        lambda x, j: True,
+        "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
+        True,
     ),
-    Rule(
+    refuse(
         "torchtitan-plans-no-pipelines",
         "pipeline_schedule",
         lambda x, j: x.pipeline_schedule == PipelineSchedule.ADAPTIVE,
-        lambda x, j: "torchtitan runs PyTorch's own schedules, none of which is planned around slow links",
-        lambda x, j: PipelineSchedule.ZBV.label,
+        "torchtitan runs PyTorch's own schedules, none of which is planned around slow links",
+        PipelineSchedule.ZBV,
     ),
-    Rule(
+    refuse(
         "torchtitan-runs-zero-bubble-on-several-stages",
         "virtual_stages_per_rank",
         lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (x.virtual_stages_per_rank == 1),
-        lambda x, j: "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
-        lambda x, j: 2,
+        "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
+        2,
     ),
-    Rule(
+    refuse(
         "torchtitan-keeps-activations-on-the-device",
         "offload_activations",
         lambda x, j: x.offload_activations != 0,
-        lambda x, j: "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
-        lambda x, j: False,
+        "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
+        False,
     ),
-    Rule(
+    refuse(
         "torchtitan-fuses-norms",
         "fused_norm",
         lambda x, j: x.fused_norm == 0,
-        lambda x, j: "its norms are torch.nn.RMSNorm, one kernel each",
-        lambda x, j: True,
+        "its norms are torch.nn.RMSNorm, one kernel each",
+        True,
     ),
-    Rule(
+    refuse(
         "torchtitan-emulates-tensorwise",
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.fp8_recipe != Fp8Recipe.TENSORWISE),
-        lambda x, j: (
-            f"its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}"
-        ),
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
+        "its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}",
+        Fp8Recipe.TENSORWISE,
     ),
-    Rule(
+    refuse(
         "torchtitan-emulates-no-experts",
         "precision",
         lambda x, j: (x.precision == Precision.FP8_EMULATED) & _has_experts(j),
-        lambda x, j: "its converters of grouped products emulate nothing, so that experts would stay in bf16",
-        lambda x, j: Precision.BF16.label,
+        "its converters of grouped products emulate nothing, so that experts would stay in bf16",
+        Precision.BF16,
     ),
-    Rule(
+    refuse(
         "torchtitan-emulates-uncompiled",
         "compiled",
         lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.compiled != 0),
-        lambda x, j: "its float8 converter refuses to emulate in a compiled model",
-        lambda x, j: False,
+        "its float8 converter refuses to emulate in a compiled model",
+        False,
     ),
 )
 
 RULES_0_2: tuple[Rule, ...] = (
     *_COMMON,
-    Rule(
+    refuse(
         "torchtitan-scales-experts-by-rows",
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8) & (x.fp8_recipe == Fp8Recipe.TENSORWISE) & _has_experts(j),
-        lambda x, j: "its converter of grouped products scales experts rowwise, or by blocks of 32 (mxfp8)",
-        lambda x, j: Fp8Recipe.ROWWISE.label,
+        "its converter of grouped products scales experts rowwise, or by blocks of 32 (mxfp8)",
+        Fp8Recipe.ROWWISE,
     ),
-    Rule(
+    refuse(
         "torchtitan-rounds-experts-of-whole-models",
         "precision",
         lambda x, j: (
@@ -157,17 +155,17 @@ RULES_0_2: tuple[Rule, ...] = (
             & ((x.pipeline_parallel_degree > 1) | (x.context_parallel_degree > 1))
             & _has_experts(j)
         ),
-        lambda x, j: "its float8 converter of grouped products refuses pipelines and context ranks",
-        lambda x, j: Precision.BF16.label,
+        "its float8 converter of grouped products refuses pipelines and context ranks",
+        Precision.BF16,
     ),
-    Rule(
+    refuse(
         "torchtitan-splits-sequences",
         "sequence_parallel",
         lambda x, j: (x.tensor_parallel_degree > 1) & (x.sequence_parallel == 0),
-        lambda x, j: "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
-        lambda x, j: True,
+        "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
+        True,
     ),
-    Rule(
+    refuse(
         "torchtitan-sequence-per-rank",
         "tensor_parallel_degree",
         lambda x, j: j.workload.seq_len % (2 * x.tensor_parallel_degree * x.context_parallel_degree) != 0,
@@ -176,16 +174,14 @@ RULES_0_2: tuple[Rule, ...] = (
             f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
         ),
     ),
-    Rule(
+    refuse(
         "torchtitan-exchanges-keys-and-values",
         "context_exchange",
         lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL),
-        lambda x, j: (
-            "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence"
-        ),
-        lambda x, j: ContextExchange.ALL_GATHER.label,
+        "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence",
+        ContextExchange.ALL_GATHER,
     ),
-    Rule(
+    refuse(
         "torchtitan-replicates-alone",
         "data_parallel_replicate_degree",
         lambda x, j: (
@@ -193,10 +189,10 @@ RULES_0_2: tuple[Rule, ...] = (
             & (shards(x) == 0)
             & (x.data_parallel_replicate_degree != x.world_size)
         ),
-        lambda x, j: "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
-        lambda x, j: 1,
+        "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
+        1,
     ),
-    Rule(
+    refuse(
         "torchtitan-casts-what-it-shards",
         "precision",
         lambda x, j: (
@@ -204,46 +200,42 @@ RULES_0_2: tuple[Rule, ...] = (
             & (shards(x) == 0)
             & ((x.tensor_parallel_degree > 1) | (x.pipeline_parallel_degree > 1))
         ),
-        lambda x, j: (
-            "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32"
-        ),
-        lambda x, j: Precision.FP32.label,
+        "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32",
+        Precision.FP32,
     ),
-    Rule(
+    refuse(
         "torchtitan-fills-its-own-buckets",
         "gradient_bucket_bytes",
         lambda x, j: (
             (x.data_parallel_replicate_degree > 1) & (shards(x) == 0) & (x.gradient_bucket_bytes != DDP_BUCKET_BYTES)
         ),
         lambda x, j: f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
-        lambda x, j: DDP_BUCKET_BYTES,
+        DDP_BUCKET_BYTES,
     ),
-    Rule(
+    refuse(
         "torchtitan-recomputes-operations-of-every-layer",
         "recompute_every",
         lambda x, j: (x.recompute == Recompute.SELECTIVE) & (x.recompute_every > 1),
-        lambda x, j: (
-            'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both'
-        ),
-        lambda x, j: 1,
+        'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both',
+        1,
     ),
-    Rule(
+    refuse(
         "torchtitan-rounds-to-8-bits",
         "precision",
         lambda x, j: x.precision == Precision.NVFP4,
-        lambda x, j: "the converters of 0.2 are float8 and mx (mxfp8); nvfp4 came with 0.3",
-        lambda x, j: Precision.FP8.label,
+        "the converters of 0.2 are float8 and mx (mxfp8); nvfp4 came with 0.3",
+        Precision.FP8,
     ),
-    Rule(
+    refuse(
         "torchtitan-scales-fp8",
         "fp8_recipe",
         lambda x, j: (
             any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE))
         ),
-        lambda x, j: f"torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
+        "torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
+        Fp8Recipe.TENSORWISE,
     ),
-    Rule(
+    refuse(
         "torchtitan-overlaps-or-recomputes",
         "recompute",
         lambda x, j: (
@@ -251,15 +243,15 @@ RULES_0_2: tuple[Rule, ...] = (
             & (x.expert_parallel_degree > 1)
             & (x.recompute != Recompute.NONE)
         ),
-        lambda x, j: "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
-        lambda x, j: Recompute.NONE.label,
+        "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
+        Recompute.NONE,
     ),
-    Rule(
+    refuse(
         "torchtitan-cuts-this-model",
         "pipeline_parallel_degree",
         lambda x, j: (x.pipeline_parallel_degree > 1) & (not _has_stages(j)),
-        lambda x, j: f"torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
-        lambda x, j: 1,
+        "torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
+        1,
     ),
     job_rule(
         "torchtitan-keeps-fp32-moments",
@@ -275,14 +267,14 @@ _KERNELS_0_3 = (AttentionKernel.FLEX, AttentionKernel.FLASH)
 
 RULES_0_3: tuple[Rule, ...] = (
     *_COMMON,
-    Rule(
+    refuse(
         "torchtitan-rounds-experts-to-8-bits",
         "precision",
         lambda x, j: (x.precision == Precision.NVFP4) & _has_experts(j),
-        lambda x, j: "its nvfp4 converter rounds linear modules alone, so that experts would stay in bf16",
-        lambda x, j: Precision.FP8.label,
+        "its nvfp4 converter rounds linear modules alone, so that experts would stay in bf16",
+        Precision.FP8,
     ),
-    Rule(
+    refuse(
         "torchtitan-sequence-per-rank",
         "tensor_parallel_degree",
         lambda x, j: (
@@ -293,67 +285,63 @@ RULES_0_3: tuple[Rule, ...] = (
             )
             != 0
         ),
-        lambda x, j: (
-            f"it refuses a sequence of {j.workload.seq_len} that its tensor and context ranks do not share evenly"
-        ),
+        "it refuses a sequence of {j.workload.seq_len} that its tensor and context ranks do not share evenly",
     ),
-    Rule(
+    refuse(
         "torchtitan-gathers-keys-and-values",
         "context_exchange",
         lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_GATHER),
-        lambda x, j: f"torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
-        lambda x, j: ContextExchange.ALL_GATHER.label,
+        "torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
+        ContextExchange.ALL_GATHER,
     ),
-    Rule(
+    refuse(
         "torchtitan-attends-by-flex-or-varlen",
         "attention_kernel",
         lambda x, j: any_of(x.attention_kernel, _KERNELS_0_3) == 0,
-        lambda x, j: (
-            f"attn_backend of torchtitan 0.3 is flex or varlen (FlashAttention), and {x.attention_kernel} neither"
-        ),
-        lambda x, j: AttentionKernel.FLEX.label,
+        "attn_backend of torchtitan 0.3 is flex or varlen (FlashAttention), and {x.attention_kernel} neither",
+        AttentionKernel.FLEX,
     ),
-    Rule(
+    refuse(
         "torchtitan-attends-by-flex-over-context-ranks",
         "attention_kernel",
         lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.FLASH),
-        lambda x, j: "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
-        lambda x, j: AttentionKernel.FLEX.label,
+        "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
+        AttentionKernel.FLEX,
     ),
-    Rule(
+    refuse(
         "torchtitan-keeps-logits-apart",
         "loss_parallel",
         lambda x, j: x.loss_parallel == 0,
-        lambda x, j: "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
-        lambda x, j: True,
+        "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
+        True,
     ),
-    Rule(
+    refuse(
         "torchtitan-reduces-layer-by-layer",
         "gradient_bucket_bytes",
         lambda x, j: x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES,
-        lambda x, j: "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
-        lambda x, j: DEFAULT_BUCKET_BYTES,
+        "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
+        DEFAULT_BUCKET_BYTES,
     ),
-    Rule(
+    refuse(
         "torchtitan-recomputes-every-layer",
         "recompute_every",
         lambda x, j: x.recompute_every > 1,
-        lambda x, j: "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2",
-        lambda x, j: 1,
+        "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2",
+        1,
     ),
-    Rule(
+    refuse(
         "torchtitan-scales-fp8",
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, (Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8)) == 0),
-        lambda x, j: f"torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
-        lambda x, j: Fp8Recipe.ROWWISE.label,
+        "torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
+        Fp8Recipe.ROWWISE,
     ),
-    Rule(
+    refuse(
         "torchtitan-fuses-updates-of-bf16-moments",
         "optimizer_kernel",
         lambda x, j: (x.optimizer_kernel != OptimizerKernel.FUSED) & (j.workload.optimizer_state_precision == "bf16"),
-        lambda x, j: "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
-        lambda x, j: OptimizerKernel.FUSED.label,
+        "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
+        OptimizerKernel.FUSED,
     ),
 )
 
