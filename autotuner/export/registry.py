@@ -20,8 +20,7 @@ from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO
 from autotuner.export.nccl import with_collectives
 from autotuner.export.target import Export, Imported, Target
-from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
-from autotuner.export.torchtitan.toml_file import TORCHTITAN
+from autotuner.export.torchtitan.read import TORCHTITAN, TORCHTITAN_CONFIG
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
 TARGETS: Mapping[ExportFormat, Target] = {

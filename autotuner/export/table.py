@@ -27,6 +27,7 @@ class Key:
             ``InvalidInput`` where what stands there makes no sense.
         flags: Arguments of scripts with a number for the same setting; the first that is given counts.
         switches: Arguments of scripts that turn the same setting on.
+        default: What the trainer takes where nothing is said, of a trainer whose defaults are told.
     """
 
     path: str
@@ -35,9 +36,17 @@ class Key:
     read: Callable[[str, object, Layout], object]
     flags: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
+    default: object = None
 
 
-def number(path: str, field: str, *, when: Callable[[Layout], bool] | None = None, flags: tuple[str, ...] = ()) -> Key:
+def number(
+    path: str,
+    field: str,
+    *,
+    when: Callable[[Layout], bool] | None = None,
+    flags: tuple[str, ...] = (),
+    default: object = None,
+) -> Key:
     """Return a key for a whole number, written where ``when`` holds, or else where it differs from its default."""
     is_written = when or (lambda layout: getattr(layout, field) != OPTIONS[field].default)
     return Key(
@@ -46,6 +55,7 @@ def number(path: str, field: str, *, when: Callable[[Layout], bool] | None = Non
         write=lambda layout: getattr(layout, field) if is_written(layout) else None,
         read=lambda name, raw, layout: read_integer(name, raw, at_least=OPTIONS[field].lowest),
         flags=flags,
+        default=default,
     )
 
 
@@ -57,6 +67,8 @@ def words(
     when: Callable[[Layout], bool] = lambda layout: True,
     flags: tuple[str, ...] = (),
     switches: tuple[str, ...] = (),
+    default: object = None,
+    any_case: bool = False,
 ) -> Key:
     """Return a key for a choice that has a word of the trainer's, or a switch.
 
@@ -68,6 +80,8 @@ def words(
         when: Whether it is written at all.
         flags: As of ``Key``.
         switches: As of ``Key``.
+        default: As of ``Key``.
+        any_case: Words are read in capitals or small letters.
     """
     written: dict[object, object] = {}
     for word, value in values.items():
@@ -76,20 +90,25 @@ def words(
         path=path,
         field=field,
         write=lambda layout: written.get(getattr(layout, field)) if when(layout) else None,
-        read=lambda name, raw, layout: _read_word(name, raw, values),
+        read=lambda name, raw, layout: _read_word(name, raw, values, any_case),
         flags=flags,
         switches=switches,
+        default=default,
     )
 
 
-def switch(path: str, field: str, when: Callable[[Layout], bool] = lambda layout: True) -> Key:
+def switch(
+    path: str, field: str, when: Callable[[Layout], bool] = lambda layout: True, default: bool | None = None
+) -> Key:
     """Return a key for a field that is on or off in a layout too."""
-    return words(path, field, {True: True, False: False}, when=when)
+    return words(path, field, {True: True, False: False}, when=when, default=default)
 
 
-def _read_word(path: str, raw: object, values: Mapping[Any, object]) -> object:
+def _read_word(path: str, raw: object, values: Mapping[Any, object], any_case: bool) -> object:
     kind = type(next(iter(values)))
     word: object = read_flag(path, raw) if kind is bool else read_integer(path, raw) if kind is int else str(raw)
+    if any_case:
+        word = next((known for known in values if str(known).lower() == str(word).lower()), word)
     if word not in values:
         raise InvalidInput(path, raw, f"must be one of {', '.join(map(str, values))}")
     return values[word]

@@ -19,7 +19,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.torchtitan.catalog import flavors
-from autotuner.export.torchtitan.toml_file import TORCHTITAN
+from autotuner.export.torchtitan.read import TORCHTITAN
 from tests.builders import big_job, tiny_job
 from tests.unit.export.sayable import in_its_words, sayable
 from tests.unit.export.torchtitan.installed import converter_names, dealt_layers, parsed, registered

@@ -17,7 +17,7 @@ from autotuner.core.layout import Layout
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.catalog import base_of, flavors, presets
-from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
+from autotuner.export.torchtitan.read import TORCHTITAN_CONFIG
 from tests.builders import big_job, h100, h100_cluster, tiny_job
 from tests.unit.export.sayable import in_its_words, sayable
 
