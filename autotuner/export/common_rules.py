@@ -60,11 +60,23 @@ def refuse(
     )
 
 
-def held(name: str, field: str, message: str) -> Rule:
-    """Return the rule of a trainer in whose words a field stays at its default."""
-    option = OPTIONS[field]
+def held(
+    name: str,
+    field: str,
+    value: int,
+    message: str,
+    when: Callable[[Layout, Job], bool] = lambda x, j: True,
+    *,
+    is_of_hardware: bool = False,
+) -> Rule:
+    """Return the rule of a trainer that has one value of a field where ``when`` holds; the rest is as of ``refuse``."""
     return refuse(
-        name, field, lambda x, j: getattr(x, field) != option.default, message, option.to_plain(option.default)
+        name,
+        field,
+        lambda x, j: (getattr(x, field) != value) & when(x, j),
+        message,
+        OPTIONS[field].to_plain(value),
+        is_of_hardware=is_of_hardware,
     )
 
 
@@ -86,7 +98,8 @@ def exchanges_and_batches(trainer: str, prefix: str) -> tuple[Rule, ...]:
         prefix: Of the names of its rules.
     """
     return tuple(
-        held(f"{prefix}-keeps-{field.replace('_', '-')}", field, why.format(trainer)) for field, why in _WHY.items()
+        held(f"{prefix}-keeps-{field.replace('_', '-')}", field, OPTIONS[field].default, why.format(trainer))
+        for field, why in _WHY.items()
     )
 
 
@@ -102,32 +115,26 @@ def sends_and_places(trainer: str, prefix: str) -> tuple[Rule, ...]:
         prefix: Of the names of its rules.
     """
     return (
-        refuse(
+        held(
             f"{prefix}-sends-inline",
             "p2p_transport",
-            lambda x, j: x.p2p_transport != P2PTransport.INLINE,
-            f"pipeline ranks of {trainer} send and receive themselves; it has no delegates",
             P2PTransport.INLINE,
+            f"pipeline ranks of {trainer} send and receive themselves; it has no delegates",
         ),
-        refuse(
+        held(
             f"{prefix}-rotates-whole-nodes",
             "stage_rotation",
-            lambda x, j: (x.stage_rotation > 0) & _shares_nodes(x, j),
-            "stages are rotated by the order of nodes in a hostfile, and stages here share nodes",
             0,
+            "stages are rotated by the order of nodes in a hostfile, and stages here share nodes",
+            _shares_nodes,
         ),
     )
 
 
 def numbers_ranks(trainer: str, prefix: str) -> Rule:
     """The rule of a trainer with one order of axes."""
-    return refuse(
-        f"{prefix}-keeps-rank-order",
-        "rank_order",
-        lambda x, j: x.rank_order != RankOrder.STAGES_OUTERMOST,
-        f"{trainer} numbers its ranks with the stages outermost",
-        RankOrder.STAGES_OUTERMOST,
-    )
+    why = f"{trainer} numbers its ranks with the stages outermost"
+    return held(f"{prefix}-keeps-rank-order", "rank_order", RankOrder.STAGES_OUTERMOST, why)
 
 
 def rotation_said(job: Job, layout: Layout) -> tuple[str, ...]:

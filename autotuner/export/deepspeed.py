@@ -37,6 +37,7 @@ from autotuner.export.common_rules import (
     LAUNCHED,
     decided_in_code,
     exchanges_and_batches,
+    held,
     numbers_ranks,
     refuse,
     sends_and_places,
@@ -197,21 +198,23 @@ KNOWN_SECTIONS = frozenset(path.split(".")[0] for path in (*_READ, *CHANGED)) | 
 """Sections of this and older releases; DeepSpeed ignores any other silently."""
 
 ZERO_RULES = (
-    refuse(
-        "deepspeed-shards-over-all-replicas",  # runtime/engine.py: seq_data_parallel_group
+    # runtime/engine.py: seq_data_parallel_group
+    held(
+        "deepspeed-shards-over-all-replicas",
         "data_parallel_replicate_degree",
-        lambda x, j: (x.shard_level != ShardLevel.NONE) & (x.data_parallel_replicate_degree > 1),
+        1,
         "ZeRO shards over all data-parallel ranks, here {x.data_parallel_degree}; it keeps no "
         "{x.data_parallel_replicate_degree} replicas of the shards",
-        1,
+        lambda x, j: x.shard_level != ShardLevel.NONE,
     ),
-    refuse(
-        "deepspeed-sizes-no-bucket-at-stage-0",  # runtime/engine.py: MEMORY_OPT_ALLREDUCE_SIZE
+    # runtime/engine.py: MEMORY_OPT_ALLREDUCE_SIZE
+    held(
+        "deepspeed-sizes-no-bucket-at-stage-0",
         "gradient_bucket_bytes",
-        lambda x, j: (x.shard_level == ShardLevel.NONE) & (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES),
+        DEFAULT_BUCKET_BYTES,
         f"ZeRO stage 0 has no key for its buckets: it reduces {BUCKET_ELEMENTS:,} elements at once, after the last "
         "micro-batch",
-        DEFAULT_BUCKET_BYTES,
+        lambda x, j: x.shard_level == ShardLevel.NONE,
     ),
     refuse(
         "deepspeed-counts-whole-elements",
@@ -242,83 +245,76 @@ RULES = (
         "DeepSpeed's pipeline engine refuses ZeRO stage {x.shard_level.value}",
         ShardLevel.OPTIMIZER,
     ),
-    refuse(
-        "deepspeed-pipelines-run-1f1b",  # runtime/pipe/schedule.py
+    # runtime/pipe/schedule.py
+    held(
+        "deepspeed-pipelines-run-1f1b",
         "pipeline_schedule",
-        lambda x, j: x.pipeline_schedule != PipelineSchedule.ONE_F_ONE_B,
-        "DeepSpeed's pipeline engine runs 1f1b (TrainSchedule) instead of {x.pipeline_schedule}",
         PipelineSchedule.ONE_F_ONE_B,
+        "DeepSpeed's pipeline engine runs 1f1b (TrainSchedule) instead of {x.pipeline_schedule}",
     ),
-    refuse(
-        "deepspeed-has-one-stage-per-rank",  # runtime/pipe/module.py, as the next two
+    # runtime/pipe/module.py, as the next two
+    held(
+        "deepspeed-has-one-stage-per-rank",
         "virtual_stages_per_rank",
-        lambda x, j: x.virtual_stages_per_rank > 1,
-        "PipelineModule gives each rank one stage, not {x.virtual_stages_per_rank}",
         1,
+        "PipelineModule gives each rank one stage, not {x.virtual_stages_per_rank}",
     ),
-    refuse(
-        "deepspeed-cuts-no-first-stage",
-        "first_stage_less_layers",
-        lambda x, j: x.first_stage_less_layers > 0,
-        _BALANCED,
-        0,
-    ),
-    refuse(
-        "deepspeed-cuts-no-last-stage",
-        "last_stage_less_layers",
-        lambda x, j: x.last_stage_less_layers > 0,
-        _BALANCED,
-        0,
-    ),
-    refuse(
-        "deepspeed-splits-no-stage-over-tensor-ranks",  # AutoTP has its own groups; pipe/engine.py asserts the grid's
+    held("deepspeed-cuts-no-first-stage", "first_stage_less_layers", 0, _BALANCED),
+    held("deepspeed-cuts-no-last-stage", "last_stage_less_layers", 0, _BALANCED),
+    # AutoTP has its own groups; pipe/engine.py asserts the grid's
+    held(
+        "deepspeed-splits-no-stage-over-tensor-ranks",
         "tensor_parallel_degree",
-        lambda x, j: (x.pipeline_parallel_degree > 1) & (x.tensor_parallel_degree > 1),
+        1,
         "AutoTP splits whole models, no stages of a PipelineModule; a model whose layers are tensor-parallel by "
         "themselves can be laid out by PipeModelDataParallelTopology in code",
-        1,
+        lambda x, j: x.pipeline_parallel_degree > 1,
     ),
-    refuse(
-        "deepspeed-splits-no-sequence-in-stages",  # __init__.py: no mesh beside a PipelineModule
+    # __init__.py: no mesh beside a PipelineModule
+    held(
+        "deepspeed-splits-no-sequence-in-stages",
         "context_parallel_degree",
-        lambda x, j: (x.pipeline_parallel_degree > 1) & (x.context_parallel_degree > 1),
+        1,
         "a pipeline's grid has axes for stages, data and tensor ranks, and none for parts of a sequence",
-        1,
+        lambda x, j: x.pipeline_parallel_degree > 1,
     ),
-    refuse(
-        "deepspeed-splits-sequence-or-tensors",  # __init__.py, utils/groups.py: _init_tp_mesh_device
+    # __init__.py, utils/groups.py: _init_tp_mesh_device
+    held(
+        "deepspeed-splits-sequence-or-tensors",
         "context_parallel_degree",
-        lambda x, j: (x.tensor_parallel_degree > 1) & (x.context_parallel_degree > 1),
+        1,
         "Ulysses and AutoTP each lay a mesh of data ranks and their own, and cannot meet in one",
-        1,
+        lambda x, j: x.tensor_parallel_degree > 1,
     ),
-    refuse(
-        "deepspeed-exchanges-heads-for-sequence",  # runtime/sequence_parallel/ulysses_sp.py
+    # runtime/sequence_parallel/ulysses_sp.py
+    held(
+        "deepspeed-exchanges-heads-for-sequence",
         "context_exchange",
-        lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL),
-        "Ulysses exchanges heads for parts of the sequence (all_to_all), not by {x.context_exchange}",
         ContextExchange.ALL_TO_ALL,
+        "Ulysses exchanges heads for parts of the sequence (all_to_all), not by {x.context_exchange}",
+        lambda x, j: x.context_parallel_degree > 1,
     ),
-    refuse(
-        "deepspeed-splits-no-norms",  # module_inject/auto_tp.py
+    # module_inject/auto_tp.py
+    held(
+        "deepspeed-splits-no-norms",
         "sequence_parallel",
-        lambda x, j: x.sequence_parallel != 0,
+        False,
         "AutoTP leaves norms and their activations whole on every tensor rank",
-        False,
     ),
-    refuse(
-        "deepspeed-cuts-no-products",  # runtime/tensor_parallel/config.py
+    # runtime/tensor_parallel/config.py
+    held(
+        "deepspeed-cuts-no-products",
         "async_tensor_parallel",
-        lambda x, j: x.async_tensor_parallel != 0,
-        "AutoTP cuts up no matrix products; tp_overlap_comm overlaps all-reduces of the backward pass",
         False,
+        "AutoTP cuts up no matrix products; tp_overlap_comm overlaps all-reduces of the backward pass",
     ),
-    refuse(
-        "deepspeed-splits-experts-outside-pipelines",  # module_inject/auto_ep_folding.py
+    # module_inject/auto_ep_folding.py
+    held(
+        "deepspeed-splits-experts-outside-pipelines",
         "expert_parallel_degree",
-        lambda x, j: (x.expert_parallel_degree > 1) & (x.pipeline_parallel_degree > 1),
-        "AutoEP finds experts in whole models, not in stages of a PipelineModule",
         1,
+        "AutoEP finds experts in whole models, not in stages of a PipelineModule",
+        lambda x, j: x.pipeline_parallel_degree > 1,
     ),
     refuse(
         "deepspeed-shards-no-parameters-beside-sequence-and-experts",  # engine.py: _validate_zero3_moe_compatibility
@@ -336,28 +332,29 @@ RULES = (
         "scripts for DeepSpeed recompute whole layers (gradient_checkpointing) or none",
         Recompute.FULL,
     ),
-    refuse(
-        "deepspeed-recomputes-every-layer",  # runtime/pipe/module.py
+    # runtime/pipe/module.py
+    held(
+        "deepspeed-recomputes-every-layer",
         "recompute_every",
-        lambda x, j: x.recompute_every > 1,
+        1,
         "scripts for DeepSpeed recompute every layer or none; a pipeline's activation_checkpoint_interval says how "
         "many layers are recomputed together",
-        1,
     ),
-    refuse(
-        "deepspeed-multiplies-in-16-bits-or-more",  # runtime/config.py
+    # runtime/config.py
+    held(
+        "deepspeed-multiplies-in-16-bits-or-more",
         "precision",
-        lambda x, j: (x.precision != Precision.BF16) & (x.precision != Precision.FP32),
-        "ds_config.json has no key for {x.precision}; bf16 runs instead",
         Precision.BF16,
+        "ds_config.json has no key for {x.precision}; bf16 runs instead",
+        lambda x, j: x.precision != Precision.FP32,
     ),
-    refuse(
-        "deepspeed-keeps-activations",  # runtime/activation_checkpointing/config.py, compile/config.py
+    # runtime/activation_checkpointing/config.py, compile/config.py
+    held(
+        "deepspeed-keeps-activations",
         "offload_activations",
-        lambda x, j: x.offload_activations != 0,
+        False,
         "activations stay on the device: cpu_checkpointing moves only what a recomputation starts from, "
         "compile.offload_activation only what a memory budget asks for",
-        False,
     ),
 )
 

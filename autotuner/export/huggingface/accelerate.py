@@ -21,7 +21,7 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Rule, any_of
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import deepspeed
-from autotuner.export.common_rules import decided_in_code, refuse
+from autotuner.export.common_rules import decided_in_code, held, refuse
 from autotuner.export.deepspeed import NEAREST_TO_FP16, RECOMPUTE_FLAG, Script, ds_config, zero_defaults
 from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document
 from autotuner.export.flags import Flags
@@ -138,26 +138,25 @@ is that of the gradients; and the optimizer."""
 
 _RULES: tuple[Rule, ...] = (
     *RULES,
-    refuse(
+    held(
         "accelerate-sizes-no-bucket",
         "gradient_bucket_bytes",
-        lambda x, j: (x.shard_level == ShardLevel.NONE) & (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES),
-        "the script says it (DistributedDataParallelKwargs.bucket_cap_mb); torch's 25 MiB run",
         DEFAULT_BUCKET_BYTES,
+        "the script says it (DistributedDataParallelKwargs.bucket_cap_mb); torch's 25 MiB run",
+        lambda x, j: x.shard_level == ShardLevel.NONE,
     ),
-    refuse(
+    held(
         "accelerate-recomputes-every-layer",
         "recompute_every",
-        lambda x, j: x.recompute_every > 1,
-        "fsdp_activation_checkpointing recomputes every layer",
         1,
+        "fsdp_activation_checkpointing recomputes every layer",
     ),
-    refuse(
+    held(
         "accelerate-offloads-with-fsdp",
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & ((x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x)),
-        "fsdp_activation_checkpointing_offload is FSDP2's",
         False,
+        "fsdp_activation_checkpointing_offload is FSDP2's",
+        lambda x, j: (x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x),
     ),
     refuse(
         "accelerate-multiplies-in-8-bits-or-more",
@@ -175,12 +174,12 @@ _RULES: tuple[Rule, ...] = (
         "fp8_config scales tensorwise (AO) or delayed (TE), not {x.fp8_recipe}",
         Fp8Recipe.TENSORWISE,
     ),
-    refuse(
+    held(
         "accelerate-shards-on-gpus",
         "shard_level",
-        lambda x, j: (x.shard_level != ShardLevel.NONE) & (j.cluster.accelerator.kind == "cpu"),
-        "on cores accelerate leaves FSDP and DeepSpeed out without a word, and trains replicas",
         ShardLevel.NONE,
+        "on cores accelerate leaves FSDP and DeepSpeed out without a word, and trains replicas",
+        lambda x, j: j.cluster.accelerator.kind == "cpu",
         is_of_hardware=True,
     ),
 )

@@ -19,7 +19,7 @@ from autotuner.core.choices import (
     ShardLevel,
 )
 from autotuner.core.errors import InvalidInput
-from autotuner.core.layout import Layout
+from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule, any_of
 from autotuner.export.common_rules import exchanges_and_batches, held, refuse
 from autotuner.export.deepspeed import ZERO_RULES, attending, on_data_ranks
@@ -154,27 +154,20 @@ _HELD: Mapping[str, tuple[str, str]] = {
 RULES: tuple[Rule, ...] = (
     *(rule for rule in ZERO_RULES if rule.field == "gradient_bucket_bytes" and "whole" in rule.name),
     *exchanges_and_batches("accelerate", "accelerate"),
-    *(held(f"accelerate-{name}", field, why) for name, (field, why) in _HELD.items()),
-    refuse(
+    *(held(f"accelerate-{name}", field, OPTIONS[field].default, why) for name, (field, why) in _HELD.items()),
+    held(
         "accelerate-replicates-no-zero-shards",
         "data_parallel_replicate_degree",
-        lambda x, j: (
-            (x.data_parallel_replicate_degree > 1)
-            & (any_of(x.shard_level, _BETWEEN) | ((x.shard_level != ShardLevel.NONE) & exchanges_heads(x)))
-        ),
-        "ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
         1,
+        "ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
+        lambda x, j: any_of(x.shard_level, _BETWEEN) | ((x.shard_level != ShardLevel.NONE) & exchanges_heads(x)),
     ),
-    refuse(
+    held(
         "accelerate-shards-what-it-splits-sequences-of",
         "shard_level",
-        lambda x, j: (
-            (x.context_parallel_degree > 1)
-            & (x.context_exchange != ContextExchange.ALL_TO_ALL)
-            & (x.shard_level != ShardLevel.PARAMETERS)
-        ),
-        "context ranks that meet by {x.context_exchange} are FSDP2's, which shards parameters",
         ShardLevel.PARAMETERS,
+        "context ranks that meet by {x.context_exchange} are FSDP2's, which shards parameters",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL),
     ),
     refuse(
         "accelerate-shards-beside-tensor-ranks",
@@ -221,12 +214,12 @@ RULES: tuple[Rule, ...] = (
         "activation checkpointing recomputes whole layers or none",
         Recompute.FULL,
     ),
-    refuse(
+    held(
         "accelerate-offloads-what-layers-start-from",
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & (x.recompute != Recompute.FULL),
-        "only the inputs of layers that are recomputed wait in the host's memory",
         False,
+        "only the inputs of layers that are recomputed wait in the host's memory",
+        lambda x, j: x.recompute != Recompute.FULL,
     ),
 )
 """Layouts that accelerate cannot run, whoever starts it."""

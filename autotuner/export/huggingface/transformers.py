@@ -22,7 +22,7 @@ from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import MIB
 from autotuner.export import deepspeed
 from autotuner.export.accounted import unread
-from autotuner.export.common_rules import decided_in_code, refuse
+from autotuner.export.common_rules import decided_in_code, held, refuse
 from autotuner.export.documents import json_document, split_document
 from autotuner.export.huggingface.accelerate import ds_config_of_accelerate
 from autotuner.export.huggingface.shared import (
@@ -98,12 +98,11 @@ _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"
 
 _RULES: tuple[Rule, ...] = (
     *RULES,
-    refuse(
+    held(
         "transformers-splits-no-tensors",
         "tensor_parallel_degree",
-        lambda x, j: x.tensor_parallel_degree > 1,
-        "no argument splits tensors: the script loads its model so (DistributedConfig), or DeepSpeed does (AutoTP)",
         1,
+        "no argument splits tensors: the script loads its model so (DistributedConfig), or DeepSpeed does (AutoTP)",
     ),
     refuse(
         "transformers-sizes-whole-mebibytes",
@@ -112,21 +111,19 @@ _RULES: tuple[Rule, ...] = (
         "ddp_bucket_cap_mb counts MiB, and {x.gradient_bucket_bytes} bytes are no whole number of them",
         lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % MIB,
     ),
-    refuse(
+    held(
         "transformers-sizes-no-bucket-beside-ulysses",
         "gradient_bucket_bytes",
-        lambda x, j: (
-            (x.shard_level == ShardLevel.NONE) & exchanges_heads(x) & (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES)
-        ),
-        "DeepSpeed runs it, and stage 0 has no key for its buckets",
         DEFAULT_BUCKET_BYTES,
+        "DeepSpeed runs it, and stage 0 has no key for its buckets",
+        lambda x, j: (x.shard_level == ShardLevel.NONE) & exchanges_heads(x),
     ),
-    refuse(
+    held(
         "transformers-multiplies-in-16-bits-or-more",
         "precision",
-        lambda x, j: (x.precision != Precision.BF16) & (x.precision != Precision.FP32),
-        "the Trainer has no argument for {x.precision}; bf16 runs instead",
         Precision.BF16,
+        "the Trainer has no argument for {x.precision}; bf16 runs instead",
+        lambda x, j: x.precision != Precision.FP32,
     ),
     refuse(
         "transformers-shards-parameters-on-gpus",

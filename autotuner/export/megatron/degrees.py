@@ -68,9 +68,9 @@ def read_degrees(reading: Reading) -> Layout:
     Raises:
         InvalidInput: A degree is no whole number above 0, or the caller's number of ranks does not fit them.
     """
-    tensor, pipeline, context, expert = (reading.count(name) for name in _DEGREES)
+    tensor, pipeline, context, expert = (reading.integer(name) for name in _DEGREES)
     data = _data_degree(reading, tensor, pipeline, context, expert)
-    micro_batch_size, sequence_parallel = reading.count("micro_batch_size"), reading.on("sequence_parallel")
+    micro_batch_size, sequence_parallel = reading.integer("micro_batch_size"), reading.on("sequence_parallel")
     if sequence_parallel and tensor == 1:
         reading.changed("sequence_parallel", "with one tensor rank Megatron switches it off")
     return Layout(
@@ -98,10 +98,10 @@ def _exchange(reading: Reading) -> ContextExchange:
 
 def _data_degree(reading: Reading, tensor: int, pipeline: int, context: int, expert: int) -> int:
     """Data-parallel ranks that the caller's or the text's number of ranks leaves; else as few as the rest needs."""
-    expert_tensor = reading.count("expert_tensor_parallel_size", tensor)
+    expert_tensor = reading.integer("expert_tensor_parallel_size", tensor)
     if expert_tensor not in (1, tensor):
         reading.changed("expert_tensor_parallel_size", f"a layout splits an expert over all {tensor} ranks, or none")
-    expert_ranks, instances = expert * expert_tensor, reading.count("num_distributed_optimizer_instances")
+    expert_ranks, instances = expert * expert_tensor, reading.integer("num_distributed_optimizer_instances")
     least = lcm(expert_ranks // gcd(expert_ranks, context * tensor), instances // gcd(instances, context))
     replica = tensor * pipeline * context
     fewest, asked, said = replica * least, reading.asked_ranks, reading.num_ranks
@@ -223,7 +223,7 @@ def _strategy(reading: Reading) -> ShardLevel:
 
 
 def _replicas(reading: Reading, data: int) -> int:
-    instances = reading.count("num_distributed_optimizer_instances")
+    instances = reading.integer("num_distributed_optimizer_instances")
     replicas = gcd(instances, data)
     if replicas != instances:
         reading.changed("num_distributed_optimizer_instances", f"context ranks always share: {replicas} replicas")

@@ -67,7 +67,7 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
     """
     model = read_shapes(reading)
     layout = read_sharding(reading, read_numerics(reading, read_degrees(reading)))
-    num_layers = (model.num_layers if model else reading.count("num_layers", 0, most=MOST_LAYERS)) or num_layers
+    num_layers = (model.num_layers if model else reading.integer("num_layers", 0, most=MOST_LAYERS)) or num_layers
     layout = read_pipeline(reading, layout, num_layers)
     layout = read_recompute(reading, layout, layers_per_stage(layout, num_layers) if num_layers else None)
     if reading.on("use_tp_pp_dp_mapping") and 1 not in (layout.pipeline_parallel_degree, layout.data_parallel_degree):
@@ -78,7 +78,7 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
             reading.changed("use_tp_pp_dp_mapping", detail)
     overlaps = reading.on("tp_comm_overlap") and layout.sequence_parallel
     layout = replace(layout, async_tensor_parallel=overlaps)
-    batch = reading.count("global_batch_size", 0) or None
+    batch = reading.integer("global_batch_size", 0) or None
     if batch is None:
         batch = layout.micro_batch_size * layout.data_parallel_degree
         reading.assumed("global_batch_size", f"one micro-batch on each data-parallel rank: {batch}")
@@ -88,7 +88,7 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
         version=reading.version,
         num_ranks=reading.asked_ranks or reading.num_ranks,
         model=model,
-        seq_len=reading.count("seq_length", 0) or reading.count("encoder_seq_length", 0) or None,
+        seq_len=reading.integer("seq_length", 0) or reading.integer("encoder_seq_length", 0) or None,
         global_batch_size=batch,
         notes=tuple(reading),
     )

@@ -207,21 +207,21 @@ def read_shapes(reading: Reading) -> TransformerSpec | None:
     """
     if any(name not in reading.settings for name in ("num_layers", "hidden_size", "num_attention_heads")):
         return None
-    hidden, heads = reading.count("hidden_size"), reading.count("num_attention_heads")
+    hidden, heads = reading.integer("hidden_size"), reading.integer("num_attention_heads")
     gated = reading.on("swiglu") or reading.on("quick_geglu") or reading.on("gated_linear_unit")
-    num_layers = reading.count("num_layers", most=MOST_LAYERS)
+    num_layers = reading.integer("num_layers", most=MOST_LAYERS)
     window, windowed = _read_windows(reading, num_layers)
     bias = reading.on("add_bias_linear", True)
     latent = _read_latents(reading)
     experts = _read_experts(reading, num_layers, _ffn_size(reading, hidden, gated), bias=bias)
-    if reading.count("mtp_num_layers", 0):
+    if reading.integer("mtp_num_layers", 0):
         reading.ignored("mtp_num_layers", "layers that predict further tokens are not counted")
     return TransformerSpec(
         name="imported",
         num_layers=num_layers,
         hidden_size=hidden,
         num_heads=heads,
-        num_kv_heads=reading.count("num_query_groups") if reading.on("group_query_attention") else heads,
+        num_kv_heads=reading.integer("num_query_groups") if reading.on("group_query_attention") else heads,
         head_dim=_head_dim(reading, hidden, heads, latent),
         ffn_size=_ffn_size(reading, hidden, gated),
         vocab_size=_vocabulary(reading),
@@ -243,19 +243,19 @@ def read_shapes(reading: Reading) -> TransformerSpec | None:
 
 def _head_dim(reading: Reading, hidden: int, heads: int, latent: LatentAttention | None) -> int:
     if latent is not None:
-        return reading.count("qk_head_dim", 128)
+        return reading.integer("qk_head_dim", 128)
     if "kv_channels" not in reading.settings and hidden % heads:
         raise InvalidInput("num_attention_heads", heads, f"must divide hidden_size ({hidden}), or say kv_channels")
-    return reading.count("kv_channels", hidden // heads or 1)
+    return reading.integer("kv_channels", hidden // heads or 1)
 
 
 def _ffn_size(reading: Reading, hidden: int, gated: bool) -> int:
     """By default 4 times the width, or as many elements in three matrices, by 64s."""
-    return reading.count("ffn_hidden_size", max(1, int(4 * hidden * 2 / 3) // 64 * 64) if gated else 4 * hidden)
+    return reading.integer("ffn_hidden_size", max(1, int(4 * hidden * 2 / 3) // 64 * 64) if gated else 4 * hidden)
 
 
 def _vocabulary(reading: Reading) -> int:
-    said = reading.count("vocab_size", 0) or reading.count("padded_vocab_size", 0)
+    said = reading.integer("vocab_size", 0) or reading.integer("padded_vocab_size", 0)
     if said:
         return said
     known = _VOCABULARIES.get(
@@ -272,7 +272,7 @@ def _positions(reading: Reading) -> int:
         kind = "rope"
     if kind not in ("rope", "learned_absolute"):
         reading.changed("position_embedding_type", f"{kind} positions are told as rotary ones")
-    return reading.count("max_position_embeddings", 0) if kind == "learned_absolute" else 0
+    return reading.integer("max_position_embeddings", 0) if kind == "learned_absolute" else 0
 
 
 def _read_windows(reading: Reading, num_layers: int) -> tuple[int, int]:
@@ -292,24 +292,24 @@ def _read_latents(reading: Reading) -> LatentAttention | None:
     if not reading.on("multi_latent_attention"):
         return None
     return LatentAttention(
-        query_rank=reading.count("q_lora_rank", 0) or None,
-        key_value_rank=reading.count("kv_lora_rank", 32),
-        rope_head_dim=reading.count("qk_pos_emb_head_dim", 64),
-        value_head_dim=reading.count("v_head_dim", 128),
+        query_rank=reading.integer("q_lora_rank", 0) or None,
+        key_value_rank=reading.integer("kv_lora_rank", 32),
+        rope_head_dim=reading.integer("qk_pos_emb_head_dim", 64),
+        value_head_dim=reading.integer("v_head_dim", 128),
     )
 
 
 def _read_experts(reading: Reading, num_layers: int, ffn_size: int, *, bias: bool) -> MixtureOfExperts | None:
-    num_experts = reading.count("num_experts", 0)
+    num_experts = reading.integer("num_experts", 0)
     if not num_experts:
         return None
-    width = reading.count("moe_ffn_hidden_size", ffn_size)
-    shared = reading.count("moe_shared_expert_intermediate_size", 0)
+    width = reading.integer("moe_ffn_hidden_size", ffn_size)
+    shared = reading.integer("moe_shared_expert_intermediate_size", 0)
     capacity = reading.settings.number("moe_expert_capacity_factor")
     dense, interval = _dense_layers(reading, num_layers)
     return MixtureOfExperts(
         num_experts=num_experts,
-        experts_per_token=reading.count("moe_router_topk", 2),
+        experts_per_token=reading.integer("moe_router_topk", 2),
         expert_ffn_size=width,
         num_shared_experts=(shared // width if shared % width == 0 else 1) if shared else 0,
         shared_expert_ffn_size=shared if shared and shared % width else 0,

@@ -119,7 +119,7 @@ def read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | None
     """
     recompute, every = _recomputed(reading, layers_of_stage)
     offloads = True
-    if reading.count("cpu_offloading_num_layers", 0) or reading.on("cpu_offloading"):
+    if reading.integer("cpu_offloading_num_layers", 0) or reading.on("cpu_offloading"):
         reading.changed("cpu_offloading", "a layout offloads what all layers keep")
     elif reading.on("fine_grained_activation_offloading"):
         reading.changed("fine_grained_activation_offloading", "a layout offloads all that layers keep, no modules")
@@ -148,7 +148,7 @@ def _recomputed(reading: Reading, layers_of_stage: int | None) -> tuple[Recomput
 
 def _every(reading: Reading, layers: int | None) -> int:
     """One layer in so many recomputes: as many as the first ones of each stage that Megatron's block method takes."""
-    num_layers, method = reading.count("recompute_num_layers"), reading.word("recompute_method", "uniform")
+    num_layers, method = reading.integer("recompute_num_layers"), reading.word("recompute_method", "uniform")
     if method != "block":
         if num_layers > 1:
             detail = f"of {num_layers} layers that run again together each keeps its input"

@@ -81,9 +81,9 @@ def read_pipeline(reading: Reading, layout: Layout, num_layers: int | None) -> L
 
 
 def _virtual_stages(reading: Reading, num_layers: int | None, num_ranks: int) -> int:
-    stages = reading.count("num_virtual_stages_per_pipeline_rank", 0)
-    stages = stages or reading.count("virtual_pipeline_model_parallel_size", 0)
-    layers = reading.count("num_layers_per_virtual_pipeline_stage", 0)
+    stages = reading.integer("num_virtual_stages_per_pipeline_rank", 0)
+    stages = stages or reading.integer("virtual_pipeline_model_parallel_size", 0)
+    layers = reading.integer("num_layers_per_virtual_pipeline_stage", 0)
     if stages or not layers:
         return stages or 1
     if num_layers is None:

@@ -34,7 +34,7 @@ class Reading(Notes):
     asked_ranks: int | None = None
     version: str = ""
 
-    def count(self, name: str, default: int = 1, most: int = 10**9) -> int:
+    def integer(self, name: str, default: int = 1, most: int = 10**9) -> int:
         """A whole number above 0; 0 is one where it is the default.
 
         Raises:

@@ -444,7 +444,7 @@ _COUNTED = frozenset((*_RECIPE_DEFAULTS, *_NUMERICS))
 
 def _num_ranks(reading: Reading, function: str) -> int | None:
     """Nodes times devices where both are said, or what a recipe of Megatron-Bridge's has in its name (``_64gpu_``)."""
-    devices, nodes = reading.count("num_gpus_per_node", 0), reading.count("num_nodes", 0)
+    devices, nodes = reading.integer("num_gpus_per_node", 0), reading.integer("num_nodes", 0)
     named = re.search(r"_(\d{1,6})gpu_", function)
     return devices * nodes or (int(named[1]) if named else 0) or None
 

@@ -18,7 +18,7 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, any_of
-from autotuner.export.common_rules import exchanges_and_batches, refuse, sends_and_places
+from autotuner.export.common_rules import exchanges_and_batches, held, refuse, sends_and_places
 from autotuner.export.megatron.degrees import gradient_element_bytes
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 
@@ -57,12 +57,11 @@ MEGATRON_RULES: tuple[Rule, ...] = (
         "Megatron runs 1f1b, interleaved where a rank has several stages, not {x.pipeline_schedule}",
         lambda x, j: _schedule(x).label,
     ),
-    refuse(
+    held(
         "megatron-recomputes-blocks",
         "recompute_every",
-        lambda x, j: x.recompute_every > 1,
-        "Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and others",
         1,
+        "Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and others",
     ),
     refuse(
         "megatron-precisions",
@@ -120,54 +119,45 @@ MEGATRON_RULES: tuple[Rule, ...] = (
         ),
         lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x, j)) * gradient_element_bytes(x, j),
     ),
-    refuse(
+    held(
         "megatron-experts-need-sequence-parallel",
         "sequence_parallel",
-        lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1) & (x.sequence_parallel == 0),
-        "Megatron refuses to train experts on several tensor ranks without sequence parallelism",
         True,
+        "Megatron refuses to train experts on several tensor ranks without sequence parallelism",
+        lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1),
     ),
-    refuse(
+    held(
         "megatron-keeps-logits-split",
         "loss_parallel",
-        lambda x, j: x.loss_parallel == 0,
+        True,
         "each of Megatron's tensor ranks keeps its part of the logits",
-        True,
     ),
-    refuse(
-        "megatron-norms-are-fused",
-        "fused_norm",
-        lambda x, j: x.fused_norm == 0,
-        "norms are Transformer Engine's kernels",
-        True,
-    ),
-    refuse(
+    held("megatron-norms-are-fused", "fused_norm", True, "norms are Transformer Engine's kernels"),
+    held(
         "megatron-compiles-no-layers",
         "compiled",
-        lambda x, j: x.compiled != 0,
-        "Megatron compiles no layers; its fusions are modules of Transformer Engine",
         False,
+        "Megatron compiles no layers; its fusions are modules of Transformer Engine",
     ),
-    refuse(
+    held(
         "megatron-optimizer-is-fused",
         "optimizer_kernel",
-        lambda x, j: x.optimizer_kernel != OptimizerKernel.FUSED,
-        "Megatron's Adam is the fused kernel of Transformer Engine or Apex",
         OptimizerKernel.FUSED,
+        "Megatron's Adam is the fused kernel of Transformer Engine or Apex",
     ),
-    refuse(
+    held(
         "megatron-offloads-one-stage",
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & ((x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1)),
-        "Megatron offloads activations of all layers but one, and of no pipeline",
         False,
+        "Megatron offloads activations of all layers but one, and of no pipeline",
+        lambda x, j: (x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1),
     ),
-    refuse(
+    held(
         "megatron-offloads-or-recomputes",
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & (x.recompute != Recompute.NONE),
-        "Megatron refuses to offload activations beside recomputing them",
         False,
+        "Megatron refuses to offload activations beside recomputing them",
+        lambda x, j: x.recompute != Recompute.NONE,
     ),
 )
 """What ``TransformerConfig`` refuses and what has no name; Megatron-Bridge and NeMo hand their fields to it."""

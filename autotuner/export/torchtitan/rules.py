@@ -21,7 +21,7 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Rule, any_of, job_rule
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.units import MIB
-from autotuner.export.common_rules import exchanges_and_batches, numbers_ranks, refuse, sends_and_places
+from autotuner.export.common_rules import exchanges_and_batches, held, numbers_ranks, refuse, sends_and_places
 from autotuner.export.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
@@ -79,12 +79,12 @@ _COMMON = (
         "torchtitan shards parameters over context ranks wherever there are some",
         ShardLevel.PARAMETERS,
     ),
-    refuse(
+    held(
         "torchtitan-reduces-in-fp32",
         "fp32_gradient_reduce",
-        lambda x, j: (x.fp32_gradient_reduce == 0) & (x.precision != Precision.FP32) & (_num_gradients(x) > 1),
-        "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
         True,
+        "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
+        lambda x, j: (x.precision != Precision.FP32) & (_num_gradients(x) > 1),
     ),
     refuse(
         "torchtitan-plans-no-pipelines",
@@ -100,26 +100,19 @@ _COMMON = (
         "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
         2,
     ),
-    refuse(
+    held(
         "torchtitan-keeps-activations-on-the-device",
         "offload_activations",
-        lambda x, j: x.offload_activations != 0,
-        "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
         False,
+        "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
     ),
-    refuse(
-        "torchtitan-fuses-norms",
-        "fused_norm",
-        lambda x, j: x.fused_norm == 0,
-        "its norms are torch.nn.RMSNorm, one kernel each",
-        True,
-    ),
-    refuse(
+    held("torchtitan-fuses-norms", "fused_norm", True, "its norms are torch.nn.RMSNorm, one kernel each"),
+    held(
         "torchtitan-emulates-tensorwise",
         "fp8_recipe",
-        lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.fp8_recipe != Fp8Recipe.TENSORWISE),
-        "its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}",
         Fp8Recipe.TENSORWISE,
+        "its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}",
+        lambda x, j: x.precision == Precision.FP8_EMULATED,
     ),
     refuse(
         "torchtitan-emulates-no-experts",
@@ -128,12 +121,12 @@ _COMMON = (
         "its converters of grouped products emulate nothing, so that experts would stay in bf16",
         Precision.BF16,
     ),
-    refuse(
+    held(
         "torchtitan-emulates-uncompiled",
         "compiled",
-        lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.compiled != 0),
-        "its float8 converter refuses to emulate in a compiled model",
         False,
+        "its float8 converter refuses to emulate in a compiled model",
+        lambda x, j: x.precision == Precision.FP8_EMULATED,
     ),
 )
 
@@ -158,12 +151,12 @@ RULES_0_2: tuple[Rule, ...] = (
         "its float8 converter of grouped products refuses pipelines and context ranks",
         Precision.BF16,
     ),
-    refuse(
+    held(
         "torchtitan-splits-sequences",
         "sequence_parallel",
-        lambda x, j: (x.tensor_parallel_degree > 1) & (x.sequence_parallel == 0),
-        "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
         True,
+        "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
+        lambda x, j: x.tensor_parallel_degree > 1,
     ),
     refuse(
         "torchtitan-sequence-per-rank",
@@ -181,43 +174,33 @@ RULES_0_2: tuple[Rule, ...] = (
         "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence",
         ContextExchange.ALL_GATHER,
     ),
-    refuse(
+    held(
         "torchtitan-replicates-alone",
         "data_parallel_replicate_degree",
-        lambda x, j: (
-            (x.data_parallel_replicate_degree > 1)
-            & (shards(x) == 0)
-            & (x.data_parallel_replicate_degree != x.world_size)
-        ),
-        "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
         1,
+        "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
+        lambda x, j: (shards(x) == 0) & (x.data_parallel_replicate_degree != x.world_size),
     ),
-    refuse(
+    held(
         "torchtitan-casts-what-it-shards",
         "precision",
-        lambda x, j: (
-            (x.precision != Precision.FP32)
-            & (shards(x) == 0)
-            & ((x.tensor_parallel_degree > 1) | (x.pipeline_parallel_degree > 1))
-        ),
-        "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32",
         Precision.FP32,
+        "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32",
+        lambda x, j: (shards(x) == 0) & ((x.tensor_parallel_degree > 1) | (x.pipeline_parallel_degree > 1)),
     ),
-    refuse(
+    held(
         "torchtitan-fills-its-own-buckets",
         "gradient_bucket_bytes",
-        lambda x, j: (
-            (x.data_parallel_replicate_degree > 1) & (shards(x) == 0) & (x.gradient_bucket_bytes != DDP_BUCKET_BYTES)
-        ),
-        lambda x, j: f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
         DDP_BUCKET_BYTES,
+        lambda x, j: f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
+        lambda x, j: (x.data_parallel_replicate_degree > 1) & (shards(x) == 0),
     ),
-    refuse(
+    held(
         "torchtitan-recomputes-operations-of-every-layer",
         "recompute_every",
-        lambda x, j: (x.recompute == Recompute.SELECTIVE) & (x.recompute_every > 1),
-        'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both',
         1,
+        'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both',
+        lambda x, j: x.recompute == Recompute.SELECTIVE,
     ),
     refuse(
         "torchtitan-rounds-to-8-bits",
@@ -235,23 +218,19 @@ RULES_0_2: tuple[Rule, ...] = (
         "torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
         Fp8Recipe.TENSORWISE,
     ),
-    refuse(
+    held(
         "torchtitan-overlaps-or-recomputes",
         "recompute",
-        lambda x, j: (
-            (x.pipeline_schedule == PipelineSchedule.DUALPIPEV)
-            & (x.expert_parallel_degree > 1)
-            & (x.recompute != Recompute.NONE)
-        ),
-        "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
         Recompute.NONE,
+        "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
+        lambda x, j: (x.pipeline_schedule == PipelineSchedule.DUALPIPEV) & (x.expert_parallel_degree > 1),
     ),
-    refuse(
+    held(
         "torchtitan-cuts-this-model",
         "pipeline_parallel_degree",
-        lambda x, j: (x.pipeline_parallel_degree > 1) & (not _has_stages(j)),
-        "torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
         1,
+        "torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
+        lambda x, j: not _has_stages(j),
     ),
     job_rule(
         "torchtitan-keeps-fp32-moments",
@@ -287,12 +266,12 @@ RULES_0_3: tuple[Rule, ...] = (
         ),
         "it refuses a sequence of {j.workload.seq_len} that its tensor and context ranks do not share evenly",
     ),
-    refuse(
+    held(
         "torchtitan-gathers-keys-and-values",
         "context_exchange",
-        lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_GATHER),
-        "torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
         ContextExchange.ALL_GATHER,
+        "torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
+        lambda x, j: x.context_parallel_degree > 1,
     ),
     refuse(
         "torchtitan-attends-by-flex-or-varlen",
@@ -308,26 +287,23 @@ RULES_0_3: tuple[Rule, ...] = (
         "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
         AttentionKernel.FLEX,
     ),
-    refuse(
+    held(
         "torchtitan-keeps-logits-apart",
         "loss_parallel",
-        lambda x, j: x.loss_parallel == 0,
-        "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
         True,
+        "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
     ),
-    refuse(
+    held(
         "torchtitan-reduces-layer-by-layer",
         "gradient_bucket_bytes",
-        lambda x, j: x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES,
-        "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
         DEFAULT_BUCKET_BYTES,
+        "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
     ),
-    refuse(
+    held(
         "torchtitan-recomputes-every-layer",
         "recompute_every",
-        lambda x, j: x.recompute_every > 1,
-        "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2",
         1,
+        "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2",
     ),
     refuse(
         "torchtitan-scales-fp8",
@@ -336,12 +312,12 @@ RULES_0_3: tuple[Rule, ...] = (
         "torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
         Fp8Recipe.ROWWISE,
     ),
-    refuse(
+    held(
         "torchtitan-fuses-updates-of-bf16-moments",
         "optimizer_kernel",
-        lambda x, j: (x.optimizer_kernel != OptimizerKernel.FUSED) & (j.workload.optimizer_state_precision == "bf16"),
-        "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
         OptimizerKernel.FUSED,
+        "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
+        lambda x, j: j.workload.optimizer_state_precision == "bf16",
     ),
 )
 

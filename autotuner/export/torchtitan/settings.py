@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS
@@ -122,7 +123,7 @@ class Settings(Notes):
         value = self._taken(name, ())
         if value is None or value in ("None", ""):
             return ()
-        rows = value if isinstance(value, (list, tuple)) else [value]
+        rows: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
         if not all(isinstance(row, (list, tuple)) and all(isinstance(word, str) for word in row) for row in rows):
             raise InvalidInput(name, value, "must be a list of lists of texts")
         return tuple(tuple(row) for row in rows)
