@@ -192,7 +192,7 @@ RULES_0_2: tuple[Rule, ...] = (
         "torchtitan-fills-its-own-buckets",
         "gradient_bucket_bytes",
         DDP_BUCKET_BYTES,
-        lambda x, j: f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
+        f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
         lambda x, j: (x.data_parallel_replicate_degree > 1) & (shards(x) == 0),
     ),
     held(
