@@ -17,7 +17,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
 from autotuner.core.stages import stage_sizes
 from autotuner.export.megatron.command_line import MEGATRON_LM
-from autotuner.export.registry import export, read, recognised
+from autotuner.export.registry import export, read
 from autotuner.export.target import Imported, NoteKind
 from tests.builders import big_job
 from tests.unit.export.drawn import launches
@@ -212,49 +212,6 @@ def test_torch_fsdp_is_read_with_its_switch_and_written_where_parameters_stay() 
     written = _written(layout)
     assert "--use-torch-fsdp2" in written
     assert "--use-distributed-optimizer" not in written
-
-
-def test_the_namespace_that_megatron_prints_is_read_whatever_stands_before_it() -> None:
-    printed = "\n".join(
-        f"0: [rank0]:   {name} {'.' * (48 - len(name))} {value}"
-        for name, value in {
-            "accumulate_allreduce_grads_in_fp32": True,
-            "add_bias_linear": False,
-            "attention_backend": "AttnBackend.fused",
-            "bf16": True,
-            "context_parallel_size": 2,
-            "cp_comm_type": ["a2a"],
-            "cpu_offloading_num_layers": 0,
-            "data_parallel_size": 4,
-            "decoder_first_pipeline_num_layers": None,
-            "fp8": None,
-            "global_batch_size": 512,
-            "grad_reduce_in_bf16": False,
-            "hidden_size": 4096,
-            "micro_batch_size": 2,
-            "num_attention_heads": 32,
-            "num_layers": 32,
-            "padded_vocab_size": 128256,
-            "pipeline_model_parallel_size": 2,
-            "recompute_granularity": "selective",
-            "recompute_modules": ["core_attn"],
-            "seq_length": 8192,
-            "sequence_parallel": True,
-            "swiglu": True,
-            "tensor_model_parallel_size": 2,
-            "use_distributed_optimizer": True,
-            "virtual_pipeline_model_parallel_size": 4,
-            "world_size": 32,
-        }.items()
-    )
-    text = f"using world size: 32\n------------- arguments ------------\n{printed}\n------- end of arguments -------"
-    assert recognised(text) is MEGATRON_LM
-    found = _read(text)
-    said = "zero4 tp2 cp2 pp2 v4 interleaved_1f1b mb2 sp cp-all_to_all fp32-reduce recompute-selective cudnn bf16"
-    assert str(found.layout) == said
-    assert (found.num_ranks, found.layout.world_size, found.layout.virtual_stages_per_rank) == (32, 32, 4)
-    assert found.model is not None
-    assert (found.model.vocab_size, found.model.num_layers) == (128256, 32)
 
 
 @pytest.mark.parametrize(
