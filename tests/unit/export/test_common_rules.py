@@ -37,12 +37,6 @@ def unsaid(format_: ExportFormat, layout: Layout) -> set[str]:
     return {reason.field for reason in export(job(), layout, format_).unsaid}
 
 
-@pytest.mark.parametrize("format_", FOREIGN)
-def test_no_trainer_of_others_delegates_sends_or_plans_pipelines(format_: ExportFormat) -> None:
-    layout = pipelined(pipeline_schedule=PipelineSchedule.ADAPTIVE, p2p_transport=P2PTransport.DELEGATED)
-    assert {"pipeline_schedule", "p2p_transport"} <= unsaid(format_, layout)
-
-
 @pytest.mark.parametrize("format_", MEGATRON)
 def test_megatron_numbers_replicas_outermost_where_it_shares_nothing_among_them(format_: ExportFormat) -> None:
     layout = pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST)
@@ -53,19 +47,6 @@ def test_megatron_numbers_replicas_outermost_where_it_shares_nothing_among_them(
     found = read(written.text, format_, 32).layout
     assert found.rank_order == RankOrder.REPLICAS_OUTERMOST
     assert found.data_parallel_replicate_degree == 2
-
-
-def test_megatrons_flag_is_its_own() -> None:
-    written = export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.MEGATRON_LM)
-    assert "--use-tp-pp-dp-mapping" in written.arguments
-    assert (
-        "dist.use_tp_pp_dp_mapping=true"
-        in export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.MEGATRON_BRIDGE).arguments
-    )
-    assert (
-        "trainer.strategy.use_tp_pp_dp_mapping=true"
-        in export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.NEMO).arguments
-    )
 
 
 @pytest.mark.parametrize("format_", MEGATRON)
@@ -87,18 +68,6 @@ def test_an_order_that_changes_nothing_is_not_told() -> None:
     found = read("--tensor-model-parallel-size 2 --use-tp-pp-dp-mapping", F.MEGATRON_LM, 16)
     assert found.layout.rank_order == RankOrder.STAGES_OUTERMOST
     assert not [note for note in found.notes if "mapping" in note.setting]
-
-
-@pytest.mark.parametrize("format_", [F.TORCHTITAN, F.TORCHTITAN_CONFIG, F.DEEPSPEED])
-def test_trainers_with_one_order_of_axes_say_so(format_: ExportFormat) -> None:
-    assert "rank_order" in unsaid(format_, pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST))
-
-
-@pytest.mark.parametrize("format_", CONFIGURED)
-def test_stages_of_whole_nodes_are_rotated_by_the_order_of_the_hostfile(format_: ExportFormat) -> None:
-    layout = pipelined(stage_rotation=3)
-    assert "stage_rotation" not in unsaid(format_, layout)
-    assert any("the hostfile begins with node 3 of" in line for line in export(job(), layout, format_).defaults)
 
 
 @pytest.mark.parametrize("format_", CONFIGURED)

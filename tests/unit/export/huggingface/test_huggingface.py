@@ -12,7 +12,7 @@ from autotuner.export.huggingface.accelerate import ACCELERATE
 from autotuner.export.huggingface.transformers import TRANSFORMERS
 from autotuner.export.registry import export, read
 from autotuner.export.target import Imported
-from tests.builders import big_job, tiny_job
+from tests.builders import big_job
 from tests.unit.export.sayable import in_its_words, sayable
 
 
@@ -148,18 +148,3 @@ def test_what_no_golden_export_leaves_unsaid_is_told_with_the_nearest_that_can_b
 ) -> None:
     unsaid = {reason.rule: reason.nearest for reason in export(big_job(), Layout.parse(words), trainer).unsaid}
     assert unsaid[rule] == nearest
-
-
-def test_on_cores_fsdp_would_be_left_out_without_a_word() -> None:
-    for name in ("accelerate", "transformers"):
-        assert [reason.field for reason in export(tiny_job(), Layout.parse("fsdp2 fp32 math"), name).unsaid] == [
-            "shard_level"
-        ]
-
-
-def test_replicas_of_shards_are_said_to_the_trainer_in_its_environment() -> None:
-    assert export(big_job(), Layout.parse("dp2 fsdp32 flash bf16"), "transformers").environment == {
-        "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
-        "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
-        "PARALLELISM_CONFIG_DP_SHARD_SIZE": "32",
-    }

@@ -84,27 +84,6 @@ def test_stages_with_fewer_layers_are_said_in_the_shortest_way(
     assert flags in " ".join(export(big_job(1), layout, "megatron-lm").arguments)
 
 
-def test_sharded_parameters_are_megatron_fsdp_and_want_more_than_one_connection() -> None:
-    layout = Layout(
-        data_parallel_shard_degree=4,
-        data_parallel_replicate_degree=2,
-        shard_level=ShardLevel.PARAMETERS,
-        reshard_after_forward=True,
-    )
-    text = _written(layout)
-    assert "--use-megatron-fsdp" in text
-    assert "--data-parallel-sharding-strategy optim_grads_params" in text
-    assert "--num-distributed-optimizer-instances 2" in text
-    assert "export CUDA_DEVICE_MAX_CONNECTIONS=8" in text
-    assert _read(text, 8).layout == layout
-
-
-def test_buckets_are_written_in_elements_of_the_gradients_format() -> None:
-    layout = Layout(data_parallel_replicate_degree=8, gradient_bucket_bytes=2**20)
-    assert "--ddp-bucket-size 524288" in _written(layout)
-    assert "--ddp-bucket-size 262144" in _written(replace(layout, fp32_gradient_reduce=True))
-
-
 def test_a_bucket_that_is_no_whole_number_of_elements_is_named_with_the_nearest_that_is() -> None:
     layout = Layout(data_parallel_replicate_degree=8, gradient_bucket_bytes=1001)  # other rules are in golden outputs
     (reason,) = export(big_job(1), layout, "megatron-lm").unsaid

@@ -20,7 +20,7 @@ from autotuner.core.stages import stage_sizes
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.torchtitan.catalog import flavors
 from autotuner.export.torchtitan.read import TORCHTITAN
-from tests.builders import big_job, tiny_job
+from tests.builders import big_job
 from tests.unit.export.sayable import in_its_words, sayable
 from tests.unit.export.torchtitan.installed import converter_names, dealt_layers, parsed, registered
 
@@ -148,14 +148,6 @@ def test_stages_listed_by_their_modules_are_counted_and_their_ends_found() -> No
     text = f"[parallelism]\npipeline_parallel_degree = 4\nmodule_fqns_per_model_part = [{rows}]\n"
     layout = read(text, num_ranks=4).layout
     assert stage_sizes(32, 4, layout.first_stage_less_layers, layout.last_stage_less_layers) == (7, 9, 9, 7)
-
-
-def test_a_model_without_a_flavor_is_named_with_the_shapes_that_a_flavor_needs() -> None:
-    exported = export(tiny_job(), Layout(), "torchtitan")
-    assert 'flavor = "tiny"' in exported.text
-    assert "dim 64, n_layers 4, n_heads 4, n_kv_heads 2, inner width 128, vocab_size 256" in exported.defaults[0]
-    with pytest.raises(InvalidInput, match="nearest legal value"):
-        read("[parallelism]\npipeline_parallel_degree = 3\n[training]\nlocal_batch_size = 2\n", "torchtitan", 8)
 
 
 @pytest.mark.parametrize("family", ["llama3", "llama4", "qwen3", "deepseek_v3", "gpt_oss"])
