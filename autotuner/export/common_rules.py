@@ -10,7 +10,7 @@ which number is the launcher's choice, so that stages are rotated by the order o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from autotuner.core.choices import Choice, P2PTransport, RankOrder
@@ -30,54 +30,51 @@ def _word(name: str, layout: Layout) -> str:
     return ("on" if plain else "off") if isinstance(plain, bool) else str(plain)
 
 
+Limit = Callable[[str], Rule]
+"""A rule of a trainer that waits for its name."""
+
+
 def refuse(
-    name: str,
     field: str,
     broken: Callable[[Layout, Job], bool],
     message: str | Callable[[Layout, Job], str],
     nearest: object = None,
     *,
     is_of_hardware: bool = False,
-) -> Rule:
-    """Return a rule of a trainer.
+) -> Limit:
+    """Return a limit of what a trainer can be told.
 
     Args:
-        name: Stable; documentation and filters use it.
         field: The field to change.
         broken: Comparison of one layout or of columns.
         message: What runs instead; a text may name ``{x.field}`` of the layout and ``{j.field}`` of the job.
         nearest: The legal value, or a function of layout and job; None: there is none.
         is_of_hardware: The accelerators or their links lack what the field asks for.
     """
+    say = message if callable(message) else lambda x, j: message.format(x=x, j=j)
     value: Any = nearest.label if isinstance(nearest, Choice) else nearest
-    return Rule(
-        name,
-        field,
-        broken,
-        message if callable(message) else lambda x, j: message.format(x=x, j=j),
-        value if callable(value) else lambda x, j: value,
-        is_of_hardware=is_of_hardware,
-    )
+    near = value if callable(value) else lambda x, j: value
+    return lambda name: Rule(name, field, broken, say, near, is_of_hardware=is_of_hardware)
 
 
 def held(
-    name: str,
     field: str,
     value: int,
     message: str,
     when: Callable[[Layout, Job], bool] = lambda x, j: True,
     *,
     is_of_hardware: bool = False,
-) -> Rule:
-    """Return the rule of a trainer that has one value of a field where ``when`` holds; the rest is as of ``refuse``."""
+) -> Limit:
+    """Return the limit of a trainer that has one value of a field where ``when`` holds; else as ``refuse``."""
+    nearest = OPTIONS[field].to_plain(value)
     return refuse(
-        name,
-        field,
-        lambda x, j: (getattr(x, field) != value) & when(x, j),
-        message,
-        OPTIONS[field].to_plain(value),
-        is_of_hardware=is_of_hardware,
+        field, lambda x, j: (getattr(x, field) != value) & when(x, j), message, nearest, is_of_hardware=is_of_hardware
     )
+
+
+def named(limits: Mapping[str, Limit]) -> tuple[Rule, ...]:
+    """Return rules by their names, which are stable: documentation and filters use them."""
+    return tuple(limit(name) for name, limit in limits.items())
 
 
 _WHY = {
@@ -97,10 +94,8 @@ def exchanges_and_batches(trainer: str, prefix: str) -> tuple[Rule, ...]:
         trainer: As sentences name it.
         prefix: Of the names of its rules.
     """
-    return tuple(
-        held(f"{prefix}-keeps-{field.replace('_', '-')}", field, OPTIONS[field].default, why.format(trainer))
-        for field, why in _WHY.items()
-    )
+    limits = {field: held(field, OPTIONS[field].default, why.format(trainer)) for field, why in _WHY.items()}
+    return named({f"{prefix}-keeps-{field.replace('_', '-')}": limit for field, limit in limits.items()})
 
 
 LAUNCHED = frozenset({"stage_rotation"})
@@ -114,27 +109,20 @@ def sends_and_places(trainer: str, prefix: str) -> tuple[Rule, ...]:
         trainer: As sentences name it.
         prefix: Of the names of its rules.
     """
-    return (
-        held(
-            f"{prefix}-sends-inline",
-            "p2p_transport",
-            P2PTransport.INLINE,
-            f"pipeline ranks of {trainer} send and receive themselves; it has no delegates",
-        ),
-        held(
-            f"{prefix}-rotates-whole-nodes",
-            "stage_rotation",
-            0,
-            "stages are rotated by the order of nodes in a hostfile, and stages here share nodes",
-            _shares_nodes,
-        ),
+    sends = f"pipeline ranks of {trainer} send and receive themselves; it has no delegates"
+    places = "stages are rotated by the order of nodes in a hostfile, and stages here share nodes"
+    return named(
+        {
+            f"{prefix}-sends-inline": held("p2p_transport", P2PTransport.INLINE, sends),
+            f"{prefix}-rotates-whole-nodes": held("stage_rotation", 0, places, _shares_nodes),
+        }
     )
 
 
 def numbers_ranks(trainer: str, prefix: str) -> Rule:
     """The rule of a trainer with one order of axes."""
     why = f"{trainer} numbers its ranks with the stages outermost"
-    return held(f"{prefix}-keeps-rank-order", "rank_order", RankOrder.STAGES_OUTERMOST, why)
+    return held("rank_order", RankOrder.STAGES_OUTERMOST, why)(f"{prefix}-keeps-rank-order")
 
 
 def rotation_said(job: Job, layout: Layout) -> tuple[str, ...]:

@@ -35,9 +35,11 @@ from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
 from autotuner.export.common_rules import (
     LAUNCHED,
+    Limit,
     decided_in_code,
     exchanges_and_batches,
     held,
+    named,
     numbers_ranks,
     refuse,
     sends_and_places,
@@ -197,73 +199,63 @@ KNOWN_SECTIONS = frozenset(path.split(".")[0] for path in (*_READ, *CHANGED)) | 
 }
 """Sections of this and older releases; DeepSpeed ignores any other silently."""
 
-ZERO_RULES = (
-    # runtime/engine.py: seq_data_parallel_group
-    held(
-        "deepspeed-shards-over-all-replicas",
-        "data_parallel_replicate_degree",
-        1,
-        "ZeRO shards over all data-parallel ranks, here {x.data_parallel_degree}; it keeps no "
-        "{x.data_parallel_replicate_degree} replicas of the shards",
-        lambda x, j: x.shard_level != ShardLevel.NONE,
-    ),
-    # runtime/engine.py: MEMORY_OPT_ALLREDUCE_SIZE
-    held(
-        "deepspeed-sizes-no-bucket-at-stage-0",
-        "gradient_bucket_bytes",
-        DEFAULT_BUCKET_BYTES,
-        f"ZeRO stage 0 has no key for its buckets: it reduces {BUCKET_ELEMENTS:,} elements at once, after the last "
-        "micro-batch",
-        lambda x, j: x.shard_level == ShardLevel.NONE,
-    ),
-    refuse(
-        "deepspeed-counts-whole-elements",
-        "gradient_bucket_bytes",
-        lambda x, j: (
-            (x.shard_level == ShardLevel.OPTIMIZER) & (x.gradient_bucket_bytes % gradient_element_bytes(x) != 0)
+ZERO_RULES = named(
+    {
+        # runtime/engine.py: seq_data_parallel_group
+        "deepspeed-shards-over-all-replicas": held(
+            "data_parallel_replicate_degree",
+            1,
+            "ZeRO shards over all data-parallel ranks, here {x.data_parallel_degree}; it keeps no "
+            "{x.data_parallel_replicate_degree} replicas of the shards",
+            lambda x, j: x.shard_level != ShardLevel.NONE,
         ),
-        lambda x, j: (
-            f"reduce_bucket_size counts elements of {gradient_element_bytes(x)} bytes, and {x.gradient_bucket_bytes} "
-            "bytes are no whole number of them"
+        # runtime/engine.py: MEMORY_OPT_ALLREDUCE_SIZE
+        "deepspeed-sizes-no-bucket-at-stage-0": held(
+            "gradient_bucket_bytes",
+            DEFAULT_BUCKET_BYTES,
+            f"ZeRO stage 0 has no key for its buckets: it reduces {BUCKET_ELEMENTS:,} elements at once, after the last "
+            "micro-batch",
+            lambda x, j: x.shard_level == ShardLevel.NONE,
         ),
-        lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % gradient_element_bytes(x),
-    ),
+        "deepspeed-counts-whole-elements": refuse(
+            "gradient_bucket_bytes",
+            lambda x, j: (
+                (x.shard_level == ShardLevel.OPTIMIZER) & (x.gradient_bucket_bytes % gradient_element_bytes(x) != 0)
+            ),
+            lambda x, j: (
+                f"reduce_bucket_size counts elements of {gradient_element_bytes(x)} bytes, "
+                f"and {x.gradient_bucket_bytes} bytes are no whole number of them"
+            ),
+            lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % gradient_element_bytes(x),
+        ),
+    }
 )
 """Limits of ZeRO, whoever starts it."""
 
 _BALANCED = "PipelineModule balances parameters or layers (partition_method); no stage is told its own number"
 
-RULES = (
-    *ZERO_RULES,
-    *exchanges_and_batches("DeepSpeed", "deepspeed"),
-    *sends_and_places("DeepSpeed", "deepspeed"),
-    numbers_ranks("DeepSpeed", "deepspeed"),
-    refuse(
-        "deepspeed-pipelines-shard-optimizers-at-most",  # runtime/pipe/engine.py
+_LIMITS: Mapping[str, Limit] = {
+    # runtime/pipe/engine.py
+    "deepspeed-pipelines-shard-optimizers-at-most": refuse(
         "shard_level",
         lambda x, j: (x.pipeline_parallel_degree > 1) & any_of(x.shard_level, _SHARDS_BY_LAYER),
         "DeepSpeed's pipeline engine refuses ZeRO stage {x.shard_level.value}",
         ShardLevel.OPTIMIZER,
     ),
     # runtime/pipe/schedule.py
-    held(
-        "deepspeed-pipelines-run-1f1b",
+    "deepspeed-pipelines-run-1f1b": held(
         "pipeline_schedule",
         PipelineSchedule.ONE_F_ONE_B,
         "DeepSpeed's pipeline engine runs 1f1b (TrainSchedule) instead of {x.pipeline_schedule}",
     ),
     # runtime/pipe/module.py, as the next two
-    held(
-        "deepspeed-has-one-stage-per-rank",
-        "virtual_stages_per_rank",
-        1,
-        "PipelineModule gives each rank one stage, not {x.virtual_stages_per_rank}",
+    "deepspeed-has-one-stage-per-rank": held(
+        "virtual_stages_per_rank", 1, "PipelineModule gives each rank one stage, not {x.virtual_stages_per_rank}"
     ),
-    held("deepspeed-cuts-no-first-stage", "first_stage_less_layers", 0, _BALANCED),
-    held("deepspeed-cuts-no-last-stage", "last_stage_less_layers", 0, _BALANCED),
+    "deepspeed-cuts-no-first-stage": held("first_stage_less_layers", 0, _BALANCED),
+    "deepspeed-cuts-no-last-stage": held("last_stage_less_layers", 0, _BALANCED),
     # AutoTP has its own groups; pipe/engine.py asserts the grid's
-    held(
-        "deepspeed-splits-no-stage-over-tensor-ranks",
+    "deepspeed-splits-no-stage-over-tensor-ranks": held(
         "tensor_parallel_degree",
         1,
         "AutoTP splits whole models, no stages of a PipelineModule; a model whose layers are tensor-parallel by "
@@ -271,53 +263,45 @@ RULES = (
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
     # __init__.py: no mesh beside a PipelineModule
-    held(
-        "deepspeed-splits-no-sequence-in-stages",
+    "deepspeed-splits-no-sequence-in-stages": held(
         "context_parallel_degree",
         1,
         "a pipeline's grid has axes for stages, data and tensor ranks, and none for parts of a sequence",
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
     # __init__.py, utils/groups.py: _init_tp_mesh_device
-    held(
-        "deepspeed-splits-sequence-or-tensors",
+    "deepspeed-splits-sequence-or-tensors": held(
         "context_parallel_degree",
         1,
         "Ulysses and AutoTP each lay a mesh of data ranks and their own, and cannot meet in one",
         lambda x, j: x.tensor_parallel_degree > 1,
     ),
     # runtime/sequence_parallel/ulysses_sp.py
-    held(
-        "deepspeed-exchanges-heads-for-sequence",
+    "deepspeed-exchanges-heads-for-sequence": held(
         "context_exchange",
         ContextExchange.ALL_TO_ALL,
         "Ulysses exchanges heads for parts of the sequence (all_to_all), not by {x.context_exchange}",
         lambda x, j: x.context_parallel_degree > 1,
     ),
     # module_inject/auto_tp.py
-    held(
-        "deepspeed-splits-no-norms",
-        "sequence_parallel",
-        False,
-        "AutoTP leaves norms and their activations whole on every tensor rank",
+    "deepspeed-splits-no-norms": held(
+        "sequence_parallel", False, "AutoTP leaves norms and their activations whole on every tensor rank"
     ),
     # runtime/tensor_parallel/config.py
-    held(
-        "deepspeed-cuts-no-products",
+    "deepspeed-cuts-no-products": held(
         "async_tensor_parallel",
         False,
         "AutoTP cuts up no matrix products; tp_overlap_comm overlaps all-reduces of the backward pass",
     ),
     # module_inject/auto_ep_folding.py
-    held(
-        "deepspeed-splits-experts-outside-pipelines",
+    "deepspeed-splits-experts-outside-pipelines": held(
         "expert_parallel_degree",
         1,
         "AutoEP finds experts in whole models, not in stages of a PipelineModule",
         lambda x, j: x.pipeline_parallel_degree > 1,
     ),
-    refuse(
-        "deepspeed-shards-no-parameters-beside-sequence-and-experts",  # engine.py: _validate_zero3_moe_compatibility
+    # engine.py: _validate_zero3_moe_compatibility
+    "deepspeed-shards-no-parameters-beside-sequence-and-experts": refuse(
         "shard_level",
         lambda x, j: (
             (x.expert_parallel_degree > 1) & (x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.PARAMETERS)
@@ -325,37 +309,41 @@ RULES = (
         "AutoEP refuses ZeRO stage 3 beside Ulysses",
         ShardLevel.GRADIENTS,
     ),
-    refuse(
-        "deepspeed-recomputes-all-or-nothing",
+    "deepspeed-recomputes-all-or-nothing": refuse(
         "recompute",
         lambda x, j: x.recompute == Recompute.SELECTIVE,
         "scripts for DeepSpeed recompute whole layers (gradient_checkpointing) or none",
         Recompute.FULL,
     ),
     # runtime/pipe/module.py
-    held(
-        "deepspeed-recomputes-every-layer",
+    "deepspeed-recomputes-every-layer": held(
         "recompute_every",
         1,
         "scripts for DeepSpeed recompute every layer or none; a pipeline's activation_checkpoint_interval says how "
         "many layers are recomputed together",
     ),
     # runtime/config.py
-    held(
-        "deepspeed-multiplies-in-16-bits-or-more",
+    "deepspeed-multiplies-in-16-bits-or-more": held(
         "precision",
         Precision.BF16,
         "ds_config.json has no key for {x.precision}; bf16 runs instead",
         lambda x, j: x.precision != Precision.FP32,
     ),
     # runtime/activation_checkpointing/config.py, compile/config.py
-    held(
-        "deepspeed-keeps-activations",
+    "deepspeed-keeps-activations": held(
         "offload_activations",
         False,
         "activations stay on the device: cpu_checkpointing moves only what a recomputation starts from, "
         "compile.offload_activation only what a memory budget asks for",
     ),
+}
+
+RULES = (
+    *ZERO_RULES,
+    *exchanges_and_batches("DeepSpeed", "deepspeed"),
+    *sends_and_places("DeepSpeed", "deepspeed"),
+    numbers_ranks("DeepSpeed", "deepspeed"),
+    *named(_LIMITS),
 )
 
 

@@ -21,7 +21,7 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Rule, any_of
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import deepspeed
-from autotuner.export.common_rules import decided_in_code, held, refuse
+from autotuner.export.common_rules import Limit, decided_in_code, held, named, refuse
 from autotuner.export.deepspeed import NEAREST_TO_FP16, RECOMPUTE_FLAG, Script, ds_config, zero_defaults
 from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document
 from autotuner.export.flags import Flags
@@ -136,37 +136,29 @@ _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "f
 """What the script decides: the model that it loads, with its plan for tensor ranks and the format of its weights, which
 is that of the gradients; and the optimizer."""
 
-_RULES: tuple[Rule, ...] = (
-    *RULES,
-    held(
-        "accelerate-sizes-no-bucket",
+_LIMITS: Mapping[str, Limit] = {
+    "accelerate-sizes-no-bucket": held(
         "gradient_bucket_bytes",
         DEFAULT_BUCKET_BYTES,
         "the script says it (DistributedDataParallelKwargs.bucket_cap_mb); torch's 25 MiB run",
         lambda x, j: x.shard_level == ShardLevel.NONE,
     ),
-    held(
-        "accelerate-recomputes-every-layer",
-        "recompute_every",
-        1,
-        "fsdp_activation_checkpointing recomputes every layer",
+    "accelerate-recomputes-every-layer": held(
+        "recompute_every", 1, "fsdp_activation_checkpointing recomputes every layer"
     ),
-    held(
-        "accelerate-offloads-with-fsdp",
+    "accelerate-offloads-with-fsdp": held(
         "offload_activations",
         False,
         "fsdp_activation_checkpointing_offload is FSDP2's",
         lambda x, j: (x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x),
     ),
-    refuse(
-        "accelerate-multiplies-in-8-bits-or-more",
+    "accelerate-multiplies-in-8-bits-or-more": refuse(
         "precision",
         lambda x, j: any_of(x.precision, (Precision.BF16, Precision.FP32, Precision.FP8)) == 0,
         "mixed_precision has no word for {x.precision}",
         Precision.BF16,
     ),
-    refuse(
-        "accelerate-scales-tensors",
+    "accelerate-scales-tensors": refuse(
         "fp8_recipe",
         lambda x, j: (
             (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED)) == 0)
@@ -174,14 +166,18 @@ _RULES: tuple[Rule, ...] = (
         "fp8_config scales tensorwise (AO) or delayed (TE), not {x.fp8_recipe}",
         Fp8Recipe.TENSORWISE,
     ),
-    held(
-        "accelerate-shards-on-gpus",
+    "accelerate-shards-on-gpus": held(
         "shard_level",
         ShardLevel.NONE,
         "on cores accelerate leaves FSDP and DeepSpeed out without a word, and trains replicas",
         lambda x, j: j.cluster.accelerator.kind == "cpu",
         is_of_hardware=True,
     ),
+}
+
+_RULES: tuple[Rule, ...] = (
+    *RULES,
+    *named(_LIMITS),
 )
 
 

@@ -21,7 +21,7 @@ from autotuner.core.choices import (
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule, any_of
-from autotuner.export.common_rules import exchanges_and_batches, held, refuse
+from autotuner.export.common_rules import Limit, exchanges_and_batches, held, named, refuse
 from autotuner.export.deepspeed import ZERO_RULES, attending, on_data_ranks
 from autotuner.export.table import Key, number, words
 from autotuner.export.target import Notes
@@ -151,26 +151,20 @@ _HELD: Mapping[str, tuple[str, str]] = {
 }
 """Fields that stay at their defaults, and why, by the names of rules."""
 
-RULES: tuple[Rule, ...] = (
-    *(rule for rule in ZERO_RULES if rule.field == "gradient_bucket_bytes" and "whole" in rule.name),
-    *exchanges_and_batches("accelerate", "accelerate"),
-    *(held(f"accelerate-{name}", field, OPTIONS[field].default, why) for name, (field, why) in _HELD.items()),
-    held(
-        "accelerate-replicates-no-zero-shards",
+_LIMITS: Mapping[str, Limit] = {
+    "accelerate-replicates-no-zero-shards": held(
         "data_parallel_replicate_degree",
         1,
         "ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
         lambda x, j: any_of(x.shard_level, _BETWEEN) | ((x.shard_level != ShardLevel.NONE) & exchanges_heads(x)),
     ),
-    held(
-        "accelerate-shards-what-it-splits-sequences-of",
+    "accelerate-shards-what-it-splits-sequences-of": held(
         "shard_level",
         ShardLevel.PARAMETERS,
         "context ranks that meet by {x.context_exchange} are FSDP2's, which shards parameters",
         lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL),
     ),
-    refuse(
-        "accelerate-shards-beside-tensor-ranks",
+    "accelerate-shards-beside-tensor-ranks": refuse(
         "shard_level",
         lambda x, j: (
             (x.tensor_parallel_degree > 1)
@@ -182,15 +176,13 @@ RULES: tuple[Rule, ...] = (
         "ParallelismConfig joins tensor ranks with FSDP2, which shards parameters, and with nothing else",
         ShardLevel.PARAMETERS,
     ),
-    refuse(
-        "accelerate-exchanges-heads-without-tensor-ranks",
+    "accelerate-exchanges-heads-without-tensor-ranks": refuse(
         "context_exchange",
         lambda x, j: (x.tensor_parallel_degree > 1) & exchanges_heads(x),
         "all_to_all is DeepSpeed's Ulysses, which knows no tensor ranks of torch's",
         ContextExchange.ALL_GATHER,
     ),
-    refuse(
-        "accelerate-replicates-shards",
+    "accelerate-replicates-shards": refuse(
         "data_parallel_shard_degree",
         lambda x, j: (
             (x.shard_level == ShardLevel.PARAMETERS)
@@ -200,26 +192,30 @@ RULES: tuple[Rule, ...] = (
         "ParallelismConfig refuses replicas of context ranks that share parameters without shard ranks",
         lambda x, j: x.data_parallel_replicate_degree,
     ),
-    refuse(
-        "accelerate-zero-multiplies-in-16-bits-or-more",
+    "accelerate-zero-multiplies-in-16-bits-or-more": refuse(
         "precision",
         lambda x, j: any_of(x.precision, NARROW_PRECISIONS) & (any_of(x.shard_level, _BETWEEN) | exchanges_heads(x)),
         "DeepSpeed's configuration has no key for {x.precision}",
         Precision.BF16,
     ),
-    refuse(
-        "accelerate-recomputes-all-or-nothing",
+    "accelerate-recomputes-all-or-nothing": refuse(
         "recompute",
         lambda x, j: x.recompute == Recompute.SELECTIVE,
         "activation checkpointing recomputes whole layers or none",
         Recompute.FULL,
     ),
-    held(
-        "accelerate-offloads-what-layers-start-from",
+    "accelerate-offloads-what-layers-start-from": held(
         "offload_activations",
         False,
         "only the inputs of layers that are recomputed wait in the host's memory",
         lambda x, j: x.recompute != Recompute.FULL,
     ),
+}
+
+RULES: tuple[Rule, ...] = (
+    *(rule for rule in ZERO_RULES if rule.field == "gradient_bucket_bytes" and "whole" in rule.name),
+    *exchanges_and_batches("accelerate", "accelerate"),
+    *named({f"accelerate-{name}": held(field, OPTIONS[field].default, why) for name, (field, why) in _HELD.items()}),
+    *named(_LIMITS),
 )
 """Layouts that accelerate cannot run, whoever starts it."""

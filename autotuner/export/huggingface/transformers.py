@@ -22,7 +22,7 @@ from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import MIB
 from autotuner.export import deepspeed
 from autotuner.export.accounted import unread
-from autotuner.export.common_rules import decided_in_code, held, refuse
+from autotuner.export.common_rules import Limit, decided_in_code, held, named, refuse
 from autotuner.export.documents import json_document, split_document
 from autotuner.export.huggingface.accelerate import ds_config_of_accelerate
 from autotuner.export.huggingface.shared import (
@@ -96,43 +96,42 @@ _FSDP_KEYS: tuple[Key, ...] = (
 _ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"})
 """What the script decides where it loads its model: attention, norms, and the format of weights and gradients."""
 
-_RULES: tuple[Rule, ...] = (
-    *RULES,
-    held(
-        "transformers-splits-no-tensors",
+_LIMITS: Mapping[str, Limit] = {
+    "transformers-splits-no-tensors": held(
         "tensor_parallel_degree",
         1,
         "no argument splits tensors: the script loads its model so (DistributedConfig), or DeepSpeed does (AutoTP)",
     ),
-    refuse(
-        "transformers-sizes-whole-mebibytes",
+    "transformers-sizes-whole-mebibytes": refuse(
         "gradient_bucket_bytes",
         lambda x, j: (x.shard_level == ShardLevel.NONE) & (x.gradient_bucket_bytes % MIB != 0),
         "ddp_bucket_cap_mb counts MiB, and {x.gradient_bucket_bytes} bytes are no whole number of them",
         lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % MIB,
     ),
-    held(
-        "transformers-sizes-no-bucket-beside-ulysses",
+    "transformers-sizes-no-bucket-beside-ulysses": held(
         "gradient_bucket_bytes",
         DEFAULT_BUCKET_BYTES,
         "DeepSpeed runs it, and stage 0 has no key for its buckets",
         lambda x, j: (x.shard_level == ShardLevel.NONE) & exchanges_heads(x),
     ),
-    held(
-        "transformers-multiplies-in-16-bits-or-more",
+    "transformers-multiplies-in-16-bits-or-more": held(
         "precision",
         Precision.BF16,
         "the Trainer has no argument for {x.precision}; bf16 runs instead",
         lambda x, j: x.precision != Precision.FP32,
     ),
-    refuse(
-        "transformers-shards-parameters-on-gpus",
+    "transformers-shards-parameters-on-gpus": refuse(
         "shard_level",
         lambda x, j: (x.shard_level == ShardLevel.PARAMETERS) & (j.cluster.accelerator.kind == "cpu"),
         "on cores the Trainer leaves FSDP out without a word and trains replicas; DeepSpeed's stages run",
         ShardLevel.GRADIENTS,
         is_of_hardware=True,
     ),
+}
+
+_RULES: tuple[Rule, ...] = (
+    *RULES,
+    *named(_LIMITS),
 )
 
 

@@ -22,7 +22,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
-from autotuner.export.common_rules import LAUNCHED, refuse
+from autotuner.export.common_rules import LAUNCHED, named, refuse
 from autotuner.export.flags import Flags
 from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.reading import Reading, Settings, Value
@@ -315,7 +315,6 @@ class _Dialect:
 
 
 _FLASH_3 = refuse(
-    "nemo-names-no-flash-version",
     "attention_kernel",
     lambda x, j: x.attention_kernel == AttentionKernel.FLASH_3,
     "which FlashAttention NeMo calls is decided by what is installed: flash is written",
@@ -355,7 +354,7 @@ _NEMO = _Dialect(
     known=("trainer.strategy.", "MegatronStrategy", "nemo_run", "recipe.trainer", "nemo llm"),
     usage="nemo llm pretrain --factory RECIPE, and these",
     others={"ckpt_format": "save_ckpt_format"},
-    rules=(_FLASH_3,),
+    rules=named({"nemo-names-no-flash-version": _FLASH_3}),
 )
 
 
@@ -464,20 +463,21 @@ def _model_name(text: str) -> str:
     return next((found[1] for found in _NAMED.finditer(text) if _SIZED.search(found[1]) and len(found[1]) < 60), "")
 
 
-_RESHARDS = refuse(
-    "recipe-reshards",
-    "reshard_after_forward",
-    lambda x, j: keeps_parameters(x),
-    "recipes shard parameters by Megatron-FSDP, which gives them away after each forward pass",
-    True,
-)
-
-_BUCKETS = refuse(
-    "recipe-buckets-hold-elements",
-    "gradient_bucket_bytes",
-    lambda x, j: x.gradient_bucket_bytes % 4 != 0,
-    "recipes sum gradients in fp32, of which {x.gradient_bucket_bytes} bytes hold no whole number",
-    lambda x, j: max(1, x.gradient_bucket_bytes // 4) * 4,
+_RECIPE_RULES = named(
+    {
+        "recipe-reshards": refuse(
+            "reshard_after_forward",
+            lambda x, j: keeps_parameters(x),
+            "recipes shard parameters by Megatron-FSDP, which gives them away after each forward pass",
+            True,
+        ),
+        "recipe-buckets-hold-elements": refuse(
+            "gradient_bucket_bytes",
+            lambda x, j: x.gradient_bucket_bytes % 4 != 0,
+            "recipes sum gradients in fp32, of which {x.gradient_bucket_bytes} bytes hold no whole number",
+            lambda x, j: max(1, x.gradient_bucket_bytes // 4) * 4,
+        ),
+    }
 )
 
 
@@ -485,7 +485,7 @@ def _target(dialect: _Dialect) -> Target:
     return Target(
         format=dialect.format,
         version=dialect.version,
-        rules=(*MEGATRON_RULES, _RESHARDS, _BUCKETS, *dialect.rules),
+        rules=(*MEGATRON_RULES, *_RECIPE_RULES, *dialect.rules),
         elsewhere=LAUNCHED | {"fp32_gradient_reduce"},
         write=dialect.write,
         read=dialect.read,

@@ -5,6 +5,8 @@ Sources: megatron-core 0.16.1 beside each of the writers; Transformer Engine 2.8
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autotuner.core.choices import (
     AttentionKernel,
     Fp8Recipe,
@@ -18,7 +20,7 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, any_of
-from autotuner.export.common_rules import exchanges_and_batches, held, refuse, sends_and_places
+from autotuner.export.common_rules import Limit, exchanges_and_batches, held, named, refuse, sends_and_places
 from autotuner.export.megatron.degrees import gradient_element_bytes
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 
@@ -39,46 +41,38 @@ def _has_experts(job: Job) -> bool:
     return job.model.experts is not None
 
 
-MEGATRON_RULES: tuple[Rule, ...] = (
-    *exchanges_and_batches("Megatron", "megatron"),
-    *sends_and_places("Megatron", "megatron"),
-    refuse(
-        "megatron-moves-all-replicas-outermost",
+_LIMITS: Mapping[str, Limit] = {
+    "megatron-moves-all-replicas-outermost": refuse(
         "rank_order",
         lambda x, j: (x.rank_order == RankOrder.REPLICAS_OUTERMOST) & (x.data_parallel_shard_degree > 1),
         "use_tp_pp_dp_mapping numbers all data-parallel ranks outermost, the {x.data_parallel_shard_degree} that "
         "share a replica's parts with them",
         RankOrder.STAGES_OUTERMOST,
     ),  # core/parallel_state.py: order tp-cp-ep-pp-dp
-    refuse(
-        "megatron-schedules",
+    "megatron-schedules": refuse(
         "pipeline_schedule",
         lambda x, j: any_of(x.pipeline_schedule, _SCHEDULES) == 0,
         "Megatron runs 1f1b, interleaved where a rank has several stages, not {x.pipeline_schedule}",
         lambda x, j: _schedule(x).label,
     ),
-    held(
-        "megatron-recomputes-blocks",
+    "megatron-recomputes-blocks": held(
         "recompute_every",
         1,
         "Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and others",
     ),
-    refuse(
-        "megatron-precisions",
+    "megatron-precisions": refuse(
         "precision",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
         "Megatron multiplies in fp8 where a layout emulates it",
         Precision.BF16,
     ),
-    refuse(
-        "megatron-fp8-recipes",
+    "megatron-fp8-recipes": refuse(
         "fp8_recipe",
         lambda x, j: any_of(x.fp8_recipe, tuple(RECIPES.values())) == 0,
         lambda x, j: f"Megatron scales {', '.join(RECIPES)}, and not {x.fp8_recipe}: tensorwise is written",
         Fp8Recipe.TENSORWISE,
     ),
-    refuse(
-        "megatron-attention-backends",
+    "megatron-attention-backends": refuse(
         "attention_kernel",
         lambda x, j: any_of(x.attention_kernel, (*BACKENDS.values(), AttentionKernel.FLASH_3)) == 0,
         lambda x, j: (
@@ -87,15 +81,13 @@ MEGATRON_RULES: tuple[Rule, ...] = (
         ),
         AttentionKernel.FLASH,
     ),
-    refuse(
-        "megatron-context-ranks-need-fused-attention",
+    "megatron-context-ranks-need-fused-attention": refuse(
         "attention_kernel",
         lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.MATH),
         "Transformer Engine's unfused attention knows no context ranks",
         AttentionKernel.FLASH,
     ),
-    refuse(
-        "megatron-reshards",
+    "megatron-reshards": refuse(
         "reshard_after_forward",
         lambda x, j: (
             keeps_parameters(x)
@@ -110,8 +102,7 @@ MEGATRON_RULES: tuple[Rule, ...] = (
         "refused beside pipelines, expert ranks, replicas of shards and tied embeddings",
         True,
     ),
-    refuse(
-        "megatron-buckets-hold-elements",
+    "megatron-buckets-hold-elements": refuse(
         "gradient_bucket_bytes",
         lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x, j) != 0,
         lambda x, j: (
@@ -119,45 +110,39 @@ MEGATRON_RULES: tuple[Rule, ...] = (
         ),
         lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x, j)) * gradient_element_bytes(x, j),
     ),
-    held(
-        "megatron-experts-need-sequence-parallel",
+    "megatron-experts-need-sequence-parallel": held(
         "sequence_parallel",
         True,
         "Megatron refuses to train experts on several tensor ranks without sequence parallelism",
         lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1),
     ),
-    held(
-        "megatron-keeps-logits-split",
-        "loss_parallel",
-        True,
-        "each of Megatron's tensor ranks keeps its part of the logits",
+    "megatron-keeps-logits-split": held(
+        "loss_parallel", True, "each of Megatron's tensor ranks keeps its part of the logits"
     ),
-    held("megatron-norms-are-fused", "fused_norm", True, "norms are Transformer Engine's kernels"),
-    held(
-        "megatron-compiles-no-layers",
-        "compiled",
-        False,
-        "Megatron compiles no layers; its fusions are modules of Transformer Engine",
+    "megatron-norms-are-fused": held("fused_norm", True, "norms are Transformer Engine's kernels"),
+    "megatron-compiles-no-layers": held(
+        "compiled", False, "Megatron compiles no layers; its fusions are modules of Transformer Engine"
     ),
-    held(
-        "megatron-optimizer-is-fused",
-        "optimizer_kernel",
-        OptimizerKernel.FUSED,
-        "Megatron's Adam is the fused kernel of Transformer Engine or Apex",
+    "megatron-optimizer-is-fused": held(
+        "optimizer_kernel", OptimizerKernel.FUSED, "Megatron's Adam is the fused kernel of Transformer Engine or Apex"
     ),
-    held(
-        "megatron-offloads-one-stage",
+    "megatron-offloads-one-stage": held(
         "offload_activations",
         False,
         "Megatron offloads activations of all layers but one, and of no pipeline",
         lambda x, j: (x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1),
     ),
-    held(
-        "megatron-offloads-or-recomputes",
+    "megatron-offloads-or-recomputes": held(
         "offload_activations",
         False,
         "Megatron refuses to offload activations beside recomputing them",
         lambda x, j: x.recompute != Recompute.NONE,
     ),
+}
+
+MEGATRON_RULES: tuple[Rule, ...] = (
+    *exchanges_and_batches("Megatron", "megatron"),
+    *sends_and_places("Megatron", "megatron"),
+    *named(_LIMITS),
 )
 """What ``TransformerConfig`` refuses and what has no name; Megatron-Bridge and NeMo hand their fields to it."""

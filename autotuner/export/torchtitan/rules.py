@@ -21,7 +21,15 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Rule, any_of, job_rule
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.units import MIB
-from autotuner.export.common_rules import exchanges_and_batches, held, numbers_ranks, refuse, sends_and_places
+from autotuner.export.common_rules import (
+    Limit,
+    exchanges_and_batches,
+    held,
+    named,
+    numbers_ranks,
+    refuse,
+    sends_and_places,
+)
 from autotuner.export.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
@@ -60,87 +68,79 @@ def _of_torch() -> tuple[Rule, ...]:
     return tuple(replace(by_name[name], name=name.replace("trial-", "torchtitan-")) for name in _SHARED_WITH_TRIALS)
 
 
-_COMMON = (
-    *_of_torch(),
-    *exchanges_and_batches("torchtitan", "torchtitan"),
-    *sends_and_places("torchtitan", "torchtitan"),
-    numbers_ranks("torchtitan", "torchtitan"),
-    refuse(
-        "torchtitan-shards-parameters",
+_COMMON_LIMITS: Mapping[str, Limit] = {
+    "torchtitan-shards-parameters": refuse(
         "shard_level",
         lambda x, j: any_of(x.shard_level, (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)),
         "torchtitan shards by FSDP2, parameters with all else; it has no word for {x.shard_level} alone",
         ShardLevel.PARAMETERS,
     ),
-    refuse(
-        "torchtitan-shards-over-context-ranks",
+    "torchtitan-shards-over-context-ranks": refuse(
         "shard_level",
         lambda x, j: (x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.NONE),
         "torchtitan shards parameters over context ranks wherever there are some",
         ShardLevel.PARAMETERS,
     ),
-    held(
-        "torchtitan-reduces-in-fp32",
+    "torchtitan-reduces-in-fp32": held(
         "fp32_gradient_reduce",
         True,
         "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
         lambda x, j: (x.precision != Precision.FP32) & (_num_gradients(x) > 1),
     ),
-    refuse(
-        "torchtitan-plans-no-pipelines",
+    "torchtitan-plans-no-pipelines": refuse(
         "pipeline_schedule",
         lambda x, j: x.pipeline_schedule == PipelineSchedule.ADAPTIVE,
         "torchtitan runs PyTorch's own schedules, none of which is planned around slow links",
         PipelineSchedule.ZBV,
     ),
-    refuse(
-        "torchtitan-runs-zero-bubble-on-several-stages",
+    "torchtitan-runs-zero-bubble-on-several-stages": refuse(
         "virtual_stages_per_rank",
         lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (x.virtual_stages_per_rank == 1),
         "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
         2,
     ),
-    held(
-        "torchtitan-keeps-activations-on-the-device",
+    "torchtitan-keeps-activations-on-the-device": held(
         "offload_activations",
         False,
         "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
     ),
-    held("torchtitan-fuses-norms", "fused_norm", True, "its norms are torch.nn.RMSNorm, one kernel each"),
-    held(
-        "torchtitan-emulates-tensorwise",
+    "torchtitan-fuses-norms": held("fused_norm", True, "its norms are torch.nn.RMSNorm, one kernel each"),
+    "torchtitan-emulates-tensorwise": held(
         "fp8_recipe",
         Fp8Recipe.TENSORWISE,
         "its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
     ),
-    refuse(
-        "torchtitan-emulates-no-experts",
+    "torchtitan-emulates-no-experts": refuse(
         "precision",
         lambda x, j: (x.precision == Precision.FP8_EMULATED) & _has_experts(j),
         "its converters of grouped products emulate nothing, so that experts would stay in bf16",
         Precision.BF16,
     ),
-    held(
-        "torchtitan-emulates-uncompiled",
+    "torchtitan-emulates-uncompiled": held(
         "compiled",
         False,
         "its float8 converter refuses to emulate in a compiled model",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
     ),
+}
+
+_COMMON = (
+    *_of_torch(),
+    *exchanges_and_batches("torchtitan", "torchtitan"),
+    *sends_and_places("torchtitan", "torchtitan"),
+    numbers_ranks("torchtitan", "torchtitan"),
+    *named(_COMMON_LIMITS),
 )
 
-RULES_0_2: tuple[Rule, ...] = (
-    *_COMMON,
-    refuse(
-        "torchtitan-scales-experts-by-rows",
+_LIMITS_0_2: Mapping[str, Limit] = {
+    "torchtitan-scales-experts-by-rows": refuse(
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8) & (x.fp8_recipe == Fp8Recipe.TENSORWISE) & _has_experts(j),
         "its converter of grouped products scales experts rowwise, or by blocks of 32 (mxfp8)",
         Fp8Recipe.ROWWISE,
     ),
-    refuse(
-        "torchtitan-rounds-experts-of-whole-models",
+    "torchtitan-rounds-experts-of-whole-models": refuse(
         "precision",
         lambda x, j: (
             (x.precision == Precision.FP8)
@@ -151,15 +151,13 @@ RULES_0_2: tuple[Rule, ...] = (
         "its float8 converter of grouped products refuses pipelines and context ranks",
         Precision.BF16,
     ),
-    held(
-        "torchtitan-splits-sequences",
+    "torchtitan-splits-sequences": held(
         "sequence_parallel",
         True,
         "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
         lambda x, j: x.tensor_parallel_degree > 1,
     ),
-    refuse(
-        "torchtitan-sequence-per-rank",
+    "torchtitan-sequence-per-rank": refuse(
         "tensor_parallel_degree",
         lambda x, j: j.workload.seq_len % (2 * x.tensor_parallel_degree * x.context_parallel_degree) != 0,
         lambda x, j: (
@@ -167,50 +165,43 @@ RULES_0_2: tuple[Rule, ...] = (
             f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
         ),
     ),
-    refuse(
-        "torchtitan-exchanges-keys-and-values",
+    "torchtitan-exchanges-keys-and-values": refuse(
         "context_exchange",
         lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL),
         "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence",
         ContextExchange.ALL_GATHER,
     ),
-    held(
-        "torchtitan-replicates-alone",
+    "torchtitan-replicates-alone": held(
         "data_parallel_replicate_degree",
         1,
         "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
         lambda x, j: (shards(x) == 0) & (x.data_parallel_replicate_degree != x.world_size),
     ),
-    held(
-        "torchtitan-casts-what-it-shards",
+    "torchtitan-casts-what-it-shards": held(
         "precision",
         Precision.FP32,
         "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32",
         lambda x, j: (shards(x) == 0) & ((x.tensor_parallel_degree > 1) | (x.pipeline_parallel_degree > 1)),
     ),
-    held(
-        "torchtitan-fills-its-own-buckets",
+    "torchtitan-fills-its-own-buckets": held(
         "gradient_bucket_bytes",
         DDP_BUCKET_BYTES,
         f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
         lambda x, j: (x.data_parallel_replicate_degree > 1) & (shards(x) == 0),
     ),
-    held(
-        "torchtitan-recomputes-operations-of-every-layer",
+    "torchtitan-recomputes-operations-of-every-layer": held(
         "recompute_every",
         1,
         'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both',
         lambda x, j: x.recompute == Recompute.SELECTIVE,
     ),
-    refuse(
-        "torchtitan-rounds-to-8-bits",
+    "torchtitan-rounds-to-8-bits": refuse(
         "precision",
         lambda x, j: x.precision == Precision.NVFP4,
         "the converters of 0.2 are float8 and mx (mxfp8); nvfp4 came with 0.3",
         Precision.FP8,
     ),
-    refuse(
-        "torchtitan-scales-fp8",
+    "torchtitan-scales-fp8": refuse(
         "fp8_recipe",
         lambda x, j: (
             any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE))
@@ -218,20 +209,23 @@ RULES_0_2: tuple[Rule, ...] = (
         "torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
         Fp8Recipe.TENSORWISE,
     ),
-    held(
-        "torchtitan-overlaps-or-recomputes",
+    "torchtitan-overlaps-or-recomputes": held(
         "recompute",
         Recompute.NONE,
         "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
         lambda x, j: (x.pipeline_schedule == PipelineSchedule.DUALPIPEV) & (x.expert_parallel_degree > 1),
     ),
-    held(
-        "torchtitan-cuts-this-model",
+    "torchtitan-cuts-this-model": held(
         "pipeline_parallel_degree",
         1,
         "torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
         lambda x, j: not _has_stages(j),
     ),
+}
+
+RULES_0_2: tuple[Rule, ...] = (
+    *_COMMON,
+    *named(_LIMITS_0_2),
     job_rule(
         "torchtitan-keeps-fp32-moments",
         "workload.optimizer_state_precision",
@@ -244,17 +238,14 @@ RULES_0_2: tuple[Rule, ...] = (
 _KERNELS_0_3 = (AttentionKernel.FLEX, AttentionKernel.FLASH)
 """What ``attn_backend`` of its model registries says: flex, and varlen, FlashAttention for sequences of all lengths."""
 
-RULES_0_3: tuple[Rule, ...] = (
-    *_COMMON,
-    refuse(
-        "torchtitan-rounds-experts-to-8-bits",
+_LIMITS_0_3: Mapping[str, Limit] = {
+    "torchtitan-rounds-experts-to-8-bits": refuse(
         "precision",
         lambda x, j: (x.precision == Precision.NVFP4) & _has_experts(j),
         "its nvfp4 converter rounds linear modules alone, so that experts would stay in bf16",
         Precision.FP8,
     ),
-    refuse(
-        "torchtitan-sequence-per-rank",
+    "torchtitan-sequence-per-rank": refuse(
         "tensor_parallel_degree",
         lambda x, j: (
             j.workload.seq_len
@@ -266,59 +257,54 @@ RULES_0_3: tuple[Rule, ...] = (
         ),
         "it refuses a sequence of {j.workload.seq_len} that its tensor and context ranks do not share evenly",
     ),
-    held(
-        "torchtitan-gathers-keys-and-values",
+    "torchtitan-gathers-keys-and-values": held(
         "context_exchange",
         ContextExchange.ALL_GATHER,
         "torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
         lambda x, j: x.context_parallel_degree > 1,
     ),
-    refuse(
-        "torchtitan-attends-by-flex-or-varlen",
+    "torchtitan-attends-by-flex-or-varlen": refuse(
         "attention_kernel",
         lambda x, j: any_of(x.attention_kernel, _KERNELS_0_3) == 0,
         "attn_backend of torchtitan 0.3 is flex or varlen (FlashAttention), and {x.attention_kernel} neither",
         AttentionKernel.FLEX,
     ),
-    refuse(
-        "torchtitan-attends-by-flex-over-context-ranks",
+    "torchtitan-attends-by-flex-over-context-ranks": refuse(
         "attention_kernel",
         lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.FLASH),
         "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
         AttentionKernel.FLEX,
     ),
-    held(
-        "torchtitan-keeps-logits-apart",
+    "torchtitan-keeps-logits-apart": held(
         "loss_parallel",
         True,
         "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
     ),
-    held(
-        "torchtitan-reduces-layer-by-layer",
+    "torchtitan-reduces-layer-by-layer": held(
         "gradient_bucket_bytes",
         DEFAULT_BUCKET_BYTES,
         "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
     ),
-    held(
-        "torchtitan-recomputes-every-layer",
-        "recompute_every",
-        1,
-        "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2",
+    "torchtitan-recomputes-every-layer": held(
+        "recompute_every", 1, "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2"
     ),
-    refuse(
-        "torchtitan-scales-fp8",
+    "torchtitan-scales-fp8": refuse(
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, (Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8)) == 0),
         "torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
         Fp8Recipe.ROWWISE,
     ),
-    held(
-        "torchtitan-fuses-updates-of-bf16-moments",
+    "torchtitan-fuses-updates-of-bf16-moments": held(
         "optimizer_kernel",
         OptimizerKernel.FUSED,
         "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
         lambda x, j: j.workload.optimizer_state_precision == "bf16",
     ),
+}
+
+RULES_0_3: tuple[Rule, ...] = (
+    *_COMMON,
+    *named(_LIMITS_0_3),
 )
 
 _SEARCHED: Mapping[str, tuple[int, ...]] = {
