@@ -326,18 +326,8 @@ def test_a_sheet_that_is_given_away_whole_has_nothing_left_to_judge() -> None:
 
 
 PUBLIC_KEYS = [
-    "name",
-    "rows_used",
-    "rows_left_out",
-    "median_abs_error",
-    "p90_abs_error",
-    "mean_abs_error",
-    "spearman",
-    "oom_balanced_accuracy",
-    "oom_let_through",
-    "feasible_refused",
-    "regret",
-    "trials_to_2pct",
+    *("name", "rows_used", "rows_left_out", "median_abs_error", "p90_abs_error", "mean_abs_error", "spearman"),
+    *("oom_balanced_accuracy", "oom_let_through", "feasible_refused", "regret", "trials_to_2pct"),
 ]
 """What readers of the JSON rely on, in this order; more may follow."""
 

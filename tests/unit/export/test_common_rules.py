@@ -56,20 +56,6 @@ def test_megatron_cannot_keep_shards_inside_a_stage_whose_replicas_lie_outermost
     assert "mapping" not in export(job(), layout, format_).text
 
 
-def test_an_order_that_a_layout_cannot_say_is_noted_as_changed() -> None:
-    text = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer"
-    found = read(f"{text} --use-tp-pp-dp-mapping", F.MEGATRON_LM, 16)
-    assert found.layout.rank_order == RankOrder.STAGES_OUTERMOST
-    (note,) = [note for note in found.notes if note.setting == "--use-tp-pp-dp-mapping"]
-    assert note.kind == "changed"
-
-
-def test_an_order_that_changes_nothing_is_not_told() -> None:
-    found = read("--tensor-model-parallel-size 2 --use-tp-pp-dp-mapping", F.MEGATRON_LM, 16)
-    assert found.layout.rank_order == RankOrder.STAGES_OUTERMOST
-    assert not [note for note in found.notes if "mapping" in note.setting]
-
-
 @pytest.mark.parametrize("format_", CONFIGURED)
 def test_stages_that_share_nodes_are_not_rotated_by_a_hostfile(format_: ExportFormat) -> None:
     layout = pipelined(tensor_parallel_degree=2, data_parallel_replicate_degree=4, pipeline_parallel_degree=4)

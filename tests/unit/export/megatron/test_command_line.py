@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.software import load_stack
-from autotuner.core.choices import Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.choices import Fp8Recipe, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -109,19 +109,6 @@ def test_ranks_of_the_caller_count_and_have_to_fit() -> None:
         _read(text, 6)
 
 
-def test_expert_ranks_need_data_ranks() -> None:
-    layout = _read(
-        "--expert-model-parallel-size 8 --pipeline-model-parallel-size 4 --use-distributed-optimizer --bf16"
-    ).layout
-    assert (layout.world_size, layout.data_parallel_shard_degree) == (32, 8)
-
-
-def test_instances_of_the_optimizer_are_replicas() -> None:
-    text = "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --bf16 --context-parallel-size 2"
-    layout = _read(text, 16).layout
-    assert (layout.data_parallel_replicate_degree, layout.data_parallel_shard_degree) == (2, 4)
-
-
 def test_defaults_that_differ_from_ours_are_filled_in_and_said() -> None:
     found = _read("--bf16 --fp8-format hybrid --use-megatron-fsdp --flash-attention-version 3", 8)
     assert found.version == "0.19.0"
@@ -134,12 +121,6 @@ def test_defaults_that_differ_from_ours_are_filled_in_and_said() -> None:
 
 def test_the_release_decides_what_megatron_fsdp_shards_unless_it_is_said() -> None:
     assert _read("--bf16 --use-megatron-fsdp --legacy-tokenizer", 8).layout.shard_level == ShardLevel.NONE
-
-
-def test_sequence_parallel_with_one_tensor_rank_is_off_as_megatron_has_it() -> None:
-    found = _read("--sequence-parallel --tensor-model-parallel-size 1 --bf16")
-    assert not found.layout.sequence_parallel
-    assert any(note.kind is NoteKind.CHANGED and note.setting == "--sequence-parallel" for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -169,19 +150,6 @@ def test_stages_are_counted_in_each_way_to_say_them(flags: str, virtual: int | N
         first,
         last,
     )
-
-
-def test_blocks_of_layers_become_the_interval_with_as_many() -> None:
-    text = "--num-layers 32 --recompute-granularity full --recompute-method block --recompute-num-layers 5 --bf16"
-    found = _read(text)
-    assert found.layout.recompute_every == 7  # 1, 8, 15, 22, 29
-    assert "--recompute-method" in {note.setting for note in found.notes}
-
-
-def test_words_of_older_scripts_are_known() -> None:
-    found = _read("--bf16 --use-flash-attn --checkpoint-activations --num-layers 4")
-    assert found.layout.recompute == Recompute.FULL
-    assert "--attention-backend" not in {note.setting for note in found.notes}
 
 
 def test_torch_fsdp_is_read_with_its_switch_and_written_where_parameters_stay() -> None:

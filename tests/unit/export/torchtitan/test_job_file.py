@@ -137,11 +137,6 @@ def test_torchtitan_deals_layers_to_stages_as_a_layout_does(stages: int, layers:
     assert tuple(dealt) == stage_sizes(layers, stages, first, last)
 
 
-def test_flags_override_the_file() -> None:
-    back = read(f"{text_of(HSDP)}\nNGPU=8 ./run_train.sh {' '.join(FLAGS)}\n", num_ranks=16)
-    assert (back.layout.micro_batch_size, back.layout.compiled, back.layout.data_parallel_shard_degree) == (4, True, 8)
-
-
 def test_stages_listed_by_their_modules_are_counted_and_their_ends_found() -> None:
     parts = dealt_layers(4, 32, 2, 1)
     rows = ", ".join("[" + ", ".join(f'"{name}"' for name in part) + "]" for part in parts)
