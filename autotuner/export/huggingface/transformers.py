@@ -238,8 +238,8 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     """
     rest, document = split_document(text)
     command = launched(rest, document) if "--" in rest else Launched()
-    script = deepspeed.script_of_command(command)
-    asked = _asked_arguments(command, json_document(document) if document else {})
+    written = json_document(document) if document else {}
+    script, asked = deepspeed.script_of_command(command), _asked_arguments(command, written)
     if not asked.values:
         raise InvalidInput("config", text[:60], "must be arguments of the Trainer, as flags or as JSON")
     found = (_by_torch if asked.deepspeed is None else _by_zero)(asked, num_ranks or command.num_ranks)

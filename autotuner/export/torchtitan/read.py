@@ -64,7 +64,7 @@ def _imported(release: Release, settings: Settings, num_ranks: int | None) -> Im
     settings.assume("training.seq_len", 2048)
     seq_len = settings.integer("training.seq_len", 2048)
     for name, detail in _OTHER_THINGS.items():
-        if settings.raw(name) not in _HARMLESS:
+        if settings.values.get(name) not in _HARMLESS:
             settings.ignore(name, detail)
     settings.leave(_SECTIONS, [key.path for key in release.keys])
     return Imported(

@@ -121,7 +121,7 @@ class Settings(Notes):
             InvalidInput: It is none.
         """
         value = self._taken(name, ())
-        if value is None or value in ("None", ""):
+        if value in (None, "None", ""):
             return ()
         rows: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
         if not all(isinstance(row, (list, tuple)) and all(isinstance(word, str) for word in row) for row in rows):
@@ -130,14 +130,7 @@ class Settings(Notes):
 
     def optional(self, name: str) -> int | None:
         """A whole number of 1 or more, or nothing."""
-        if self.values.get(name) in (None, "None"):
-            self._read.add(name)
-            return None
-        return self.integer(name, 1)
-
-    def raw(self, name: str) -> object:
-        """What is said, of whatever type; None: nothing is."""
-        return self.values.get(name)
+        return None if self._taken(name, None) in (None, "None") else self.integer(name, 1)
 
     def ignore(self, name: str, detail: str) -> None:
         """Note a setting that is there and that a layout has no field for."""
