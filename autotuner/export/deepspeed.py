@@ -429,8 +429,6 @@ class Script:
         config: By path of ``ds_config.json``.
         config_file: The configuration that it names, which is not opened.
         recomputes: None: it does not say.
-        variables: What it sets, as texts.
-        remarks: What of it could not be followed or says nothing of a layout.
         compiles: The Trainer of ``transformers`` compiles the model; None: it does not say.
         optimizer: The optimizer that this Trainer is told to take; empty: none.
         unread: Notes of flags that nothing here reads.
@@ -439,11 +437,8 @@ class Script:
     config: Mapping[str, object] = field(default_factory=dict)
     config_file: str = ""
     recomputes: bool | None = None
-    num_ranks: int | None = None
     seq_len: int | None = None
     model_name: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    remarks: tuple[Note, ...] = ()
     compiles: bool | None = None
     optimizer: str = ""
     unread: tuple[Note, ...] = ()
@@ -472,11 +467,8 @@ def script_of_command(command: Launched) -> Script:
         config=config,
         config_file=next((name for name in files if name.endswith(".json")), ""),
         recomputes=flags.switch(*_RECOMPUTES),
-        num_ranks=command.num_ranks,
         seq_len=flags.integer(*_SEQUENCE),
         model_name=flags.text(*_MODEL) or "",
-        variables=command.variables,
-        remarks=command.notes,
         compiles=flags.switch("torch_compile"),
         optimizer=flags.text("optim") or "",
     )
@@ -504,16 +496,17 @@ def read(text: str, num_ranks: int | None) -> Imported:
         InvalidInput: The text is neither, or a setting makes no sense.
     """
     rest, document = split_document(text)
-    script = script_of_command(launched(rest, document)) if "--" in rest else Script()
+    command = launched(rest, document) if "--" in rest else Launched()
+    script = script_of_command(command)
     if not document and not script:
         raise InvalidInput("config", text[:60], "must be a ds_config.json, or a command that starts DeepSpeed")
     if document:
-        filled = Template(document).safe_substitute(script.variables) if "$" in document else document
+        filled = Template(document).safe_substitute(command.variables) if "$" in document else document
         config = flat(json_document(filled))
     else:
         config = {} if {"bf16.enabled", "fp16.enabled"} & script.config.keys() else {"bf16.enabled": True}
     config |= {path: raw for path, raw in script.config.items() if config.get(path, "auto") == "auto"}
-    found = understood(config, num_ranks or script.num_ranks)
+    found = understood(config, num_ranks or command.num_ranks)
     notes = Notes(found.notes)
     layout = as_trainer_says(script, found.layout, notes)
     if script.recomputes:
@@ -522,7 +515,7 @@ def read(text: str, num_ranks: int | None) -> Imported:
         _note_unseen(script, notes)
     if script.recomputes is None and layout.recompute == Recompute.NONE:
         notes.assumed("gradient_checkpointing", NO_RECOMPUTATION)
-    notes += script.remarks
+    notes += command.notes
     return replace(found, layout=layout, model_name=script.model_name, seq_len=script.seq_len, notes=tuple(notes))
 
 

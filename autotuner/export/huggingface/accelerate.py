@@ -297,7 +297,7 @@ def _read(text: str, num_ranks: int | None) -> Imported:
         raise InvalidInput("config", text[:60], "must be a configuration of accelerate, or a command that it launches")
     said = config.get("num_processes")
     asked = num_ranks or (None if said in (None, -1) else read_integer("num_processes", said, at_least=1))
-    asked, kind = asked or script.num_ranks, _kind(config)
+    asked, kind = asked or command.num_ranks, _kind(config)
     if kind == "DEEPSPEED":
         found = deepspeed.understood(_zero_config(config, script, document), asked)
         found = replace(found, layout=read_table((_COMPILED,), config, found.layout))
@@ -305,7 +305,7 @@ def _read(text: str, num_ranks: int | None) -> Imported:
         found = _of_torch(kind, config, script, asked)
     notes = Notes(found.notes)
     layout = deepspeed.as_trainer_says(script, found.layout, notes)
-    notes += script.remarks
+    notes += command.notes
     if script.recomputes:
         layout = replace(layout, recompute=Recompute.FULL)
     elif script.recomputes is None and layout.recompute == Recompute.NONE:

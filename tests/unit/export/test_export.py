@@ -16,9 +16,8 @@ from autotuner.export.target import Imported, NoteKind
 from tests.builders import big_job
 from tests.properties.strategies import layouts
 
+
 # ---------------------------------------------------------------- Layouts as arguments in our own words
-
-
 @given(layouts)
 def test_any_layout_is_read_back_from_its_arguments(layout: Layout) -> None:
     text = f"torchrun train.py {' '.join(export(big_job(), layout, 'arguments').arguments)}"

@@ -78,8 +78,6 @@ def test_a_configuration_and_a_command_are_recognised() -> None:
 
 
 # ---------------------------------------------------------------- write
-
-
 def test_a_bucket_that_is_no_whole_number_of_elements_is_told_with_the_nearest_that_is() -> None:
     (reason,) = export(big_job(), Layout.parse("zero8 bucket1001"), "deepspeed").unsaid  # others are golden outputs
     assert (reason.rule, reason.nearest) == ("deepspeed-counts-whole-elements", 1002)

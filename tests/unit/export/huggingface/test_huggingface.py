@@ -87,8 +87,6 @@ def test_any_object_is_read_or_refused(values: dict[str, object]) -> None:
 
 
 # ---------------------------------------------------------------- reading
-
-
 def _told(found: Imported) -> str:
     return "\n".join(f"{note.kind} {note.setting}: {note.detail}" for note in found.notes)
 

@@ -66,8 +66,6 @@ def test_what_keeps_the_rules_is_read_back_as_it_was(launch: tuple[Job, Layout])
 
 
 # ---------------------------------------------------------------- written
-
-
 @pytest.mark.parametrize(
     ("pipeline", "first", "last", "flags"),
     [
