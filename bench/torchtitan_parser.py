@@ -29,9 +29,9 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.stages import stage_sizes
 from autotuner.core.workload import Workload
 from autotuner.export.torchtitan.catalog import presets
-from autotuner.export.torchtitan.entries import SCHEDULES
-from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
+from autotuner.export.torchtitan.read import TORCHTITAN_CONFIG
 from autotuner.export.torchtitan.rules import RULES_0_3, SEARCHED_0_3
+from autotuner.export.torchtitan.table import SCHEDULES
 from autotuner.search.space.legal import legal_layouts
 
 _JOBS = (
@@ -44,6 +44,7 @@ _JOBS = (
 """Dense and sparse models that torchtitan registers, on devices with and without 4 bits."""
 
 _LAYOUTS_PER_JOB = 40
+_WORDS = {schedule: word for word, schedule in SCHEDULES.items()}
 _FUNCTION = "layout_config"
 
 _DEGREES = (
@@ -186,7 +187,7 @@ def _compared(job: Job, layout: Layout, answer: Mapping[str, Any]) -> Iterator[t
     ends = layout.first_stage_less_layers, layout.last_stage_less_layers
     yield "stages", answer["stages"], list(stage_sizes(job.model.num_layers, layout.num_stages, *ends))
     if pipelined:
-        yield "schedule", parallelism["pipeline_parallel_schedule"], SCHEDULES[layout.pipeline_schedule]
+        yield "schedule", parallelism["pipeline_parallel_schedule"], _WORDS[layout.pipeline_schedule]
     if layout.tensor_parallel_degree > 1:
         yield "sequence parallel", parallelism["enable_sequence_parallel"], layout.sequence_parallel
     yield "recompute", answer["activation_checkpoint"], _AC[layout.recompute]

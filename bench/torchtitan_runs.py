@@ -26,8 +26,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES, require_legal
 from autotuner.core.workload import Workload
 from autotuner.export.torchtitan.catalog import DEBUG_MODEL, spec_of
+from autotuner.export.torchtitan.read import TORCHTITAN
 from autotuner.export.torchtitan.rules import DDP_BUCKET_BYTES
-from autotuner.export.torchtitan.toml_file import TORCHTITAN
 
 _PLAIN = Layout(precision=Precision.FP32)
 _FSDP = replace(_PLAIN, data_parallel_shard_degree=2, shard_level=ShardLevel.PARAMETERS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import optuna
@@ -30,11 +30,8 @@ Ended: TypeAlias = tuple[TrialState, Sequence[float] | None]
 """How a trial of Optuna ended."""
 
 
-class Proposer(Protocol):
-    """Yields layouts in the order in which it would try them."""
-
-    def __call__(self, replay: Replay, seed: int) -> Iterator[int]:
-        """One search; the same seed gives the same order."""
+Proposer: TypeAlias = "Callable[[Replay, int], Iterator[int]]"
+"""Yields layouts in the order in which it would try them: one search; the same seed gives the same order."""
 
 
 def ours(replay: Replay, seed: int) -> Iterator[int]:

@@ -10,9 +10,10 @@ which number is the launcher's choice, so that stages are rotated by the order o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from autotuner.core.choices import P2PTransport, RankOrder
+from autotuner.core.choices import Choice, P2PTransport, RankOrder
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule
@@ -27,6 +28,53 @@ def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
 def _word(name: str, layout: Layout) -> str:
     plain = OPTIONS[name].to_plain(getattr(layout, name))
     return ("on" if plain else "off") if isinstance(plain, bool) else str(plain)
+
+
+Limit = Callable[[str], Rule]
+"""A rule of a trainer that waits for its name."""
+
+
+def refuse(
+    field: str,
+    broken: Callable[[Layout, Job], bool],
+    message: str | Callable[[Layout, Job], str],
+    nearest: object = None,
+    *,
+    is_of_hardware: bool = False,
+) -> Limit:
+    """Return a limit of what a trainer can be told.
+
+    Args:
+        field: The field to change.
+        broken: Comparison of one layout or of columns.
+        message: What runs instead; a text may name ``{x.field}`` of the layout and ``{j.field}`` of the job.
+        nearest: The legal value, or a function of layout and job; None: there is none.
+        is_of_hardware: The accelerators or their links lack what the field asks for.
+    """
+    say = message if callable(message) else lambda x, j: message.format(x=x, j=j)
+    value: Any = nearest.label if isinstance(nearest, Choice) else nearest
+    near = value if callable(value) else lambda x, j: value
+    return lambda name: Rule(name, field, broken, say, near, is_of_hardware=is_of_hardware)
+
+
+def held(
+    field: str,
+    value: int,
+    message: str,
+    when: Callable[[Layout, Job], bool] = lambda x, j: True,
+    *,
+    is_of_hardware: bool = False,
+) -> Limit:
+    """Return the limit of a trainer that has one value of a field where ``when`` holds; else as ``refuse``."""
+    nearest = OPTIONS[field].to_plain(value)
+    return refuse(
+        field, lambda x, j: (getattr(x, field) != value) & when(x, j), message, nearest, is_of_hardware=is_of_hardware
+    )
+
+
+def named(limits: Mapping[str, Limit]) -> tuple[Rule, ...]:
+    """Return rules by their names, which are stable: documentation and filters use them."""
+    return tuple(limit(name) for name, limit in limits.items())
 
 
 _WHY = {
@@ -46,21 +94,8 @@ def exchanges_and_batches(trainer: str, prefix: str) -> tuple[Rule, ...]:
         trainer: As sentences name it.
         prefix: Of the names of its rules.
     """
-    return tuple(
-        _held(f"{prefix}-keeps-{field.replace('_', '-')}", field, why.format(trainer)) for field, why in _WHY.items()
-    )
-
-
-def _held(name: str, field: str, message: str) -> Rule:
-    """A field that stays at its default."""
-    default = OPTIONS[field].default
-    return Rule(
-        name,
-        field,
-        lambda x, j: getattr(x, field) != default,
-        lambda x, j: message,
-        lambda x, j: OPTIONS[field].to_plain(default),
-    )
+    limits = {field: held(field, OPTIONS[field].default, why.format(trainer)) for field, why in _WHY.items()}
+    return named({f"{prefix}-keeps-{field.replace('_', '-')}": limit for field, limit in limits.items()})
 
 
 LAUNCHED = frozenset({"stage_rotation"})
@@ -74,33 +109,20 @@ def sends_and_places(trainer: str, prefix: str) -> tuple[Rule, ...]:
         trainer: As sentences name it.
         prefix: Of the names of its rules.
     """
-    return (
-        Rule(
-            f"{prefix}-sends-inline",
-            "p2p_transport",
-            lambda x, j: x.p2p_transport != P2PTransport.INLINE,
-            lambda x, j: f"pipeline ranks of {trainer} send and receive themselves; it has no delegates",
-            lambda x, j: P2PTransport.INLINE.label,
-        ),
-        Rule(
-            f"{prefix}-rotates-whole-nodes",
-            "stage_rotation",
-            lambda x, j: (x.stage_rotation > 0) & _shares_nodes(x, j),
-            lambda x, j: "stages are rotated by the order of nodes in a hostfile, and stages here share nodes",
-            lambda x, j: 0,
-        ),
+    sends = f"pipeline ranks of {trainer} send and receive themselves; it has no delegates"
+    places = "stages are rotated by the order of nodes in a hostfile, and stages here share nodes"
+    return named(
+        {
+            f"{prefix}-sends-inline": held("p2p_transport", P2PTransport.INLINE, sends),
+            f"{prefix}-rotates-whole-nodes": held("stage_rotation", 0, places, _shares_nodes),
+        }
     )
 
 
 def numbers_ranks(trainer: str, prefix: str) -> Rule:
     """The rule of a trainer with one order of axes."""
-    return Rule(
-        f"{prefix}-keeps-rank-order",
-        "rank_order",
-        lambda x, j: x.rank_order != RankOrder.STAGES_OUTERMOST,
-        lambda x, j: f"{trainer} numbers its ranks with the stages outermost",
-        lambda x, j: RankOrder.STAGES_OUTERMOST.label,
-    )
+    why = f"{trainer} numbers its ranks with the stages outermost"
+    return held("rank_order", RankOrder.STAGES_OUTERMOST, why)(f"{prefix}-keeps-rank-order")
 
 
 def rotation_said(job: Job, layout: Layout) -> tuple[str, ...]:

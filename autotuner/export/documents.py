@@ -36,7 +36,7 @@ def json_document(text: str) -> dict[str, Any]:
     try:
         value = json.loads(plain)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("config", text[:60], f"must be a JSON object: {_first_line(error)}") from error
+        raise InvalidInput("config", text[:60], f"must be a JSON object: {first_line(error)}") from error
     return _mapping(text, value)
 
 
@@ -55,7 +55,7 @@ def yaml_document(text: str) -> dict[str, Any]:
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInput("config", text[:60], f"must be a mapping in YAML: {_first_line(error)}") from error
+        raise InvalidInput("config", text[:60], f"must be a mapping in YAML: {first_line(error)}") from error
     return _mapping(text, value)
 
 
@@ -93,5 +93,6 @@ def _mapping(text: str, value: object) -> dict[str, Any]:
     return value
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, or its type."""
     return next(iter(str(error).splitlines()), type(error).__name__)

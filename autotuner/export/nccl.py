@@ -29,10 +29,18 @@ _ALGORITHMS = {
     "collnetdirect,collnetchain,ring": CollectiveAlgorithm.COLLNET,
 }
 _PROTOCOLS = {member.label: member for member in CollectiveProtocol if member != CollectiveProtocol.AUTO}
-_SWITCHES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+_FIELDS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "NCCL_ALGO": {
+        f"{prefix}{word}": {"collective_algorithm": algorithm}
+        for prefix in ("", "allreduce:")
+        for word, algorithm in _ALGORITHMS.items()
+    },
+    "NCCL_PROTO": {word: {"collective_protocol": protocol} for word, protocol in _PROTOCOLS.items()},
     "NCCL_PXN_DISABLE": {"0": {"pxn": True}, "1": {"pxn": False}},
     "NCCL_IB_SPLIT_DATA_ON_QPS": {"1": {}},
 }
+"""Fields by variable and by its value in small letters."""
+
 _COUNTED = {
     "NCCL_MIN_NCHANNELS": "collective_channels",
     "NCCL_MAX_NCHANNELS": "collective_channels",
@@ -66,13 +74,7 @@ def with_collectives(imported: Imported, text: str) -> Imported:
 
 def _fields(name: str, value: str) -> Mapping[str, object] | None:
     """The field that a variable says; None: it says none."""
-    if name == "NCCL_ALGO":
-        algorithm = _ALGORITHMS.get(value.lower().removeprefix("allreduce:"))
-        return None if algorithm is None else {"collective_algorithm": algorithm}
-    if name == "NCCL_PROTO":
-        protocol = _PROTOCOLS.get(value.lower())
-        return None if protocol is None else {"collective_protocol": protocol}
-    if name in _SWITCHES:
-        return _SWITCHES[name].get(value)
+    if name in _FIELDS:
+        return _FIELDS[name].get(value.lower())
     is_number = value.isdecimal() and value.isascii() and len(value) <= _MOST_DIGITS
     return {_COUNTED[name]: int(value)} if is_number and int(value) >= OPTIONS[_COUNTED[name]].lowest else None

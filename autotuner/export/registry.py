@@ -13,14 +13,14 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.arguments import ARGUMENTS
 from autotuner.export.common_rules import rotation_said
-from autotuner.export.deepspeed.read import DEEPSPEED
-from autotuner.export.huggingface.targets import ACCELERATE, TRANSFORMERS
+from autotuner.export.deepspeed import DEEPSPEED
+from autotuner.export.huggingface.accelerate import ACCELERATE
+from autotuner.export.huggingface.transformers import TRANSFORMERS
 from autotuner.export.megatron.command_line import MEGATRON_LM
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO
 from autotuner.export.nccl import with_collectives
 from autotuner.export.target import Export, Imported, Target
-from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
-from autotuner.export.torchtitan.toml_file import TORCHTITAN
+from autotuner.export.torchtitan.read import TORCHTITAN, TORCHTITAN_CONFIG
 from autotuner.export.trial_script import SBATCH, TORCHRUN
 
 TARGETS: Mapping[ExportFormat, Target] = {

@@ -92,6 +92,30 @@ class Note:
     detail: str
 
 
+class Notes(list[Note]):
+    """What became of the settings of a configuration while it was read."""
+
+    def add(self, kind: NoteKind, setting: str, detail: str) -> None:
+        """Note what became of one setting."""
+        self.append(Note(kind=kind, setting=setting, detail=detail))
+
+    def assumed(self, setting: str, detail: str) -> None:
+        """Note a value that nothing said."""
+        self.add(NoteKind.ASSUMED, setting, detail)
+
+    def changed(self, setting: str, detail: str) -> None:
+        """Note a value that a layout cannot have."""
+        self.add(NoteKind.CHANGED, setting, detail)
+
+    def ignored(self, setting: str, detail: str) -> None:
+        """Note a setting that says nothing of a layout."""
+        self.add(NoteKind.IGNORED, setting, detail)
+
+    def unknown(self, setting: str, detail: str) -> None:
+        """Note a setting of which nobody here knows what it means for a layout."""
+        self.add(NoteKind.UNKNOWN, setting, detail)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
     """A trainer's configuration, read.

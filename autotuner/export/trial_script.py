@@ -7,6 +7,7 @@ what else a script holds comes from numbers and from the words of a layout.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 
 from autotuner.core import codec
@@ -158,26 +159,21 @@ def _read(format_: ExportFormat, text: str, num_ranks: int | None) -> Imported:
     )
 
 
-def _is_script(text: str) -> bool:
-    return "-m trials --spec" in text and "<<'SPEC'" in text
+def _target(format_: ExportFormat, write: Callable[[Job, Layout], Export]) -> Target:
+    is_batch = format_ == ExportFormat.SBATCH
+    return Target(
+        format=format_,
+        version=_VERSION,
+        rules=TRIAL_RULES,
+        elsewhere=frozenset(),
+        write=write,
+        read=partial(_read, format_),
+        recognises=lambda text: all(part in text for part in _PARTS) and ("#SBATCH" in text) == is_batch,
+    )
 
 
-TORCHRUN = Target(
-    format=ExportFormat.TORCHRUN,
-    version=_VERSION,
-    rules=TRIAL_RULES,
-    elsewhere=frozenset(),
-    write=_write_torchrun,
-    read=partial(_read, ExportFormat.TORCHRUN),
-    recognises=lambda text: _is_script(text) and "#SBATCH" not in text,
-)
+_PARTS = ("-m trials --spec", "<<'SPEC'")
+"""What every such script holds."""
 
-SBATCH = Target(
-    format=ExportFormat.SBATCH,
-    version=_VERSION,
-    rules=TRIAL_RULES,
-    elsewhere=frozenset(),
-    write=_write_sbatch,
-    read=partial(_read, ExportFormat.SBATCH),
-    recognises=lambda text: _is_script(text) and "#SBATCH" in text,
-)
+TORCHRUN = _target(ExportFormat.TORCHRUN, _write_torchrun)
+SBATCH = _target(ExportFormat.SBATCH, _write_sbatch)

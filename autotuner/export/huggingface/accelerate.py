@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import yaml
@@ -18,12 +18,11 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
-from autotuner.core.rules.rule import Rule
+from autotuner.core.rules.rule import Rule, any_of
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.export.common_rules import decided_in_code
-from autotuner.export.deepspeed.read import Script, Understood, as_trainer_says, script_of_command, understood
-from autotuner.export.deepspeed.write import FILE_NAME as DS_FILE_NAME
-from autotuner.export.deepspeed.write import RECOMPUTE_FLAG, ds_config, zero_defaults
+from autotuner.export import deepspeed
+from autotuner.export.common_rules import Limit, decided_in_code, held, named, refuse
+from autotuner.export.deepspeed import NEAREST_TO_FP16, RECOMPUTE_FLAG, Script, ds_config, zero_defaults
 from autotuner.export.documents import json_document, split_document, split_yaml, yaml_document
 from autotuner.export.flags import Flags
 from autotuner.export.huggingface.shared import (
@@ -32,34 +31,46 @@ from autotuner.export.huggingface.shared import (
     Backend,
     backend_of,
     exchanges_heads,
-    fp16_note,
+    is_by_torch,
     on_ranks,
     plain,
     says_sizes,
 )
-from autotuner.export.keys import Key, count, flag_of, flat, heard, nested, number_of, said, words
 from autotuner.export.launched import Launched, launched
-from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind
+from autotuner.export.table import (
+    Key,
+    flat,
+    nested,
+    number,
+    read_flag,
+    read_integer,
+    read_table,
+    switch,
+    words,
+    write_table,
+)
+from autotuner.export.target import Export, ExportedFile, Imported, Notes, Target
 
-PARALLELISM = "parallelism_config.parallelism_config_"
+_VERSION = "1.15.0"
+_FILE_NAME = "accelerate.yaml"
+_PARALLELISM = "parallelism_config.parallelism_config_"
 """What stands before the names of ``ParallelismConfig``."""
+
+_MICRO, _STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
+"""What the scripts call it that are launched so (examples/pytorch of transformers, run_clm_no_trainer.py)."""
+
+_RESHARD = "fsdp_config.fsdp_reshard_after_forward"
 
 
 def _is_fsdp(layout: Layout) -> bool:
     return backend_of(layout) == Backend.FSDP
 
 
-def _has_precision(layout: Layout) -> bool:
-    return backend_of(layout) != Backend.DEEPSPEED  # a configuration file of DeepSpeed's says it there
-
-
 def _in_its_section(key: Key) -> Key:
-    return replace(
-        key, path=f"{PARALLELISM}{key.path}", said=lambda layout: key.said(layout) if says_sizes(layout) else None
-    )
+    return replace(key, path=f"{_PARALLELISM}{key.path}", write=lambda x: key.write(x) if says_sizes(x) else None)
 
 
-COMPILED = words(
+_COMPILED = words(
     "dynamo_config.dynamo_backend",
     "compiled",
     {"INDUCTOR": True, "NO": False, "inductor": True, "no": False},
@@ -67,12 +78,12 @@ COMPILED = words(
 )
 """What counts whoever runs it."""
 
-KEYS: tuple[Key, ...] = (
+_KEYS: tuple[Key, ...] = (
     words(
         "mixed_precision",
         "precision",
         {"bf16": Precision.BF16, "no": Precision.FP32, "fp8": Precision.FP8, "fp16": Precision.BF16},
-        when=_has_precision,
+        when=is_by_torch,  # a configuration file of DeepSpeed's says it there
     ),
     words(
         "fp8_config.backend",
@@ -80,30 +91,29 @@ KEYS: tuple[Key, ...] = (
         {"AO": Fp8Recipe.TENSORWISE, "TE": Fp8Recipe.DELAYED},
         when=lambda layout: layout.precision == Precision.FP8,
     ),
-    words("fsdp_config.fsdp_reshard_after_forward", "reshard_after_forward", {True: True, False: False}, when=_is_fsdp),
+    switch(_RESHARD, "reshard_after_forward", _is_fsdp),
     words(
         "fsdp_config.fsdp_activation_checkpointing",
         "recompute",
         {True: Recompute.FULL, False: Recompute.NONE},
         when=_is_fsdp,
     ),
-    words(
+    switch(
         "fsdp_config.fsdp_activation_checkpointing_offload",
         "offload_activations",
-        {True: True, False: False},
-        when=lambda layout: _is_fsdp(layout) and layout.offload_activations,
+        lambda layout: _is_fsdp(layout) and layout.offload_activations,
     ),
-    COMPILED,
+    _COMPILED,
     *(_in_its_section(key) for key in SIZES),
 )
 """In the order in which they are read."""
 
-MEGATRON_KEYS: tuple[Key, ...] = (
-    count("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel_degree"),
-    count("megatron_lm_config.megatron_lm_pp_degree", "pipeline_parallel_degree"),
-    count("megatron_lm_config.megatron_lm_context_parallel_size", "context_parallel_degree"),
-    count("megatron_lm_config.megatron_lm_expert_model_parallel_size", "expert_parallel_degree"),
-    words("megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel", {True: True, False: False}),
+_MEGATRON_KEYS: tuple[Key, ...] = (
+    number("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel_degree"),
+    number("megatron_lm_config.megatron_lm_pp_degree", "pipeline_parallel_degree"),
+    number("megatron_lm_config.megatron_lm_context_parallel_size", "context_parallel_degree"),
+    number("megatron_lm_config.megatron_lm_expert_model_parallel_size", "expert_parallel_degree"),
+    switch("megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel"),
     words(
         "megatron_lm_config.megatron_lm_recompute_activations",
         "recompute",
@@ -122,85 +132,85 @@ MEGATRON_KEYS: tuple[Key, ...] = (
 )
 """What it says for Megatron-LM, which is read and not written: Megatron's own flags say more."""
 
-
-ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "fp32_gradient_reduce", "loss_parallel"})
+_ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "optimizer_kernel", "fp32_gradient_reduce", "loss_parallel"})
 """What the script decides: the model that it loads, with its plan for tensor ranks and the format of its weights, which
 is that of the gradients; and the optimizer."""
 
-_FP8 = (Precision.BF16, Precision.FP32, Precision.FP8)
-
-ACCELERATE_RULES: tuple[Rule, ...] = (
-    *RULES,
-    Rule(
-        "accelerate-sizes-no-bucket",
+_LIMITS: Mapping[str, Limit] = {
+    "accelerate-sizes-no-bucket": held(
         "gradient_bucket_bytes",
-        lambda x, j: (x.shard_level == ShardLevel.NONE) & (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES),
-        lambda x, j: "the script says it (DistributedDataParallelKwargs.bucket_cap_mb); torch's 25 MiB run",
-        lambda x, j: DEFAULT_BUCKET_BYTES,
+        DEFAULT_BUCKET_BYTES,
+        "the script says it (DistributedDataParallelKwargs.bucket_cap_mb); torch's 25 MiB run",
+        lambda x, j: x.shard_level == ShardLevel.NONE,
     ),
-    Rule(
-        "accelerate-recomputes-every-layer",
-        "recompute_every",
-        lambda x, j: x.recompute_every > 1,
-        lambda x, j: "fsdp_activation_checkpointing recomputes every layer",
-        lambda x, j: 1,
+    "accelerate-recomputes-every-layer": held(
+        "recompute_every", 1, "fsdp_activation_checkpointing recomputes every layer"
     ),
-    Rule(
-        "accelerate-offloads-with-fsdp",
+    "accelerate-offloads-with-fsdp": held(
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & ((x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x)),
-        lambda x, j: "fsdp_activation_checkpointing_offload is FSDP2's",
-        lambda x, j: False,
+        False,
+        "fsdp_activation_checkpointing_offload is FSDP2's",
+        lambda x, j: (x.shard_level != ShardLevel.PARAMETERS) | exchanges_heads(x),
     ),
-    Rule(
-        "accelerate-multiplies-in-8-bits-or-more",
+    "accelerate-multiplies-in-8-bits-or-more": refuse(
         "precision",
-        lambda x, j: (x.precision != _FP8[0]) & (x.precision != _FP8[1]) & (x.precision != _FP8[2]),
-        lambda x, j: f"mixed_precision has no word for {x.precision}",
-        lambda x, j: Precision.BF16.label,
+        lambda x, j: any_of(x.precision, (Precision.BF16, Precision.FP32, Precision.FP8)) == 0,
+        "mixed_precision has no word for {x.precision}",
+        Precision.BF16,
     ),
-    Rule(
-        "accelerate-scales-tensors",
+    "accelerate-scales-tensors": refuse(
         "fp8_recipe",
         lambda x, j: (
-            (x.precision == Precision.FP8)
-            & (x.fp8_recipe != Fp8Recipe.TENSORWISE)
-            & (x.fp8_recipe != Fp8Recipe.DELAYED)
+            (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, (Fp8Recipe.TENSORWISE, Fp8Recipe.DELAYED)) == 0)
         ),
-        lambda x, j: f"fp8_config scales tensorwise (AO) or delayed (TE), not {x.fp8_recipe}",
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
+        "fp8_config scales tensorwise (AO) or delayed (TE), not {x.fp8_recipe}",
+        Fp8Recipe.TENSORWISE,
     ),
-    Rule(
-        "accelerate-shards-on-gpus",
+    "accelerate-shards-on-gpus": held(
         "shard_level",
-        lambda x, j: (x.shard_level != ShardLevel.NONE) & (j.cluster.accelerator.kind == "cpu"),
-        lambda x, j: "on cores accelerate leaves FSDP and DeepSpeed out without a word, and trains replicas",
-        lambda x, j: ShardLevel.NONE.label,
+        ShardLevel.NONE,
+        "on cores accelerate leaves FSDP and DeepSpeed out without a word, and trains replicas",
+        lambda x, j: j.cluster.accelerator.kind == "cpu",
         is_of_hardware=True,
     ),
+}
+
+_RULES: tuple[Rule, ...] = (
+    *RULES,
+    *named(_LIMITS),
 )
 
 
-VERSION = "1.15.0"
-_FILE_NAME = "accelerate.yaml"
-
-_BATCH_FLAGS = ("--per_device_train_batch_size", "--gradient_accumulation_steps")
-"""What the scripts call it that are launched so (examples/pytorch of transformers, run_clm_no_trainer.py)."""
-
-
-def write(job: Job, layout: Layout) -> Export:
+# ---------------------------------------------------------------- write
+def _write(job: Job, layout: Layout) -> Export:
     """The layout as ``accelerate.yaml``, a ``ds_config.json`` where DeepSpeed runs it, and the script's arguments."""
-    config = yaml.safe_dump(_config(job, layout), sort_keys=False)
+    config, backend = yaml.safe_dump(_config(job, layout), sort_keys=False), backend_of(layout)
     files = [ExportedFile(name=_FILE_NAME, text=config)]
-    if backend_of(layout) == Backend.DEEPSPEED:
-        files.append(ExportedFile(name=DS_FILE_NAME, text=ds_config_of_accelerate(job, layout)))
+    arguments = [f"--{_MICRO}", str(layout.micro_batch_size)]
+    arguments += [f"--{_STEPS}", str(max(1, job.workload.num_micro_batches(layout)))]
+    duties = ["the script reads its batch sizes from the arguments: a configuration of accelerate has none"]
+    if job.cluster.num_nodes > 1:
+        duties.append(
+            "machine_rank, main_process_ip and main_process_port differ per machine, or stand in the environment"
+        )
+    if backend == Backend.DEEPSPEED:
+        files.append(ExportedFile(name=deepspeed.FILE_NAME, text=ds_config_of_accelerate(job, layout)))
+        duties += zero_defaults(layout)
+    if layout.tensor_parallel_degree > 1:
+        duties.append("the script loads its model with a plan for tensor ranks")
+    if layout.compiled:
+        duties.append("the whole model is compiled, unless dynamo_use_regional_compilation compiles each layer")
+    if layout.recompute == Recompute.FULL and backend != Backend.FSDP:
+        arguments.append(RECOMPUTE_FLAG)
+        how = f"the script turns recomputation on ({RECOMPUTE_FLAG})"
+        duties.append(f"{how}: the configuration has no key for it without FSDP")
     return Export(
         format=ExportFormat.ACCELERATE,
-        version=VERSION,
-        arguments=tuple(_arguments(job, layout)),
+        version=_VERSION,
+        arguments=tuple(arguments),
         files=tuple(files),
         environment=collective_environment(layout),
-        defaults=(*_defaults(job, layout), decided_in_code(ELSEWHERE, layout, "the script")),
+        defaults=(*duties, decided_in_code(_ELSEWHERE, layout, "the script")),
         usage=f"accelerate launch --config_file {_FILE_NAME} train.py, with the arguments behind it",
     )
 
@@ -212,16 +222,16 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
     if backend == Backend.FSDP:
         companions |= {"fsdp_config.fsdp_version": 2, "fsdp_config.fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
     if backend == Backend.DEEPSPEED:
-        companions["deepspeed_config.deepspeed_config_file"] = DS_FILE_NAME
+        companions["deepspeed_config.deepspeed_config_file"] = deepspeed.FILE_NAME
         companions["deepspeed_config.zero3_init_flag"] = layout.shard_level == ShardLevel.PARAMETERS
     return {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "MULTI_CPU" if on_cores and backend == Backend.DDP and layout.world_size > 1 else kind,
+        "distributed_type": "MULTI_CPU" if on_cores and kind == Backend.DDP.value else kind,
         "use_cpu": on_cores,
         "num_machines": job.cluster.num_nodes,
         "machine_rank": 0,
         "num_processes": layout.world_size,
-        **nested(companions | said(KEYS, layout)),
+        **nested(companions | write_table(_KEYS, layout)),
     }
 
 
@@ -233,34 +243,7 @@ def ds_config_of_accelerate(job: Job, layout: Layout) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-def _arguments(job: Job, layout: Layout) -> Iterator[str]:
-    for flag, value in zip(
-        _BATCH_FLAGS, (layout.micro_batch_size, max(1, job.workload.num_micro_batches(layout))), strict=True
-    ):
-        yield flag
-        yield str(value)
-    if _recomputes_in_code(layout):
-        yield RECOMPUTE_FLAG
-
-
-def _recomputes_in_code(layout: Layout) -> bool:
-    return layout.recompute == Recompute.FULL and backend_of(layout) != Backend.FSDP
-
-
-def _defaults(job: Job, layout: Layout) -> Iterator[str]:
-    yield "the script reads its batch sizes from the arguments: a configuration of accelerate has none"
-    if job.cluster.num_nodes > 1:
-        yield "machine_rank, main_process_ip and main_process_port differ per machine, or stand in the environment"
-    if backend_of(layout) == Backend.DEEPSPEED:
-        yield from zero_defaults(layout)
-    if layout.tensor_parallel_degree > 1:
-        yield "the script loads its model with a plan for tensor ranks"
-    if layout.compiled:
-        yield "the whole model is compiled, unless dynamo_use_regional_compilation compiles each layer"
-    if _recomputes_in_code(layout):
-        yield f"the script turns recomputation on ({RECOMPUTE_FLAG}): the configuration has no key for it without FSDP"
-
-
+# ---------------------------------------------------------------- read
 _TELLING = re.compile(r"""(^|\s|")(distributed_type|fsdp_config|deepspeed_config|parallelism_config)"?\s*:""")
 _STARTED = re.compile(r"\baccelerate(\.commands\.launch|\s+launch)\b")
 
@@ -269,11 +252,9 @@ _ZERO_PATHS = {
     "deepspeed_config.gradient_accumulation_steps": "gradient_accumulation_steps",
     "deepspeed_config.offload_optimizer_device": "zero_optimization.offload_optimizer.device",
     "deepspeed_config.offload_param_device": "zero_optimization.offload_param.device",
-    f"{PARALLELISM}sp_size": "sequence_parallel_size",
+    f"{_PARALLELISM}sp_size": "sequence_parallel_size",
 }
 """Keys of accelerate that stand for DeepSpeed's."""
-
-_RESHARD = "fsdp_config.fsdp_reshard_after_forward"
 
 _LAUNCH = {
     *("compute_environment", "distributed_type", "num_machines", "num_processes", "machine_rank", "use_cpu", "debug"),
@@ -293,40 +274,53 @@ _STRATEGIES = {
 }
 """FSDP1's, in the order of their numbers from 1 (utils/constants.py, FSDP_SHARDING_STRATEGY)."""
 
+_OFFLOADED = (
+    "parameters wait in the host's memory, which a layout does not say: its predicted memory counts them on the device"
+)
 
-def recognises(text: str) -> bool:
-    """Whether it is a configuration of accelerate's, or a command that it launches."""
-    return bool(_TELLING.search(text) or _STARTED.search(text))
 
-
-def read(text: str, num_ranks: int | None) -> Imported:
+def _read(text: str, num_ranks: int | None) -> Imported:
     """The layout that a configuration says, with what the launch command says.
 
     Raises:
         InvalidInput: It is none, or a setting makes no sense.
     """
     rest, document = split_document(text)
-    config, command = _parts(rest, document)
+    written, shell = split_yaml(rest)
+    config = flat(yaml_document(written)) if written.strip() else {}
+    command = launched(shell, document) if "--" in shell else Launched()
     if "distributed_type" in document:
         config, document = flat(json_document(document)), ""
-    script = script_of_command(command)
+    script = deepspeed.script_of_command(command)
     config = {**_of_launcher(command.launcher), **config}
     if not config:
         raise InvalidInput("config", text[:60], "must be a configuration of accelerate, or a command that it launches")
-    asked = num_ranks or _num_processes(config) or script.num_ranks
-    kind = _kind(config)
+    said = config.get("num_processes")
+    asked = num_ranks or (None if said in (None, -1) else read_integer("num_processes", said, at_least=1))
+    asked, kind = asked or command.num_ranks, _kind(config)
     if kind == "DEEPSPEED":
-        result = understood(_zero_config(config, script, document), asked)
-        result = replace(result, layout=heard((COMPILED,), config, result.layout))
+        found = deepspeed.understood(_zero_config(config, script, document), asked)
+        found = replace(found, layout=read_table((_COMPILED,), config, found.layout))
     else:
-        result = _of_torch(kind, config, script, asked)
-    return _imported(result, script, kind)
-
-
-def _parts(rest: str, document: str) -> tuple[dict[str, object], Launched]:
-    written, command = split_yaml(rest)
-    config = flat(yaml_document(written)) if written.strip() else {}
-    return config, launched(command, document) if "--" in command else Launched()
+        found = _of_torch(kind, config, script, asked)
+    notes = Notes(found.notes)
+    layout = deepspeed.as_trainer_says(script, found.layout, notes)
+    notes += command.notes
+    if script.recomputes:
+        layout = replace(layout, recompute=Recompute.FULL)
+    elif script.recomputes is None and layout.recompute == Recompute.NONE:
+        notes.assumed("gradient_checkpointing", deepspeed.NO_RECOMPUTATION)
+    if kind == "MEGATRON_LM":
+        detail = "only what accelerate says of Megatron-LM is read; Megatron's own arguments say more"
+        notes.ignored("megatron_lm_config", detail)
+    return replace(
+        found,
+        format=ExportFormat.ACCELERATE,
+        layout=layout,
+        model_name=script.model_name,
+        seq_len=script.seq_len,
+        notes=tuple(notes),
+    )
 
 
 def _of_launcher(flags: Flags) -> dict[str, object]:
@@ -344,8 +338,8 @@ def _of_launcher(flags: Flags) -> dict[str, object]:
             config[name] = value
         elif name == "dynamo_backend":
             config["dynamo_config.dynamo_backend"] = value
-    for switch, kind in (("use_fsdp", "FSDP"), ("use_deepspeed", "DEEPSPEED"), ("multi_gpu", "MULTI_GPU")):
-        if flags.switch(switch):
+    for word, kind in (("use_fsdp", "FSDP"), ("use_deepspeed", "DEEPSPEED"), ("multi_gpu", "MULTI_GPU")):
+        if flags.switch(word):
             config["distributed_type"] = kind
     return config
 
@@ -359,11 +353,6 @@ def _kind(config: Mapping[str, object]) -> str:
     return "DEEPSPEED" if any(path.startswith("deepspeed_config.") for path in config) else "MULTI_GPU"
 
 
-def _num_processes(config: Mapping[str, object]) -> int | None:
-    raw = config.get("num_processes")
-    return None if raw is None or raw == -1 else number_of("num_processes", raw, at_least=1)
-
-
 def _zero_config(config: Mapping[str, object], script: Script, document: str) -> dict[str, object]:
     """The keys of DeepSpeed's own configuration that all of it stands for."""
     said = {_ZERO_PATHS[path]: raw for path, raw in config.items() if path in _ZERO_PATHS}
@@ -375,111 +364,87 @@ def _zero_config(config: Mapping[str, object], script: Script, document: str) ->
     return {**said, **{path: raw for path, raw in written.items() if raw != "auto" or path not in said}}
 
 
-def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks: int | None) -> Understood:
+def _of_torch(kind: str, config: Mapping[str, object], script: Script, num_ranks: int | None) -> Imported:
     """What DistributedDataParallel, FSDP or Megatron-LM run."""
-    notes: list[Note] = []
-    keys = (*KEYS[:1], *MEGATRON_KEYS) if kind == "MEGATRON_LM" else KEYS
+    notes = Notes()
+    keys = (*_KEYS[:1], *_MEGATRON_KEYS) if kind == "MEGATRON_LM" else _KEYS
     level, settings = _settings(kind, config, notes)
     known = {key.path for key in keys}
+    # the precision is that of the Trainer's own arguments, where accelerate's configuration has none
+    precision = next((word for word in ("bf16", "fp16") if script.config.get(f"{word}.enabled") is True), "no")
     said = {path: raw for path, raw in settings.items() if path in known and raw is not None}
-    layout = heard(keys, {"mixed_precision": _precision_of_trainer(script), **said}, Layout(shard_level=level))
-    layout = _completed(config, layout, script, notes)
-    says = any(config.get(f"{PARALLELISM}{name}") is not None for name in ("dp_shard_size", "dp_replicate_size"))
+    layout = read_table(keys, {"mixed_precision": precision, **said}, Layout(shard_level=level))
+    if config.get("mixed_precision") == "fp16":
+        notes.changed("mixed_precision: fp16", NEAREST_TO_FP16)
+    micro = script.config.get("train_micro_batch_size_per_gpu")
+    if micro is None:
+        detail = "a configuration of accelerate has no batch size, and no argument says it; one sequence is taken"
+        notes.assumed(_MICRO, detail)
+    layout = replace(layout, micro_batch_size=read_integer(_MICRO, 1 if micro is None else micro, at_least=1))
+    layout = plain(layout, notes, says_exchange=f"{_PARALLELISM}cp_comm_strategy" in config)
+    says = any(config.get(f"{_PARALLELISM}{name}") is not None for name in ("dp_shard_size", "dp_replicate_size"))
     layout, is_known = on_ranks(layout, num_ranks, notes, says_sizes=says)
     layout = _on_nodes(config, layout)
-    return Understood(
+    batch = None
+    if is_known:
+        steps = read_integer(_STEPS, script.config.get("gradient_accumulation_steps", 1), at_least=1)
+        batch = layout.micro_batch_size * steps * layout.data_parallel_degree
+    _note_others(config, known, notes)
+    return Imported(
+        format=ExportFormat.ACCELERATE,
         layout=layout,
         num_ranks=layout.world_size if is_known else None,
-        global_batch_size=_global_batch(layout, script) if is_known else None,
-        notes=(*notes, *_remarks(config, known)),
+        global_batch_size=batch,
+        notes=tuple(notes),
     )
 
 
-def _precision_of_trainer(script: Script) -> str:
-    """Return the precision that the Trainer's own arguments ask for, where accelerate's configuration has none."""
-    return next((word for word in ("bf16", "fp16") if script.config.get(f"{word}.enabled") is True), "no")
-
-
-def _settings(kind: str, config: Mapping[str, object], notes: list[Note]) -> tuple[ShardLevel, dict[str, object]]:
+def _settings(kind: str, config: Mapping[str, object], notes: Notes) -> tuple[ShardLevel, Mapping[str, object]]:
     """What is sharded, and the settings that count beside it."""
     if kind != "FSDP":
         return ShardLevel.NONE, {path: raw for path, raw in config.items() if not path.startswith("fsdp_config.")}
-    if number_of("fsdp_version", config.get("fsdp_config.fsdp_version", 1)) == 2:
-        said = {_RESHARD: True, **config}
+    if read_integer("fsdp_version", config.get("fsdp_config.fsdp_version", 1)) == 2:
         if _RESHARD not in config:
-            notes.append(Note(kind=NoteKind.ASSUMED, setting="fsdp_reshard_after_forward", detail="true"))
-        return ShardLevel.PARAMETERS, said
+            notes.assumed("fsdp_reshard_after_forward", "true")
+        return ShardLevel.PARAMETERS, {_RESHARD: True, **config}
     word = str(config.get("fsdp_config.fsdp_sharding_strategy", config.get(_RESHARD, "FULL_SHARD"))).upper()
     strategy = list(_STRATEGIES)[int(word) - 1] if word in ("1", "2", "3", "4", "5") else word
     if strategy not in _STRATEGIES:
         raise InvalidInput("fsdp_sharding_strategy", word, f"must be one of {', '.join(_STRATEGIES)}", "FULL_SHARD")
-    notes.append(Note(kind=NoteKind.CHANGED, setting="fsdp_version: 1", detail=f"{strategy} is read as FSDP2 has it"))
+    notes.changed("fsdp_version: 1", f"{strategy} is read as FSDP2 has it")
     level, reshards = _STRATEGIES[strategy]
-    return level, {**config, _RESHARD: reshards, "fsdp_config.fsdp_sharding_strategy": strategy}
-
-
-def _completed(config: Mapping[str, object], layout: Layout, script: Script, notes: list[Note]) -> Layout:
-    """The layout with what other settings decide, and with accelerate's defaults."""
-    if config.get("mixed_precision") == "fp16":
-        notes.append(fp16_note("mixed_precision: fp16"))
-    if "train_micro_batch_size_per_gpu" not in script.config:
-        detail = "a configuration of accelerate has no batch size, and no argument says it; one sequence is taken"
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="per_device_train_batch_size", detail=detail))
-    micro = script.config.get("train_micro_batch_size_per_gpu", 1)
-    layout = replace(layout, micro_batch_size=number_of("per_device_train_batch_size", micro, at_least=1))
-    return plain(layout, notes, says_exchange=f"{PARALLELISM}cp_comm_strategy" in config)
+    return level, {**config, _RESHARD: reshards}
 
 
 def _on_nodes(config: Mapping[str, object], layout: Layout) -> Layout:
     """FSDP1's hybrid strategies shard inside a machine."""
     if not str(config.get("fsdp_config.fsdp_sharding_strategy", "")).upper().startswith(("HYBRID", "4", "5")):
         return layout
-    machines = number_of("num_machines", config.get("num_machines", 1), at_least=1)
+    machines = read_integer("num_machines", config.get("num_machines", 1), at_least=1)
     shards, rest = divmod(layout.data_parallel_shard_degree, machines)
     if rest or layout.shard_level == ShardLevel.NONE:
         return layout
     return replace(layout, data_parallel_shard_degree=shards, data_parallel_replicate_degree=machines)
 
 
-def _global_batch(layout: Layout, script: Script) -> int:
-    steps = number_of("gradient_accumulation_steps", script.config.get("gradient_accumulation_steps", 1), at_least=1)
-    return layout.micro_batch_size * steps * layout.data_parallel_degree
-
-
-_CHANGED = {
-    "fsdp_config.fsdp_offload_params": "parameters wait in the host's memory, which a layout does not say: its "
-    "predicted memory counts them on the device",
-}
-
-
-def _remarks(config: Mapping[str, object], known: Collection[str]) -> Iterator[Note]:
+def _note_others(config: Mapping[str, object], known: Collection[str], notes: Notes) -> None:
     rest = [path for path in config if path not in known and path not in _LAUNCH]
-    for path in rest:
-        if path in _CHANGED and flag_of(path, config[path]):
-            yield Note(kind=NoteKind.CHANGED, setting=path, detail=_CHANGED[path])
-    ignored = [path.rpartition(".")[2] for path in rest if path not in _CHANGED]
-    if ignored:
+    offload = "fsdp_config.fsdp_offload_params"
+    if offload in rest:
+        rest.remove(offload)
+        if read_flag(offload, config[offload]):
+            notes.changed(offload, _OFFLOADED)
+    if ignored := [path.rpartition(".")[2] for path in rest]:
         names = ", ".join(ignored[:8]) + (" ..." if len(ignored) > 8 else "")
-        yield Note(kind=NoteKind.IGNORED, setting=names, detail="says nothing of a layout")
+        notes.ignored(names, "says nothing of a layout")
 
 
-def _imported(result: Understood, script: Script, kind: str) -> Imported:
-    layout, said = as_trainer_says(script, result.layout)
-    notes = [*result.notes, *said, *script.remarks]
-    if script.recomputes:
-        layout = replace(layout, recompute=Recompute.FULL)
-    elif script.recomputes is None and layout.recompute == Recompute.NONE:
-        detail = "no recomputation; scripts turn it on in code, and many name it gradient_checkpointing"
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="gradient_checkpointing", detail=detail))
-    if kind == "MEGATRON_LM":
-        detail = "only what accelerate says of Megatron-LM is read; Megatron's own arguments say more"
-        notes.append(Note(kind=NoteKind.IGNORED, setting="megatron_lm_config", detail=detail))
-    return Imported(
-        format=ExportFormat.ACCELERATE,
-        layout=layout,
-        num_ranks=result.num_ranks,
-        model_name=script.model_name,
-        seq_len=script.seq_len,
-        global_batch_size=result.global_batch_size,
-        notes=tuple(notes),
-    )
+ACCELERATE = Target(
+    format=ExportFormat.ACCELERATE,
+    version=_VERSION,
+    rules=_RULES,
+    elsewhere=_ELSEWHERE,
+    write=_write,
+    read=_read,
+    recognises=lambda text: bool(_TELLING.search(text) or _STARTED.search(text)),
+)

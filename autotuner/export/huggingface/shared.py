@@ -1,4 +1,4 @@
-"""What accelerate and Transformers have in common: backends, and where their keys stand.
+"""What accelerate and Transformers have in common: backends, where their keys stand, and what neither can run.
 
 Source: accelerate 1.15.0 (parallelism_config.py, utils/dataclasses.py, commands/launch.py), which transformers 5.23.0
 starts too.
@@ -12,7 +12,6 @@ from enum import Enum
 
 from autotuner.core.choices import (
     NARROW_PRECISIONS,
-    AttentionKernel,
     ContextExchange,
     Fp8Recipe,
     Precision,
@@ -22,74 +21,10 @@ from autotuner.core.choices import (
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule, any_of
-from autotuner.export.common_rules import exchanges_and_batches
-from autotuner.export.deepspeed.rules import ZERO_RULES
-from autotuner.export.keys import Key, count, words
-from autotuner.export.target import Note, NoteKind
-
-
-def fp16_note(setting: str) -> Note:
-    """A layout's nearest to fp16."""
-    detail = "a layout has no fp16; bf16 takes as much memory and time"
-    return Note(kind=NoteKind.CHANGED, setting=setting, detail=detail)
-
-
-def plain(layout: Layout, notes: list[Note], *, says_exchange: bool) -> Layout:
-    """The layout with what means nothing beside the rest at its default, and accelerate's defaults for what does."""
-    if layout.precision == Precision.FP32:
-        detail = "flash attention computes in 16 bits; in fp32 the math kernel is taken"
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="attention", detail=detail))
-        layout = replace(layout, attention_kernel=AttentionKernel.MATH)
-    if layout.precision != Precision.FP8:
-        layout = replace(layout, fp8_recipe=Fp8Recipe.TENSORWISE)
-    if layout.context_parallel_degree == 1:
-        return replace(layout, context_exchange=ContextExchange.RING)
-    if not says_exchange:
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="cp_comm_strategy", detail="allgather"))
-        layout = replace(layout, context_exchange=ContextExchange.ALL_GATHER)
-    return layout
-
-
-def on_ranks(layout: Layout, num_ranks: int | None, notes: list[Note], *, says_sizes: bool) -> tuple[Layout, bool]:
-    """The layout on its ranks, and whether their number is known.
-
-    Args:
-        layout: With its other degrees; with those of data-parallel ranks where ``says_sizes``.
-        num_ranks: In all, where something says it.
-        notes: Gets what becomes of a level that one rank cannot shard.
-        says_sizes: A configuration says how many replicas and shards there are.
-
-    Raises:
-        InvalidInput: The ranks do not split so.
-    """
-    if says_sizes:
-        return _of_size(layout, num_ranks), True
-    inner = layout.tensor_parallel_degree * layout.context_parallel_degree * layout.pipeline_parallel_degree
-    if num_ranks is not None and num_ranks % inner:
-        rule = f"must be a multiple of {inner} tensor, context and pipeline ranks"
-        raise InvalidInput("num_processes", num_ranks, rule, max(1, round(num_ranks / inner)) * inner)
-    num_data_ranks = (num_ranks or inner) // inner
-    if num_ranks is not None and num_data_ranks * layout.context_parallel_degree == 1:
-        if layout.shard_level != ShardLevel.NONE:
-            detail = "one process has nothing to shard"
-            notes.append(Note(kind=NoteKind.CHANGED, setting="sharding", detail=detail))
-        layout = replace(layout, shard_level=ShardLevel.NONE, reshard_after_forward=False)
-    shards = layout.shard_level != ShardLevel.NONE
-    return (
-        replace(
-            layout,
-            data_parallel_shard_degree=num_data_ranks if shards else 1,
-            data_parallel_replicate_degree=1 if shards else num_data_ranks,
-        ),
-        num_ranks is not None,
-    )
-
-
-def _of_size(layout: Layout, num_ranks: int | None) -> Layout:
-    if num_ranks is not None and layout.world_size != num_ranks:
-        rule = f"must be the product of the sizes of parallelism_config ({layout.world_size})"
-        raise InvalidInput("num_processes", num_ranks, rule, layout.world_size)
-    return layout
+from autotuner.export.common_rules import Limit, exchanges_and_batches, held, named, refuse
+from autotuner.export.deepspeed import ZERO_RULES, attending, on_data_ranks
+from autotuner.export.table import Key, number, words
+from autotuner.export.target import Notes
 
 
 class Backend(Enum):
@@ -116,23 +51,13 @@ def backend_of(layout: Layout) -> Backend:
     return Backend.FSDP if layout.shard_level == ShardLevel.PARAMETERS else Backend.DDP
 
 
-EXCHANGES: Mapping[object, ContextExchange] = {
-    "allgather": ContextExchange.ALL_GATHER,
-    "alltoall": ContextExchange.RING,  # permutes keys and values to the next rank (torch 2.13, _AllToAllRotater)
-}
-"""Ways in which torch's context-parallel ranks meet; Ulysses is a size of its own."""
-
-
-def _is_by_torch(layout: Layout) -> bool:
+def is_by_torch(layout: Layout) -> bool:
+    """Whether torch's own wrappers run a layout, and not DeepSpeed."""
     return backend_of(layout) != Backend.DEEPSPEED
 
 
-def _splits_by_torch(layout: Layout) -> bool:
-    return _is_by_torch(layout) and layout.context_parallel_degree > 1
-
-
 def _size(name: str, field: str) -> Key:
-    return count(name, field, when=lambda layout: _is_by_torch(layout) and getattr(layout, field) > 1)
+    return number(name, field, when=lambda x: is_by_torch(x) and getattr(x, field) > 1)
 
 
 SIZES: tuple[Key, ...] = (
@@ -140,11 +65,17 @@ SIZES: tuple[Key, ...] = (
     _size("dp_shard_size", "data_parallel_shard_degree"),
     _size("tp_size", "tensor_parallel_degree"),
     _size("cp_size", "context_parallel_degree"),
-    words("cp_comm_strategy", "context_exchange", EXCHANGES, when=_splits_by_torch),
-    count(
+    words(
+        "cp_comm_strategy",
+        "context_exchange",
+        # "alltoall" permutes keys and values to the next rank (torch 2.13, _AllToAllRotater)
+        {"allgather": ContextExchange.ALL_GATHER, "alltoall": ContextExchange.RING},
+        when=lambda x: is_by_torch(x) and x.context_parallel_degree > 1,
+    ),
+    number(
         "sp_size",  # Ulysses, by DeepSpeed
         "context_parallel_degree",
-        when=lambda layout: not _is_by_torch(layout) and layout.context_parallel_degree > 1,
+        when=lambda x: not is_by_torch(x) and x.context_parallel_degree > 1,
     ),
 )
 """Names of ``ParallelismConfig``, which a configuration and the environment say with a prefix."""
@@ -156,57 +87,84 @@ def says_sizes(layout: Layout) -> bool:
     return several or (backend_of(layout) == Backend.FSDP and layout.data_parallel_replicate_degree > 1)
 
 
-def _held(name: str, field: str, message: str) -> Rule:
-    """A field that stays at its default."""
-    default = OPTIONS[field].default
-    return Rule(
-        f"accelerate-{name}",
-        field,
-        lambda x, j: getattr(x, field) != default,
-        lambda x, j: message,
-        lambda x, j: OPTIONS[field].to_plain(default),
-    )
+# ---------------------------------------------------------------- read
+def plain(layout: Layout, notes: Notes, *, says_exchange: bool) -> Layout:
+    """The layout with what means nothing beside the rest at its default, and accelerate's defaults for what does."""
+    layout = attending(layout, notes)
+    if layout.precision != Precision.FP8:
+        layout = replace(layout, fp8_recipe=Fp8Recipe.TENSORWISE)
+    if layout.context_parallel_degree == 1:
+        return replace(layout, context_exchange=ContextExchange.RING)
+    if not says_exchange:
+        notes.assumed("cp_comm_strategy", "allgather")
+        layout = replace(layout, context_exchange=ContextExchange.ALL_GATHER)
+    return layout
 
 
-RULES: tuple[Rule, ...] = (
-    *(rule for rule in ZERO_RULES if rule.field == "gradient_bucket_bytes" and "whole" in rule.name),
-    *exchanges_and_batches("accelerate", "accelerate"),
-    _held("has-no-pipeline", "pipeline_parallel_degree", "only Megatron-LM pipelines under accelerate; one stage runs"),
-    _held("has-no-virtual-stages", "virtual_stages_per_rank", "there is no pipeline with stages"),
-    _held("has-no-schedule", "pipeline_schedule", "there is no pipeline that would follow a schedule"),
-    _held("sends-to-no-stage", "p2p_transport", "there is no pipeline whose stages would send"),
-    _held("plans-no-slack", "extra_slack", "there is no pipeline that would run ahead"),
-    _held("has-no-delegates", "num_delegates", "there is no pipeline whose sends would be delegated"),
-    _held("orders-no-stages", "rank_order", "there is no pipeline whose stages would change places with replicas"),
-    _held("rotates-no-stages", "stage_rotation", "there is no pipeline whose stages would be rotated"),
-    _held("cuts-no-first-stage", "first_stage_less_layers", "there is no pipeline with a first stage"),
-    _held("cuts-no-last-stage", "last_stage_less_layers", "there is no pipeline with a last stage"),
-    _held("has-no-expert-ranks", "expert_parallel_degree", "the script splits experts where it loads the model"),
-    _held("splits-no-norms", "sequence_parallel", "the model's plan for tensor ranks decides; no setting splits norms"),
-    _held("cuts-no-products", "async_tensor_parallel", "only code says it (TorchTensorParallelConfig.enable_async_tp)"),
-    Rule(
-        "accelerate-replicates-no-zero-shards",
+def on_ranks(layout: Layout, num_ranks: int | None, notes: Notes, *, says_sizes: bool) -> tuple[Layout, bool]:
+    """The layout on its ranks, and whether their number is known.
+
+    Args:
+        layout: With its other degrees; with those of data-parallel ranks where ``says_sizes``.
+        num_ranks: In all, where something says it.
+        notes: Gets what becomes of a level that one rank cannot shard.
+        says_sizes: A configuration says how many replicas and shards there are.
+
+    Raises:
+        InvalidInput: The ranks do not split so.
+    """
+    if says_sizes:
+        if num_ranks not in (None, layout.world_size):
+            rule = f"must be the product of the sizes of parallelism_config ({layout.world_size})"
+            raise InvalidInput("num_processes", num_ranks, rule, layout.world_size)
+        return layout, True
+    inner = layout.tensor_parallel_degree * layout.context_parallel_degree * layout.pipeline_parallel_degree
+    if num_ranks is not None and num_ranks % inner:
+        rule = f"must be a multiple of {inner} tensor, context and pipeline ranks"
+        raise InvalidInput("num_processes", num_ranks, rule, max(1, round(num_ranks / inner)) * inner)
+    num_data_ranks = (num_ranks or inner) // inner
+    if num_ranks is not None and num_data_ranks * layout.context_parallel_degree == 1:
+        if layout.shard_level != ShardLevel.NONE:
+            notes.changed("sharding", "one process has nothing to shard")
+        layout = replace(layout, shard_level=ShardLevel.NONE, reshard_after_forward=False)
+    return on_data_ranks(layout, num_data_ranks), num_ranks is not None
+
+
+# ---------------------------------------------------------------- rules
+_HELD: Mapping[str, tuple[str, str]] = {
+    "has-no-pipeline": ("pipeline_parallel_degree", "only Megatron-LM pipelines under accelerate; one stage runs"),
+    "has-no-virtual-stages": ("virtual_stages_per_rank", "there is no pipeline with stages"),
+    "has-no-schedule": ("pipeline_schedule", "there is no pipeline that would follow a schedule"),
+    "sends-to-no-stage": ("p2p_transport", "there is no pipeline whose stages would send"),
+    "plans-no-slack": ("extra_slack", "there is no pipeline that would run ahead"),
+    "has-no-delegates": ("num_delegates", "there is no pipeline whose sends would be delegated"),
+    "orders-no-stages": ("rank_order", "there is no pipeline whose stages would change places with replicas"),
+    "rotates-no-stages": ("stage_rotation", "there is no pipeline whose stages would be rotated"),
+    "cuts-no-first-stage": ("first_stage_less_layers", "there is no pipeline with a first stage"),
+    "cuts-no-last-stage": ("last_stage_less_layers", "there is no pipeline with a last stage"),
+    "has-no-expert-ranks": ("expert_parallel_degree", "the script splits experts where it loads the model"),
+    "splits-no-norms": ("sequence_parallel", "the model's plan for tensor ranks decides; no setting splits norms"),
+    "cuts-no-products": (
+        "async_tensor_parallel",
+        "only code says it (TorchTensorParallelConfig.enable_async_tp)",
+    ),
+}
+"""Fields that stay at their defaults, and why, by the names of rules."""
+
+_LIMITS: Mapping[str, Limit] = {
+    "accelerate-replicates-no-zero-shards": held(
         "data_parallel_replicate_degree",
-        lambda x, j: (
-            (x.data_parallel_replicate_degree > 1)
-            & (any_of(x.shard_level, _BETWEEN) | ((x.shard_level != ShardLevel.NONE) & exchanges_heads(x)))
-        ),
-        lambda x, j: f"ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
-        lambda x, j: 1,
+        1,
+        "ZeRO shards over all {x.data_parallel_degree} data-parallel ranks, without replicas of shards",
+        lambda x, j: any_of(x.shard_level, _BETWEEN) | ((x.shard_level != ShardLevel.NONE) & exchanges_heads(x)),
     ),
-    Rule(
-        "accelerate-shards-what-it-splits-sequences-of",
+    "accelerate-shards-what-it-splits-sequences-of": held(
         "shard_level",
-        lambda x, j: (
-            (x.context_parallel_degree > 1)
-            & (x.context_exchange != ContextExchange.ALL_TO_ALL)
-            & (x.shard_level != ShardLevel.PARAMETERS)
-        ),
-        lambda x, j: f"context ranks that meet by {x.context_exchange} are FSDP2's, which shards parameters",
-        lambda x, j: ShardLevel.PARAMETERS.label,
+        ShardLevel.PARAMETERS,
+        "context ranks that meet by {x.context_exchange} are FSDP2's, which shards parameters",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_TO_ALL),
     ),
-    Rule(
-        "accelerate-shards-beside-tensor-ranks",
+    "accelerate-shards-beside-tensor-ranks": refuse(
         "shard_level",
         lambda x, j: (
             (x.tensor_parallel_degree > 1)
@@ -215,47 +173,49 @@ RULES: tuple[Rule, ...] = (
                 | ((x.shard_level == ShardLevel.NONE) & (x.data_parallel_replicate_degree > 1))
             )
         ),
-        lambda x, j: "ParallelismConfig joins tensor ranks with FSDP2, which shards parameters, and with nothing else",
-        lambda x, j: ShardLevel.PARAMETERS.label,
+        "ParallelismConfig joins tensor ranks with FSDP2, which shards parameters, and with nothing else",
+        ShardLevel.PARAMETERS,
     ),
-    Rule(
-        "accelerate-exchanges-heads-without-tensor-ranks",
+    "accelerate-exchanges-heads-without-tensor-ranks": refuse(
         "context_exchange",
         lambda x, j: (x.tensor_parallel_degree > 1) & exchanges_heads(x),
-        lambda x, j: "all_to_all is DeepSpeed's Ulysses, which knows no tensor ranks of torch's",
-        lambda x, j: ContextExchange.ALL_GATHER.label,
+        "all_to_all is DeepSpeed's Ulysses, which knows no tensor ranks of torch's",
+        ContextExchange.ALL_GATHER,
     ),
-    Rule(
-        "accelerate-replicates-shards",
+    "accelerate-replicates-shards": refuse(
         "data_parallel_shard_degree",
         lambda x, j: (
             (x.shard_level == ShardLevel.PARAMETERS)
             & (x.data_parallel_shard_degree == 1)
             & (x.data_parallel_replicate_degree > 1)
         ),
-        lambda x, j: "ParallelismConfig refuses replicas of context ranks that share parameters without shard ranks",
+        "ParallelismConfig refuses replicas of context ranks that share parameters without shard ranks",
         lambda x, j: x.data_parallel_replicate_degree,
     ),
-    Rule(
-        "accelerate-zero-multiplies-in-16-bits-or-more",
+    "accelerate-zero-multiplies-in-16-bits-or-more": refuse(
         "precision",
         lambda x, j: any_of(x.precision, NARROW_PRECISIONS) & (any_of(x.shard_level, _BETWEEN) | exchanges_heads(x)),
-        lambda x, j: f"DeepSpeed's configuration has no key for {x.precision}",
-        lambda x, j: Precision.BF16.label,
+        "DeepSpeed's configuration has no key for {x.precision}",
+        Precision.BF16,
     ),
-    Rule(
-        "accelerate-recomputes-all-or-nothing",
+    "accelerate-recomputes-all-or-nothing": refuse(
         "recompute",
         lambda x, j: x.recompute == Recompute.SELECTIVE,
-        lambda x, j: "activation checkpointing recomputes whole layers or none",
-        lambda x, j: Recompute.FULL.label,
+        "activation checkpointing recomputes whole layers or none",
+        Recompute.FULL,
     ),
-    Rule(
-        "accelerate-offloads-what-layers-start-from",
+    "accelerate-offloads-what-layers-start-from": held(
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & (x.recompute != Recompute.FULL),
-        lambda x, j: "only the inputs of layers that are recomputed wait in the host's memory",
-        lambda x, j: False,
+        False,
+        "only the inputs of layers that are recomputed wait in the host's memory",
+        lambda x, j: x.recompute != Recompute.FULL,
     ),
+}
+
+RULES: tuple[Rule, ...] = (
+    *(rule for rule in ZERO_RULES if rule.field == "gradient_bucket_bytes" and "whole" in rule.name),
+    *exchanges_and_batches("accelerate", "accelerate"),
+    *named({f"accelerate-{name}": held(field, OPTIONS[field].default, why) for name, (field, why) in _HELD.items()}),
+    *named(_LIMITS),
 )
 """Layouts that accelerate cannot run, whoever starts it."""

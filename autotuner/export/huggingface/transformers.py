@@ -20,11 +20,9 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Rule
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import MIB
+from autotuner.export import deepspeed
 from autotuner.export.accounted import unread
-from autotuner.export.common_rules import decided_in_code
-from autotuner.export.deepspeed.read import Script, script_of_command, understood
-from autotuner.export.deepspeed.write import FILE_NAME as DS_FILE_NAME
-from autotuner.export.deepspeed.write import zero_defaults
+from autotuner.export.common_rules import Limit, decided_in_code, held, named, refuse
 from autotuner.export.documents import json_document, split_document
 from autotuner.export.huggingface.accelerate import ds_config_of_accelerate
 from autotuner.export.huggingface.shared import (
@@ -33,213 +31,185 @@ from autotuner.export.huggingface.shared import (
     Backend,
     backend_of,
     exchanges_heads,
-    fp16_note,
     on_ranks,
     plain,
     says_sizes,
 )
-from autotuner.export.keys import Key, count, flag_of, flat, heard, number_of, said, words
 from autotuner.export.launched import Launched, launched
-from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind
+from autotuner.export.table import Key, flat, number, read_flag, read_integer, read_table, switch, words, write_table
+from autotuner.export.target import Export, ExportedFile, Imported, Notes, Target
+
+_VERSION = "5.23.0"
+_FSDP_FILE_NAME = "fsdp_config.json"
+_MICRO = "per_device_train_batch_size"
+_DEFAULT_MICRO_BATCH = 8
+
+_PREFIX = "PARALLELISM_CONFIG_"
+"""What stands before the names of ``ParallelismConfig`` where accelerate reads them (1.15.0, parallelism_config.py)."""
 
 
-def recomputes_by_fsdp(layout: Layout) -> bool:
+def _recomputes_by_fsdp(x: Layout) -> bool:
     """Whether FSDP's own recomputation says it, which gathers parameters once less."""
-    return (
-        backend_of(layout) == Backend.FSDP
-        and layout.recompute == Recompute.FULL
-        and layout.recompute_every == 1
-        and not layout.offload_activations
-    )
+    every_layer = x.recompute == Recompute.FULL and x.recompute_every == 1 and not x.offload_activations
+    return every_layer and backend_of(x) == Backend.FSDP
 
 
-def checkpointing_kwargs(layout: Layout) -> str | None:
-    """What ``gradient_checkpointing_kwargs`` says of it."""
-    said: dict[str, object] = {"every_n_layers": layout.recompute_every} if layout.recompute_every > 1 else {}
-    if layout.offload_activations:
-        said["offload"] = True
-    return json.dumps(said) if said else None
-
-
-KEYS: tuple[Key, ...] = (
-    count("per_device_train_batch_size", "micro_batch_size", when=lambda x: True),
+_KEYS: tuple[Key, ...] = (
+    number(_MICRO, "micro_batch_size", when=lambda x: True),
     words("bf16", "precision", {True: Precision.BF16, False: Precision.FP32}),
     words(
         "gradient_checkpointing",
         "recompute",
         {True: Recompute.FULL, False: Recompute.NONE},
-        when=lambda x: x.recompute == Recompute.FULL and not recomputes_by_fsdp(x),
+        when=lambda x: x.recompute == Recompute.FULL and not _recomputes_by_fsdp(x),
     ),
     words(
         "optim",
         "optimizer_kernel",
         {"adamw_torch_fused": OptimizerKernel.FUSED, "adamw_torch": OptimizerKernel.FOREACH},
     ),
-    words("torch_compile", "compiled", {True: True, False: False}, when=lambda x: x.compiled),
+    switch("torch_compile", "compiled", lambda x: x.compiled),
     Key(
         path="ddp_bucket_cap_mb",  # MiB
         field="gradient_bucket_bytes",
-        said=lambda x: (
+        write=lambda x: (
             max(1, x.gradient_bucket_bytes // MIB)
             if x.shard_level == ShardLevel.NONE and x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES
             else None
         ),
-        heard=lambda path, raw, x: number_of(path, raw, at_least=1) * MIB,
+        read=lambda path, raw, x: read_integer(path, raw, at_least=1) * MIB,
     ),
 )
 """Arguments, in the order in which they are read."""
 
-FSDP_KEYS: tuple[Key, ...] = (
-    words("reshard_after_forward", "reshard_after_forward", {True: True, False: False}),
+_FSDP_KEYS: tuple[Key, ...] = (
+    switch("reshard_after_forward", "reshard_after_forward"),
     words(
         "activation_checkpointing",
         "recompute",
         {True: Recompute.FULL, False: Recompute.NONE},
-        when=recomputes_by_fsdp,
+        when=_recomputes_by_fsdp,
     ),
 )
 """What ``fsdp_config`` says."""
 
-
-ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"})
+_ELSEWHERE = frozenset({"attention_kernel", "fused_norm", "fp32_gradient_reduce"})
 """What the script decides where it loads its model: attention, norms, and the format of weights and gradients."""
 
-TRANSFORMERS_RULES: tuple[Rule, ...] = (
-    *RULES,
-    Rule(
-        "transformers-splits-no-tensors",
+_LIMITS: Mapping[str, Limit] = {
+    "transformers-splits-no-tensors": held(
         "tensor_parallel_degree",
-        lambda x, j: x.tensor_parallel_degree > 1,
-        lambda x, j: (
-            "no argument splits tensors: the script loads its model so (DistributedConfig), or DeepSpeed does (AutoTP)"
-        ),
-        lambda x, j: 1,
+        1,
+        "no argument splits tensors: the script loads its model so (DistributedConfig), or DeepSpeed does (AutoTP)",
     ),
-    Rule(
-        "transformers-sizes-whole-mebibytes",
+    "transformers-sizes-whole-mebibytes": refuse(
         "gradient_bucket_bytes",
         lambda x, j: (x.shard_level == ShardLevel.NONE) & (x.gradient_bucket_bytes % MIB != 0),
-        lambda x, j: f"ddp_bucket_cap_mb counts MiB, and {x.gradient_bucket_bytes} bytes are no whole number of them",
+        "ddp_bucket_cap_mb counts MiB, and {x.gradient_bucket_bytes} bytes are no whole number of them",
         lambda x, j: x.gradient_bucket_bytes + -x.gradient_bucket_bytes % MIB,
     ),
-    Rule(
-        "transformers-sizes-no-bucket-beside-ulysses",
+    "transformers-sizes-no-bucket-beside-ulysses": held(
         "gradient_bucket_bytes",
-        lambda x, j: (
-            (x.shard_level == ShardLevel.NONE) & exchanges_heads(x) & (x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES)
-        ),
-        lambda x, j: "DeepSpeed runs it, and stage 0 has no key for its buckets",
-        lambda x, j: DEFAULT_BUCKET_BYTES,
+        DEFAULT_BUCKET_BYTES,
+        "DeepSpeed runs it, and stage 0 has no key for its buckets",
+        lambda x, j: (x.shard_level == ShardLevel.NONE) & exchanges_heads(x),
     ),
-    Rule(
-        "transformers-multiplies-in-16-bits-or-more",
+    "transformers-multiplies-in-16-bits-or-more": held(
         "precision",
-        lambda x, j: (x.precision != Precision.BF16) & (x.precision != Precision.FP32),
-        lambda x, j: f"the Trainer has no argument for {x.precision}; bf16 runs instead",
-        lambda x, j: Precision.BF16.label,
+        Precision.BF16,
+        "the Trainer has no argument for {x.precision}; bf16 runs instead",
+        lambda x, j: x.precision != Precision.FP32,
     ),
-    Rule(
-        "transformers-shards-parameters-on-gpus",
+    "transformers-shards-parameters-on-gpus": refuse(
         "shard_level",
         lambda x, j: (x.shard_level == ShardLevel.PARAMETERS) & (j.cluster.accelerator.kind == "cpu"),
-        lambda x, j: "on cores the Trainer leaves FSDP out without a word and trains replicas; DeepSpeed's stages run",
-        lambda x, j: ShardLevel.GRADIENTS.label,
+        "on cores the Trainer leaves FSDP out without a word and trains replicas; DeepSpeed's stages run",
+        ShardLevel.GRADIENTS,
         is_of_hardware=True,
     ),
+}
+
+_RULES: tuple[Rule, ...] = (
+    *RULES,
+    *named(_LIMITS),
 )
 
 
-VERSION = "5.23.0"
-_FSDP_FILE_NAME = "fsdp_config.json"
-
-ENVIRONMENT_PREFIX = "PARALLELISM_CONFIG_"
-"""What stands before the names of ``ParallelismConfig`` where accelerate reads them (1.15.0, parallelism_config.py)."""
-
-
-def write(job: Job, layout: Layout) -> Export:
+# ---------------------------------------------------------------- write
+def _write(job: Job, layout: Layout) -> Export:
     """The layout as arguments, with the configuration of FSDP or DeepSpeed that they name."""
-    files, cluster = _files(job, layout), job.cluster
+    cluster, backend = job.cluster, backend_of(layout)
+    arguments = [word for name, value in write_table(_KEYS, layout).items() for word in (f"--{name}", str(value))]
+    arguments += ["--gradient_accumulation_steps", str(max(1, job.workload.num_micro_batches(layout)))]
+    kwargs: dict[str, object] = {"every_n_layers": layout.recompute_every} if layout.recompute_every > 1 else {}
+    if layout.offload_activations:
+        kwargs["offload"] = True
+    if kwargs:
+        arguments += ["--gradient_checkpointing_kwargs", json.dumps(kwargs)]
+    files: tuple[ExportedFile, ...] = ()
+    if backend == Backend.DEEPSPEED:
+        arguments += ["--deepspeed", deepspeed.FILE_NAME]
+        files = (ExportedFile(name=deepspeed.FILE_NAME, text=ds_config_of_accelerate(job, layout)),)
+    elif backend == Backend.FSDP:
+        arguments += ["--fsdp", "--fsdp_config", _FSDP_FILE_NAME]
+        config = json.dumps({"version": 2, **write_table(_FSDP_KEYS, layout)}, indent=2) + "\n"
+        files = (ExportedFile(name=_FSDP_FILE_NAME, text=config),)
+    sizes: dict[str, str] = {}
+    if says_sizes(layout):  # what accelerate cannot tell from the number of processes, as variables that it reads
+        found = write_table(SIZES, layout)
+        sizes = {"ACCELERATE_USE_PARALLELISM_CONFIG": "true"}
+        sizes |= {f"{_PREFIX}{name.upper()}": str(value) for name, value in found.items()}
     return Export(
         format=ExportFormat.TRANSFORMERS,
-        version=VERSION,
-        arguments=tuple(_arguments(job, layout)),
+        version=_VERSION,
+        arguments=tuple(arguments),
         files=files,
-        environment=_sizes(layout) | collective_environment(layout),
-        defaults=(*_defaults(layout), decided_in_code(ELSEWHERE, layout, "the script")),
+        environment=sizes | collective_environment(layout),
+        defaults=(*_duties(layout), decided_in_code(_ELSEWHERE, layout, "the script")),
         usage=f"torchrun --nnodes {cluster.num_nodes} --nproc-per-node {cluster.accelerators_per_node} train.py, "
         "with the arguments behind it" + "".join(f" and {file.name} beside it" for file in files),
     )
 
 
-def _arguments(job: Job, layout: Layout) -> Iterator[str]:
-    for name, value in said(KEYS, layout).items():
-        yield f"--{name}"
-        yield str(value)
-    yield "--gradient_accumulation_steps"
-    yield str(max(1, job.workload.num_micro_batches(layout)))
-    kwargs = checkpointing_kwargs(layout)
-    if kwargs:
-        yield "--gradient_checkpointing_kwargs"
-        yield kwargs
-    match backend_of(layout):
-        case Backend.DEEPSPEED:
-            yield from ("--deepspeed", DS_FILE_NAME)
-        case Backend.FSDP:
-            yield from ("--fsdp", "--fsdp_config", _FSDP_FILE_NAME)
-
-
-def _files(job: Job, layout: Layout) -> tuple[ExportedFile, ...]:
-    match backend_of(layout):
-        case Backend.DDP:
-            return ()
-        case Backend.FSDP:
-            return (ExportedFile(name=_FSDP_FILE_NAME, text=_json({"version": 2, **said(FSDP_KEYS, layout)})),)
-        case Backend.DEEPSPEED:
-            return (ExportedFile(name=DS_FILE_NAME, text=ds_config_of_accelerate(job, layout)),)
-
-
-def _json(config: dict[str, object]) -> str:
-    return json.dumps(config, indent=2) + "\n"
-
-
-def _sizes(layout: Layout) -> dict[str, str]:
-    """What accelerate cannot tell from the number of processes, as the variables that it reads."""
-    if not says_sizes(layout):
-        return {}
-    sizes = {f"{ENVIRONMENT_PREFIX}{name.upper()}": str(value) for name, value in said(SIZES, layout).items()}
-    return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **sizes}
-
-
-def _defaults(layout: Layout) -> Iterator[str]:
+def _duties(layout: Layout) -> Iterator[str]:
     if backend_of(layout) == Backend.DEEPSPEED:
-        yield from zero_defaults(layout)
-    if layout.context_parallel_degree > 1 and backend_of(layout) == Backend.DEEPSPEED:
-        yield "the script's attention exchanges heads for parts of the sequence (UlyssesSPAttentionHF)"
+        yield from deepspeed.zero_defaults(layout)
+        if layout.context_parallel_degree > 1:
+            yield "the script's attention exchanges heads for parts of the sequence (UlyssesSPAttentionHF)"
     if layout.compiled:
         yield "torch_compile compiles the whole model, not each layer"
     if layout.shard_level == ShardLevel.NONE and layout.data_parallel_replicate_degree > 1:
         yield "weights and gradients have the format in which the script loads the model"
 
 
+# ---------------------------------------------------------------- read
 _TELLING = re.compile(r"per_device_train_batch_size|--fsdp\b|--torch_compile\b|--ddp_bucket_cap_mb\b")
-_DEFAULT_MICRO_BATCH = 8
-"""``per_device_train_batch_size`` (transformers 5.23.0, training_args.py)."""
 
 _OLDER = {
     "activation_checkpointing": "gradient_checkpointing",
     "activation_checkpointing_kwargs": "gradient_checkpointing_kwargs",
-    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_train_batch_size": _MICRO,
 }
 """Names of one argument in several releases."""
 
+_HANDLED = frozenset(
+    (
+        *(*_OLDER, *_OLDER.values(), *(key.path for key in _KEYS)),
+        *("fsdp", "fsdp_config", "deepspeed", "gradient_accumulation_steps", "fp16"),
+    )
+)
+"""Arguments that are read, of which not all are flags."""
 
-_HANDLED = (*_OLDER, *_OLDER.values(), "fsdp", "fsdp_config", "deepspeed", "gradient_accumulation_steps", "fp16")
-"""Arguments that are read beside ``KEYS``."""
+_ZERO_PATHS = {
+    _MICRO: "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "bf16": "bf16.enabled",
+    "fp16": "fp16.enabled",
+}
+"""Arguments that fill in what DeepSpeed's configuration leaves to them."""
 
-
-def recognises(text: str) -> bool:
-    """Whether it has arguments of the Trainer's."""
-    return bool(_TELLING.search(text))
+_STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False}
+"""FSDP1's, and whether they reshard after the forward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,17 +220,17 @@ class _Arguments:
         values: By name of the argument.
         deepspeed: Its configuration by path; None: DeepSpeed does not run it.
         fsdp: Its configuration; None: FSDP does not run it.
+        sizes: By names of ``ParallelismConfig``.
     """
 
     values: Mapping[str, object]
     deepspeed: Mapping[str, object] | None
     fsdp: Mapping[str, object] | None
     sizes: Mapping[str, object]
-    script: Script
-    notes: list[Note] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
 
 
-def read(text: str, num_ranks: int | None) -> Imported:
+def _read(text: str, num_ranks: int | None) -> Imported:
     """The layout that arguments of the Trainer say, with the configuration that stands beside them.
 
     Raises:
@@ -268,74 +238,52 @@ def read(text: str, num_ranks: int | None) -> Imported:
     """
     rest, document = split_document(text)
     command = launched(rest, document) if "--" in rest else Launched()
-    asked = _asked_arguments(command, json_document(document) if document else {})
+    written = json_document(document) if document else {}
+    script, asked = deepspeed.script_of_command(command), _asked_arguments(command, written)
     if not asked.values:
         raise InvalidInput("config", text[:60], "must be arguments of the Trainer, as flags or as JSON")
-    ranks = num_ranks or command.num_ranks
-    layout, known_ranks, global_batch = (
-        _by_zero(asked, ranks) if asked.deepspeed is not None else _by_torch(asked, ranks)
-    )
-    handled = frozenset((*_HANDLED, *(key.path for key in KEYS)))
-    asked.notes.extend(unread(command.arguments, handled))
+    found = (_by_torch if asked.deepspeed is None else _by_zero)(asked, num_ranks or command.num_ranks)
+    asked.notes.extend(unread(command.arguments, _HANDLED))
     asked.notes.extend(command.notes)
-    return Imported(
-        format=ExportFormat.TRANSFORMERS,
-        layout=layout,
-        num_ranks=known_ranks,
-        model_name=asked.script.model_name,
-        seq_len=asked.script.seq_len,
-        global_batch_size=global_batch,
-        notes=tuple(asked.notes),
-    )
+    return replace(found, model_name=script.model_name, seq_len=script.seq_len, notes=tuple(asked.notes))
 
 
 def _asked_arguments(command: Launched, document: Mapping[str, Any]) -> _Arguments:
-    is_of_trainer = "per_device_train_batch_size" in document or "output_dir" in document
+    is_of_trainer = _MICRO in document or "output_dir" in document
     said: dict[str, object] = dict(document) if is_of_trainer else {}
     said |= {name: " ".join(values) if values else True for name, values in command.arguments.values.items()}
     values = {_OLDER.get(name, name): value for name, value in said.items() if value is not None}
-    script, notes = script_of_command(command), []
-    zero, fsdp = values.get("deepspeed"), values.get("fsdp")
-    beside = {} if is_of_trainer else document
-    if isinstance(zero, str) and not beside:
-        notes.append(_unseen(zero))
-    if isinstance(values.get("fsdp_config"), str) and not beside:
-        notes.append(_unseen(str(values["fsdp_config"])))
+    zero, fsdp_config = values.get("deepspeed"), values.get("fsdp_config")
+    beside, notes = {} if is_of_trainer else document, Notes()
+    for name in (zero, fsdp_config):
+        if isinstance(name, str) and not beside:
+            notes.ignored(name[:60], deepspeed.UNOPENED)
     return _Arguments(
         values=values,
         deepspeed=flat(zero if isinstance(zero, Mapping) else beside) if zero else None,
-        fsdp=_fsdp_config(values, beside) if fsdp or values.get("fsdp_config") else None,
+        fsdp=_fsdp_config(values, beside) if values.get("fsdp") or fsdp_config else None,
         sizes={  # accelerate reads them in the environment
-            name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+            name.removeprefix(_PREFIX).lower(): value
             for name, value in command.variables.items()
-            if name.startswith(ENVIRONMENT_PREFIX)
+            if name.startswith(_PREFIX)
         },
-        script=script,
         notes=notes,
     )
-
-
-def _unseen(name: str) -> Note:
-    detail = "the file is not opened: paste its contents too, or the layout lacks what they say"
-    return Note(kind=NoteKind.IGNORED, setting=name[:60], detail=detail)
 
 
 def _fsdp_config(values: Mapping[str, object], beside: Mapping[str, Any]) -> dict[str, object]:
     """FSDP's configuration, with what older releases said as words of ``fsdp``."""
     inside = values.get("fsdp_config")
-    config = _object("fsdp_config", inside) if inside and not _is_file(inside) else beside
+    is_file = isinstance(inside, str) and not inside.lstrip().startswith("{")
+    config = _object("fsdp_config", inside) if inside and not is_file else beside
     said = {name.removeprefix("fsdp_"): value for name, value in config.items()}
-    words = str(values.get("fsdp", "")).lower().split()
-    if "offload" in words:
+    words_of_fsdp = str(values.get("fsdp", "")).lower().split()
+    if "offload" in words_of_fsdp:
         said["cpu_offload"] = True
-    for word, reshards in (("full_shard", True), ("shard_grad_op", False), ("hybrid_shard", True)):
-        if word in words:
-            said.setdefault("reshard_after_forward", reshards)
+    for word in ("full_shard", "shard_grad_op", "hybrid_shard"):
+        if word in words_of_fsdp:
+            said.setdefault("reshard_after_forward", _STRATEGIES[word])
     return said
-
-
-def _is_file(value: object) -> bool:
-    return isinstance(value, str) and not value.lstrip().startswith("{")
 
 
 def _object(name: str, value: object) -> Mapping[str, Any]:
@@ -351,87 +299,84 @@ def _object(name: str, value: object) -> Mapping[str, Any]:
     return read_value
 
 
-_ZERO_PATHS = {
-    "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "bf16": "bf16.enabled",
-    "fp16": "fp16.enabled",
-}
-"""Arguments that fill in what DeepSpeed's configuration leaves to them."""
-
-
-def _by_zero(asked: _Arguments, num_ranks: int | None) -> tuple[Layout, int | None, int | None]:
-    said = {path: asked.values[name] for name, path in _ZERO_PATHS.items() if name in asked.values}
-    said.setdefault("train_micro_batch_size_per_gpu", _DEFAULT_MICRO_BATCH)
-    said.setdefault("gradient_accumulation_steps", 1)
+def _by_zero(asked: _Arguments, num_ranks: int | None) -> Imported:
+    said: dict[str, object] = {_MICRO: _DEFAULT_MICRO_BATCH, "gradient_accumulation_steps": 1, **asked.values}
+    config = {path: said[name] for name, path in _ZERO_PATHS.items() if name in said}
     if "sp_size" in asked.sizes:
-        said["sequence_parallel_size"] = asked.sizes["sp_size"]
-    config = asked.deepspeed or {}
-    written = {path: raw for path, raw in config.items() if raw != "auto" or path not in said}
-    result = understood({**said, **written}, num_ranks)
-    asked.notes.extend(result.notes)
-    rest = {name: value for name, value in asked.values.items() if name not in ("per_device_train_batch_size", "bf16")}
-    return _with_arguments(result.layout, rest, asked.notes), result.num_ranks, result.global_batch_size
+        config["sequence_parallel_size"] = asked.sizes["sp_size"]
+    zero = asked.deepspeed or {}
+    written = {path: raw for path, raw in zero.items() if raw != "auto" or path not in config}
+    found = deepspeed.understood({**config, **written}, num_ranks)
+    asked.notes.extend(found.notes)
+    rest = {name: value for name, value in asked.values.items() if name not in (_MICRO, "bf16")}
+    layout = _with_arguments(found.layout, rest, asked.notes)
+    return replace(found, format=ExportFormat.TRANSFORMERS, layout=layout)
 
 
-def _by_torch(asked: _Arguments, num_ranks: int | None) -> tuple[Layout, int | None, int | None]:
+def _by_torch(asked: _Arguments, num_ranks: int | None) -> Imported:
     notes = asked.notes
     level = ShardLevel.NONE if asked.fsdp is None else ShardLevel.PARAMETERS
-    values = {"bf16": False, "per_device_train_batch_size": _DEFAULT_MICRO_BATCH, **asked.values}
-    if "per_device_train_batch_size" not in asked.values:
-        detail = str(_DEFAULT_MICRO_BATCH)
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="per_device_train_batch_size", detail=detail))
-    if "fp16" in values and flag_of("fp16", values["fp16"]):
-        notes.append(fp16_note("fp16"))
+    values = {"bf16": False, _MICRO: _DEFAULT_MICRO_BATCH, **asked.values}
+    if _MICRO not in asked.values:
+        notes.assumed(_MICRO, str(_DEFAULT_MICRO_BATCH))
+    if "fp16" in values and read_flag("fp16", values["fp16"]):
+        notes.changed("fp16", deepspeed.NEAREST_TO_FP16)
         values["bf16"] = True
     layout = _with_arguments(Layout(shard_level=level), values, notes)
     if asked.fsdp is not None:
         layout = _of_fsdp(layout, asked.fsdp, notes)
-    layout = heard(SIZES, asked.sizes, layout)
+    layout = read_table(SIZES, asked.sizes, layout)
     layout = plain(layout, notes, says_exchange="cp_comm_strategy" in asked.sizes)
     says_sizes = "dp_shard_size" in asked.sizes or "dp_replicate_size" in asked.sizes
     layout, is_known = on_ranks(layout, num_ranks, notes, says_sizes=says_sizes)
+    found = Imported(format=ExportFormat.TRANSFORMERS, layout=layout)
     if not is_known:
-        return layout, None, None
-    steps = number_of("gradient_accumulation_steps", values.get("gradient_accumulation_steps", 1), at_least=1)
-    return layout, layout.world_size, layout.micro_batch_size * steps * layout.data_parallel_degree
+        return found
+    steps = read_integer("gradient_accumulation_steps", values.get("gradient_accumulation_steps", 1), at_least=1)
+    batch = layout.micro_batch_size * steps * layout.data_parallel_degree
+    return replace(found, num_ranks=layout.world_size, global_batch_size=batch)
 
 
-def _with_arguments(layout: Layout, values: Mapping[str, object], notes: list[Note]) -> Layout:
+def _with_arguments(layout: Layout, values: Mapping[str, object], notes: Notes) -> Layout:
     said = dict(values)
     if said.get("optim") not in (None, "adamw_torch", "adamw_torch_fused"):
-        detail = "another optimizer than AdamW, whose time and states are predicted"
-        notes.append(Note(kind=NoteKind.CHANGED, setting=f"optim: {said.pop('optim')}"[:60], detail=detail))
+        notes.changed(f"optim: {said.pop('optim')}"[:60], deepspeed.OTHER_OPTIMIZER)
     if layout.shard_level != ShardLevel.NONE:
         said.pop("ddp_bucket_cap_mb", None)
-    layout = heard(KEYS, said, layout)
+    layout = read_table(_KEYS, said, layout)
     kwargs = values.get("gradient_checkpointing_kwargs")
-    if kwargs is not None and layout.recompute == Recompute.FULL:
-        inside = _object("gradient_checkpointing_kwargs", kwargs)
-        layout = replace(
-            layout,
-            recompute_every=number_of("every_n_layers", inside.get("every_n_layers", 1), at_least=1),
-            offload_activations=flag_of("offload", inside.get("offload", False)),
-        )
-    return layout
+    if kwargs is None or layout.recompute != Recompute.FULL:
+        return layout
+    inside = _object("gradient_checkpointing_kwargs", kwargs)
+    return replace(
+        layout,
+        recompute_every=read_integer("every_n_layers", inside.get("every_n_layers", 1), at_least=1),
+        offload_activations=read_flag("offload", inside.get("offload", False)),
+    )
 
 
-def _of_fsdp(layout: Layout, config: Mapping[str, object], notes: list[Note]) -> Layout:
+def _of_fsdp(layout: Layout, config: Mapping[str, object], notes: Notes) -> Layout:
     said = dict(config)
     word = said.get("reshard_after_forward")
     if word is None:
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="reshard_after_forward", detail="true"))
+        notes.assumed("reshard_after_forward", "true")
         said["reshard_after_forward"] = True
     elif isinstance(word, str) and word.lower() in _STRATEGIES:
-        notes.append(Note(kind=NoteKind.CHANGED, setting="fsdp_config.version: 1", detail=f"{word} as FSDP2 has it"))
+        notes.changed("fsdp_config.version: 1", f"{word} as FSDP2 has it")
         said["reshard_after_forward"] = _STRATEGIES[word.lower()]
-    if flag_of("cpu_offload", said.get("cpu_offload", False)):
-        detail = "parameters wait in the host's memory, which a layout does not say"
-        notes.append(Note(kind=NoteKind.CHANGED, setting="fsdp_config.cpu_offload", detail=detail))
-    if "activation_checkpointing" in said and not flag_of("activation_checkpointing", said["activation_checkpointing"]):
+    if read_flag("cpu_offload", said.get("cpu_offload", False)):
+        notes.changed("fsdp_config.cpu_offload", "parameters wait in the host's memory, which a layout does not say")
+    if not read_flag("activation_checkpointing", said.get("activation_checkpointing", True)):
         del said["activation_checkpointing"]  # the argument may turn it on
-    return heard(FSDP_KEYS, said, layout)
+    return read_table(_FSDP_KEYS, said, layout)
 
 
-_STRATEGIES = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False}
-"""FSDP1's, and whether they reshard after the forward pass."""
+TRANSFORMERS = Target(
+    format=ExportFormat.TRANSFORMERS,
+    version=_VERSION,
+    rules=_RULES,
+    elsewhere=_ELSEWHERE,
+    write=_write,
+    read=_read,
+    recognises=lambda text: bool(_TELLING.search(text)),
+)

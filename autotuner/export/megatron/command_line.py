@@ -19,7 +19,7 @@ from autotuner.export.accounted import unread
 from autotuner.export.common_rules import LAUNCHED
 from autotuner.export.flags import Flags
 from autotuner.export.launched import Launched, launched
-from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
+from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.model import unsaid_shapes, write_shapes
 from autotuner.export.megatron.reading import Reading, Settings
 from autotuner.export.megatron.rules import MEGATRON_RULES
@@ -131,34 +131,24 @@ def _arguments(settings: Settings) -> Iterator[str]:
 
 # ---------------------------------------------------------------- read
 def _read(text: str, num_ranks: int | None) -> Imported:
-    found, command = _settings(text)
-    found = Flags(_of_deepspeed(dict(found.values)))
-    reading = Reading(settings=found, asked_ranks=num_ranks, version=_version(found))
-    reading.num_ranks = command.num_ranks if command is not None else found.integer("world_size")
-    layout = read_layout(reading)
-    _note_others(reading)
-    if command is not None:
-        reading.notes += unread(found)
-    return Imported(
-        format=ExportFormat.MEGATRON_LM,
-        layout=layout.layout,
-        version=reading.version,
-        num_ranks=layout.num_ranks,
-        model=layout.model,
-        seq_len=layout.seq_len,
-        global_batch_size=layout.global_batch_size,
-        notes=(
-            *(replace(note, setting=_spelled(note.setting, flags=command is not None)) for note in reading.notes),
-            *(command.notes if command is not None else ()),
-        ),
-    )
+    settings, command = _settings(text)
+    settings = Flags(_of_deepspeed(dict(settings.values)))
+    reading = Reading(settings=settings, asked_ranks=num_ranks, version=_version(settings))
+    reading.num_ranks = command.num_ranks if command is not None else settings.integer("world_size")
+    found = read_layout(reading, ExportFormat.MEGATRON_LM)
+    for name, detail in _SAID_ELSEWHERE.items():
+        value = reading.word(name, "on" if name in settings else "")
+        if value and value not in ("false", "none", "0", "fp32", "torch.float32"):
+            reading.ignored(name, detail)
+    if command is None:
+        return replace(found, notes=tuple(reading))
+    notes = (replace(note, setting=_spelled(note.setting)) for note in (*reading, *unread(settings)))
+    return replace(found, notes=(*notes, *command.notes))
 
 
-def _spelled(setting: str, *, flags: bool) -> str:
-    """A setting as the text has it: by its flag, or by its name."""
-    if not flags or setting.startswith("--"):
-        return setting
-    return f"--{_RENAMED.get(setting, setting.replace('_', '-'))}"
+def _spelled(setting: str) -> str:
+    """A setting by its flag."""
+    return setting if setting.startswith("--") else f"--{_RENAMED.get(setting, setting.replace('_', '-'))}"
 
 
 _PRINTED = re.compile(r"(?:^|\s|:)(\w+) \.{3,} (.*)$")
@@ -168,12 +158,17 @@ _FEWEST_PRINTED = 10
 
 
 def _settings(text: str) -> tuple[Flags, Launched | None]:
-    """Settings by the names of the namespace, of a printed one or of the flags of a command."""
-    printed = dict(_printed(text))
+    """Settings by what they are stored as in the namespace, of a printed one or of the flags of a command."""
+    found = (_PRINTED.search(line) for line in text.splitlines())
+    printed = {one[1]: _words(one[2].strip()) for one in found if one is not None and one[2].strip() != "None"}
     if len(printed) >= _FEWEST_PRINTED:
         return Flags(printed), None
     command = launched(text)
-    return Flags(dict(_stored(command.arguments))), command
+    stored = {
+        _SWITCHED_BACK.get(flag) or _RENAMED_BACK.get(flag, flag): ("False",) if flag in _SWITCHED_BACK else values
+        for flag, values in command.arguments.values.items()
+    }
+    return Flags(stored), command
 
 
 def _of_deepspeed(settings: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -206,13 +201,6 @@ _ZERO_STAGES: dict[float, dict[str, tuple[str, ...]]] = {
 }
 
 
-def _printed(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for line in text.splitlines():
-        found = _PRINTED.search(line)
-        if found is not None and found[2].strip() != "None":
-            yield found[1], _words(found[2].strip())
-
-
 def _words(value: str) -> tuple[str, ...]:
     """A printed value; of a list, its elements."""
     if value.startswith(("['", '["')):
@@ -220,28 +208,8 @@ def _words(value: str) -> tuple[str, ...]:
     return (value,)
 
 
-def _stored(flags: Flags) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Flags as what they are stored as."""
-    for flag, values in flags.values.items():
-        if flag in _SWITCHED_BACK:
-            yield _SWITCHED_BACK[flag], ("False",)
-        else:
-            yield _RENAMED_BACK.get(flag, flag), values
-
-
 def _version(settings: Flags) -> str:
-    for version, names in _ONLY_IN.items():
-        if any(name in settings for name in names):
-            return version
-    return ""
-
-
-def _note_others(reading: Reading) -> None:
-    """Say which settings were left aside."""
-    for name, detail in _SAID_ELSEWHERE.items():
-        value = reading.word(name, "on" if name in reading.settings else "")
-        if value and value not in ("false", "none", "0", "fp32", "torch.float32"):
-            reading.ignored(name, detail)
+    return next((version for version, names in _ONLY_IN.items() if any(name in settings for name in names)), "")
 
 
 def _recognises(text: str) -> bool:

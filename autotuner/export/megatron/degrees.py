@@ -1,17 +1,15 @@
 """Megatron's arguments of parallel degrees and of sharding.
 
-Names and defaults: megatron-core 0.16.1, model_parallel_config.py; the data-parallel degree is what is left,
-training/arguments.py, validate_args.
-
-Names and defaults: megatron-core 0.16.1, distributed/distributed_data_parallel_config.py; instances of the distributed
-optimizer: parallel_state.py, where data-parallel ranks times context ranks are cut into as many groups. Megatron-FSDP
-gives parameters away after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py);
-PyTorch's FSDP2 need not, and runs without pipelines, experts and replicas (training/arguments.py, validate_args).
+Names and defaults: megatron-core 0.16.1, model_parallel_config.py, distributed/distributed_data_parallel_config.py; the
+data-parallel degree is what is left, training/arguments.py, validate_args. Instances of the distributed optimizer:
+parallel_state.py, where data-parallel ranks times context ranks are cut into as many groups. Megatron-FSDP gives
+parameters away after a module's forward pass (distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py); PyTorch's FSDP2
+need not, and runs without pipelines, experts and replicas (training/arguments.py, validate_args).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from math import gcd, lcm
 
 from autotuner.core.choices import ContextExchange, Precision, ShardLevel
@@ -34,40 +32,25 @@ _EXCHANGES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Degrees:
-    """Degrees as Megatron says them, with the data-parallel one that is left."""
-
-    tensor: int
-    pipeline: int
-    context: int
-    expert: int
-    data: int
-
-    @property
-    def num_gradients(self) -> int:
-        """Ranks with a gradient of their own for the same parameter."""
-        return self.data * self.context
-
-
 def write_degrees(job: Job, layout: Layout) -> Settings:
     """Degrees, sequence parallelism, the exchange of context ranks, batch sizes."""
     written: Settings = {name: getattr(layout, field) for name, field in _DEGREES.items()}
     if not job.model.experts:
         del written["expert_model_parallel_size"]
-    elif layout.expert_parallel_degree > 1 and layout.tensor_parallel_degree > 1:
-        # 0.16.1's default is the tensor degree; software that gives ranks whole experts says 1
-        written["expert_tensor_parallel_size"] = layout.tensor_parallel_degree if job.stack.splits_experts else 1
-    if job.model.experts:
+    else:
+        if layout.expert_parallel_degree > 1 and layout.tensor_parallel_degree > 1:
+            # 0.16.1's default is the tensor degree; software that gives ranks whole experts says 1
+            written["expert_tensor_parallel_size"] = layout.tensor_parallel_degree if job.stack.splits_experts else 1
         written |= _dispatch(job, layout)
     if layout.sequence_parallel:
         written["sequence_parallel"] = True
     if layout.context_parallel_degree > 1:
         word = next(word for word, exchange in _EXCHANGES.items() if exchange == layout.context_exchange)
         written["cp_comm_type"] = (word,)
-    written["micro_batch_size"] = layout.micro_batch_size
-    written["global_batch_size"] = job.workload.global_batch_size
-    return written
+    return written | {
+        "micro_batch_size": layout.micro_batch_size,
+        "global_batch_size": job.workload.global_batch_size,
+    }
 
 
 def _dispatch(job: Job, layout: Layout) -> Settings:
@@ -79,26 +62,27 @@ def _dispatch(job: Job, layout: Layout) -> Settings:
     return {"moe_token_dispatcher_type": "flex", "moe_enable_deepep": True}
 
 
-def read_degrees(reading: Reading) -> tuple[dict[str, object], Degrees]:
-    """The same back, and the data-parallel degree that the ranks leave.
+def read_degrees(reading: Reading) -> Layout:
+    """The same back, with all data-parallel ranks that are left as replicas.
 
     Raises:
         InvalidInput: A degree is no whole number above 0, or the caller's number of ranks does not fit them.
     """
-    found: dict[str, object] = {field: reading.count(name) for name, field in _DEGREES.items()}
-    tensor, pipeline, context, expert = (reading.count(name) for name in _DEGREES)
+    tensor, pipeline, context, expert = (reading.integer(name) for name in _DEGREES)
     data = _data_degree(reading, tensor, pipeline, context, expert)
-    found["micro_batch_size"] = reading.count("micro_batch_size")
-    found["sequence_parallel"] = _sequence_parallel(reading, tensor)
-    found["context_exchange"] = _exchange(reading) if context > 1 else ContextExchange.RING
-    return found, Degrees(tensor=tensor, pipeline=pipeline, context=context, expert=expert, data=data)
-
-
-def _sequence_parallel(reading: Reading, tensor: int) -> bool:
-    asked = reading.on("sequence_parallel")
-    if asked and tensor == 1:
+    micro_batch_size, sequence_parallel = reading.integer("micro_batch_size"), reading.on("sequence_parallel")
+    if sequence_parallel and tensor == 1:
         reading.changed("sequence_parallel", "with one tensor rank Megatron switches it off")
-    return asked and tensor > 1
+    return Layout(
+        data_parallel_replicate_degree=data,
+        tensor_parallel_degree=tensor,
+        pipeline_parallel_degree=pipeline,
+        context_parallel_degree=context,
+        expert_parallel_degree=expert,
+        micro_batch_size=micro_batch_size,
+        sequence_parallel=sequence_parallel and tensor > 1,
+        context_exchange=_exchange(reading) if context > 1 else ContextExchange.RING,
+    )
 
 
 def _exchange(reading: Reading) -> ContextExchange:
@@ -109,50 +93,34 @@ def _exchange(reading: Reading) -> ContextExchange:
     if word == "a2a+p2p":
         reading.changed("cp_comm_type", "a2a inside groups and p2p between them is told as a ring")
         return ContextExchange.RING
-    if word not in _EXCHANGES:
-        raise InvalidInput("cp_comm_type", word, f"must be one of {', '.join(_EXCHANGES)}, a2a+p2p", "p2p")
-    return _EXCHANGES[word]
+    return reading.meant("cp_comm_type", word, _EXCHANGES, ", a2a+p2p", "p2p")
 
 
-# ---------------------------------------------------------------- ranks
 def _data_degree(reading: Reading, tensor: int, pipeline: int, context: int, expert: int) -> int:
-    expert_tensor = reading.count("expert_tensor_parallel_size", tensor)
+    """Data-parallel ranks that the caller's or the text's number of ranks leaves; else as few as the rest needs."""
+    expert_tensor = reading.integer("expert_tensor_parallel_size", tensor)
     if expert_tensor not in (1, tensor):
         reading.changed("expert_tensor_parallel_size", f"a layout splits an expert over all {tensor} ranks, or none")
-    replica, least = tensor * pipeline * context, _least(reading, tensor, context, expert * expert_tensor)
-    if reading.asked_ranks is not None:
-        return _of_caller(reading.asked_ranks, replica, least)
-    return _of_text(reading, replica, least)
-
-
-def _least(reading: Reading, tensor: int, context: int, expert_ranks: int) -> int:
-    """The least number of data-parallel ranks: experts and sharded optimizers need so many."""
-    for_experts = expert_ranks // gcd(expert_ranks, context * tensor)
-    instances = reading.count("num_distributed_optimizer_instances")
-    return lcm(for_experts, instances // gcd(instances, context))
-
-
-def _of_caller(asked: int, replica: int, least: int) -> int:
-    if asked < 1 or asked % (replica * least):
-        rule = f"must be a multiple of {replica * least}: a replica has {replica} ranks, and there are {least} at least"
-        nearest = max(1, round(asked / (replica * least))) * replica * least
-        raise InvalidInput("num_ranks", asked, rule, nearest)
-    return asked // replica
-
-
-def _of_text(reading: Reading, replica: int, least: int) -> int:
-    said = reading.num_ranks
-    if said is not None and said % (replica * least) == 0:
-        return said // replica
-    fewest = replica * least
+    expert_ranks, instances = expert * expert_tensor, reading.integer("num_distributed_optimizer_instances")
+    least = lcm(expert_ranks // gcd(expert_ranks, context * tensor), instances // gcd(instances, context))
+    replica = tensor * pipeline * context
+    fewest, asked, said = replica * least, reading.asked_ranks, reading.num_ranks
+    if asked is not None:
+        if asked < 1 or asked % fewest:
+            rule = f"must be a multiple of {fewest}: a replica has {replica} ranks, and there are {least} at least"
+            raise InvalidInput("num_ranks", asked, rule, max(1, round(asked / fewest)) * fewest)
+        return asked // replica
     if said is None:
         reading.assumed("world_size", f"nothing says how many ranks there are; {fewest} are the fewest that run it")
-    else:
+    elif said % fewest:
         reading.num_ranks = None
         reading.changed("world_size", f"{said} ranks cannot run it; {fewest} are the fewest that do")
+    else:
+        return said // replica
     return least
 
 
+# ---------------------------------------------------------------- sharding
 _STRATEGIES = {
     "no_shard": ShardLevel.NONE,
     "optim": ShardLevel.OPTIMIZER,
@@ -164,6 +132,13 @@ _FSDP = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 _DEFAULT_STRATEGY = {"0.19": "optim_grads_params"}
 """Of Megatron-FSDP, by version; ``no_shard`` before (training/arguments.py, 0.16.1 and 0.19.0)."""
+
+_TORCH_FSDP: Settings = {
+    "use_torch_fsdp2": True,
+    "torch_fsdp2_reshard_after_forward": False,
+    "gradient_accumulation_fusion": False,  # refused beside it
+}
+"""FSDP2 of PyTorch, by which parameters may stay between the passes; it overlaps by itself."""
 
 
 def gradient_element_bytes(x: Layout, job: Job) -> int:
@@ -180,58 +155,48 @@ def write_sharding(job: Job, layout: Layout) -> Settings:
     """Sharding, overlaps, buckets, the format of gradient sums."""
     if layout.data_parallel_degree * layout.context_parallel_degree == 1:
         return {}
+    sums: Settings = {} if layout.precision == Precision.FP32 else {"grad_reduce_in_fp32": _sums_wide(layout, job)}
     if layout.shard_level == ShardLevel.PARAMETERS and not layout.reshard_after_forward:
-        return _TORCH_FSDP | _sums(job, layout)
+        return _TORCH_FSDP | sums
     written: Settings = {}
     if layout.shard_level != ShardLevel.NONE:
         written["use_distributed_optimizer"] = True
         if layout.data_parallel_replicate_degree > 1:
             written["num_distributed_optimizer_instances"] = layout.data_parallel_replicate_degree
     if layout.shard_level in _FSDP:
-        written |= _fsdp(layout)
+        strategy = next(word for word, level in _STRATEGIES.items() if level == layout.shard_level)
+        written |= {
+            "use_megatron_fsdp": True,
+            "data_parallel_sharding_strategy": strategy,
+            "gradient_accumulation_fusion": False,  # needs a Transformer Engine that knows FSDP
+            "ckpt_format": "fsdp_dtensor",  # the only one that it accepts
+        }
     written["overlap_grad_reduce"] = True  # buckets mean nothing without it
     if layout.shard_level != ShardLevel.NONE:
         written["overlap_param_gather"] = True
     if layout.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES:
         written["ddp_bucket_size"] = max(1, layout.gradient_bucket_bytes // gradient_element_bytes(layout, job))
-    return written | _sums(job, layout)
+    return written | sums
 
 
-_TORCH_FSDP: Settings = {
-    "use_torch_fsdp2": True,
-    "torch_fsdp2_reshard_after_forward": False,
-    "gradient_accumulation_fusion": False,  # refused beside it
-}
-"""FSDP2 of PyTorch, by which parameters may stay between the passes; it overlaps by itself."""
-
-
-def _sums(job: Job, layout: Layout) -> Settings:
-    return {} if layout.precision == Precision.FP32 else {"grad_reduce_in_fp32": _sums_wide(layout, job)}
-
-
-def _fsdp(layout: Layout) -> Settings:
-    strategy = next(word for word, level in _STRATEGIES.items() if level == layout.shard_level)
-    return {
-        "use_megatron_fsdp": True,
-        "data_parallel_sharding_strategy": strategy,
-        "gradient_accumulation_fusion": False,  # needs a Transformer Engine that knows FSDP
-        "ckpt_format": "fsdp_dtensor",  # the only one that it accepts
-    }
-
-
-def read_sharding(reading: Reading, degrees: Degrees, precision: Precision) -> dict[str, object]:
+def read_sharding(reading: Reading, layout: Layout) -> Layout:
     """The same back; without a second rank to share with, everything is whole."""
     level, reshards = _level(reading)
-    if degrees.num_gradients == 1:
+    data = layout.data_parallel_degree
+    if data * layout.context_parallel_degree == 1:
         if level != ShardLevel.NONE:
             reading.changed("use_distributed_optimizer", "one rank has nobody to shard with")
-        return {}
-    found: dict[str, object] = {"shard_level": level, "reshard_after_forward": reshards}
-    found |= _data_degrees(reading, degrees, level)
-    found["fp32_gradient_reduce"] = precision != Precision.FP32 and _sums_in_fp32(reading)
-    if level not in _FSDP:
-        found |= _bucket(reading, degrees, 4 if precision == Precision.FP32 or found["fp32_gradient_reduce"] else 2)
-    return found
+        return layout
+    replicas = data if level == ShardLevel.NONE else _replicas(reading, data)
+    layout = replace(
+        layout,
+        shard_level=level,
+        reshard_after_forward=reshards,
+        data_parallel_replicate_degree=replicas,
+        data_parallel_shard_degree=data // replicas,
+        fp32_gradient_reduce=layout.precision != Precision.FP32 and _sums_in_fp32(reading),
+    )
+    return layout if level in _FSDP else _with_bucket(reading, layout)
 
 
 def _level(reading: Reading) -> tuple[ShardLevel, bool]:
@@ -239,32 +204,30 @@ def _level(reading: Reading) -> tuple[ShardLevel, bool]:
     if reading.on("use_torch_fsdp2"):
         return ShardLevel.PARAMETERS, reading.on("torch_fsdp2_reshard_after_forward", True)
     if reading.on("use_megatron_fsdp") or reading.on("use_custom_fsdp"):
-        level = _STRATEGIES[_strategy(reading)]
+        level = _strategy(reading)
         if level != ShardLevel.NONE or not reading.on("use_distributed_optimizer"):
             return level, level == ShardLevel.PARAMETERS
     return (ShardLevel.OPTIMIZER if reading.on("use_distributed_optimizer") else ShardLevel.NONE), False
 
 
-def _strategy(reading: Reading) -> str:
-    word = reading.word("data_parallel_sharding_strategy")
+def _strategy(reading: Reading) -> ShardLevel:
+    name = "data_parallel_sharding_strategy"
+    word = reading.word(name)
     if not word:
         word = next((w for v, w in _DEFAULT_STRATEGY.items() if reading.version.startswith(v)), "no_shard")
-        reading.assumed("data_parallel_sharding_strategy", f"the default of {reading.version or '0.16.1'} is {word}")
-    if word not in _STRATEGIES:
-        raise InvalidInput("data_parallel_sharding_strategy", word, f"must be one of {', '.join(_STRATEGIES)}")
+        reading.assumed(name, f"the default of {reading.version or '0.16.1'} is {word}")
+    level = reading.meant(name, word, _STRATEGIES)
     if reading.word("outer_dp_sharding_strategy", "no_shard") != "no_shard":
         reading.changed("outer_dp_sharding_strategy", "replicas of a layout share nothing")
-    return word
+    return level
 
 
-def _data_degrees(reading: Reading, degrees: Degrees, level: ShardLevel) -> dict[str, object]:
-    if level == ShardLevel.NONE:
-        return {"data_parallel_replicate_degree": degrees.data}
-    instances = reading.count("num_distributed_optimizer_instances")
-    replicas = gcd(instances, degrees.data)
+def _replicas(reading: Reading, data: int) -> int:
+    instances = reading.integer("num_distributed_optimizer_instances")
+    replicas = gcd(instances, data)
     if replicas != instances:
         reading.changed("num_distributed_optimizer_instances", f"context ranks always share: {replicas} replicas")
-    return {"data_parallel_replicate_degree": replicas, "data_parallel_shard_degree": degrees.data // replicas}
+    return replicas
 
 
 def _sums_in_fp32(reading: Reading) -> bool:
@@ -281,12 +244,13 @@ def _sums_in_fp32(reading: Reading) -> bool:
     return said
 
 
-def _bucket(reading: Reading, degrees: Degrees, element_bytes: int) -> dict[str, object]:
+def _with_bucket(reading: Reading, layout: Layout) -> Layout:
     elements = reading.settings.integer("ddp_bucket_size")
     if elements is None or elements < 1:
-        own = max(40_000_000, 1_000_000 * degrees.data)  # distributed/distributed_data_parallel.py
+        own = max(40_000_000, 1_000_000 * layout.data_parallel_degree)  # distributed/distributed_data_parallel.py
         reading.assumed("ddp_bucket_size", f"Megatron's own are {own:,} elements; the layout keeps its plain buckets")
-        return {}
+        return layout
     if not reading.on("overlap_grad_reduce"):
         reading.changed("ddp_bucket_size", "without overlap_grad_reduce Megatron reduces all gradients at once")
-    return {"gradient_bucket_bytes": elements * element_bytes}
+    is_wide = layout.precision == Precision.FP32 or layout.fp32_gradient_reduce
+    return replace(layout, gradient_bucket_bytes=elements * (4 if is_wide else 2))

@@ -1,11 +1,9 @@
 """Megatron's arguments of the shapes of a model.
 
-Source: training/arguments.py of core_v0.16.1, moe_freq_type and its like, which hand the text to Python; here it is
-read, and nothing is evaluated.
-
 Names and defaults: megatron-core 0.16.1, transformer/transformer_config.py and training/arguments.py (validate_args for
-widths that follow from others). Megatron's plain model is GPT-2's: layer norms, biases everywhere, GELU, learned
-positions, tied embeddings.
+widths that follow from others; moe_freq_type and its like hand patterns of layers to Python, which are read here, and
+nothing is evaluated). Megatron's plain model is GPT-2's: layer norms, biases everywhere, GELU, learned positions, tied
+embeddings.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
 from autotuner.export.megatron.reading import Reading, Settings
 
-_TOKEN = re.compile(r"\s*(\[[01,\s]*\]|\*\s*\d{1,5}|[()+])")
 _LONGEST = 400
 """Characters that are read; nothing nests deeper than a few parentheses."""
 
@@ -57,62 +54,24 @@ def layer_pattern(name: str, text: str, num_layers: int, *, full_every: bool = F
     return layers
 
 
+_TIMES, _PLUS = re.compile(r"\[([01]*)\]\*(\d{1,5})(?!\d)"), re.compile(r"\[([01]*)\]\+\[([01]*)\](?!\*)")
+
+
 def _summed(name: str, text: str) -> list[int]:
-    """Lists, sums, products and parentheses; a list as Python prints it, too."""
-    tokens = _TOKEN.findall(text) if len(text) <= _LONGEST or "[" not in text[1:] else []
-    if not tokens or "".join("".join(tokens).split()) != "".join(text.split()):
+    """Lists, sums, products and parentheses, reduced to one list; a list as Python prints it, too."""
+
+    def repeated(found: re.Match[str]) -> str:
+        times = int(found[2])
+        return f"[{found[1] * times}]" if times * len(found[1]) <= MOST_LAYERS else "too many"
+
+    plain, before = re.sub(r"\[[01,\s]*\]", lambda found: re.sub(r"[,\s]", "", found[0]), text), ""
+    plain = re.sub(r"\s*([*+()])\s*", r"\1", plain.strip()) if len(text) <= _LONGEST or "[" not in text[1:] else ""
+    while plain != before:
+        before = plain
+        plain = re.sub(r"\((\[[01]*\])\)", r"\1", _PLUS.sub(r"[\1\2]", _TIMES.sub(repeated, plain)))
+    if not re.fullmatch(r"\[[01]*\]", plain):
         raise InvalidInput(name, text, "must be a number, or lists such as [0]*3+[1]*58")
-    try:
-        return _Lists(tokens).total()
-    except (IndexError, ValueError, RecursionError):
-        raise InvalidInput(name, text, "must be a number, or lists such as [0]*3+[1]*58") from None
-
-
-class _Lists:
-    """Recursive descent over tokens."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._rest = tokens[::-1]
-
-    def total(self) -> list[int]:
-        """All of it.
-
-        Raises:
-            ValueError: A token stands where none may, or there are too many layers.
-        """
-        layers = self._sum()
-        if self._rest:
-            raise ValueError(self._rest[-1])
-        return layers
-
-    def _sum(self) -> list[int]:
-        layers = self._product()
-        while self._rest and self._rest[-1] == "+":
-            self._rest.pop()
-            layers = [*layers, *self._product()]
-        return layers
-
-    def _product(self) -> list[int]:
-        layers = self._one()
-        while self._rest and self._rest[-1].startswith("*"):
-            times = int(self._rest.pop()[1:])
-            if times * len(layers) > MOST_LAYERS:
-                raise ValueError(times)
-            layers = layers * times
-        return layers
-
-    def _one(self) -> list[int]:
-        token = self._rest.pop()
-        if token != "(":
-            return [int(kind) for kind in re.findall("[01]", token)] if token.startswith("[") else _refused(token)
-        layers = self._sum()
-        if self._rest.pop() != ")":
-            raise ValueError(token)
-        return layers
-
-
-def _refused(token: str) -> list[int]:
-    raise ValueError(token)
+    return [int(kind) for kind in plain[1:-1]]
 
 
 _VOCABULARIES = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000}
@@ -248,21 +207,21 @@ def read_shapes(reading: Reading) -> TransformerSpec | None:
     """
     if any(name not in reading.settings for name in ("num_layers", "hidden_size", "num_attention_heads")):
         return None
-    hidden, heads = reading.count("hidden_size"), reading.count("num_attention_heads")
+    hidden, heads = reading.integer("hidden_size"), reading.integer("num_attention_heads")
     gated = reading.on("swiglu") or reading.on("quick_geglu") or reading.on("gated_linear_unit")
-    num_layers = reading.count("num_layers", most=MOST_LAYERS)
+    num_layers = reading.integer("num_layers", most=MOST_LAYERS)
     window, windowed = _read_windows(reading, num_layers)
     bias = reading.on("add_bias_linear", True)
     latent = _read_latents(reading)
     experts = _read_experts(reading, num_layers, _ffn_size(reading, hidden, gated), bias=bias)
-    if reading.count("mtp_num_layers", 0):
+    if reading.integer("mtp_num_layers", 0):
         reading.ignored("mtp_num_layers", "layers that predict further tokens are not counted")
     return TransformerSpec(
         name="imported",
         num_layers=num_layers,
         hidden_size=hidden,
         num_heads=heads,
-        num_kv_heads=reading.count("num_query_groups") if reading.on("group_query_attention") else heads,
+        num_kv_heads=reading.integer("num_query_groups") if reading.on("group_query_attention") else heads,
         head_dim=_head_dim(reading, hidden, heads, latent),
         ffn_size=_ffn_size(reading, hidden, gated),
         vocab_size=_vocabulary(reading),
@@ -284,19 +243,19 @@ def read_shapes(reading: Reading) -> TransformerSpec | None:
 
 def _head_dim(reading: Reading, hidden: int, heads: int, latent: LatentAttention | None) -> int:
     if latent is not None:
-        return reading.count("qk_head_dim", 128)
+        return reading.integer("qk_head_dim", 128)
     if "kv_channels" not in reading.settings and hidden % heads:
         raise InvalidInput("num_attention_heads", heads, f"must divide hidden_size ({hidden}), or say kv_channels")
-    return reading.count("kv_channels", hidden // heads or 1)
+    return reading.integer("kv_channels", hidden // heads or 1)
 
 
 def _ffn_size(reading: Reading, hidden: int, gated: bool) -> int:
     """By default 4 times the width, or as many elements in three matrices, by 64s."""
-    return reading.count("ffn_hidden_size", max(1, int(4 * hidden * 2 / 3) // 64 * 64) if gated else 4 * hidden)
+    return reading.integer("ffn_hidden_size", max(1, int(4 * hidden * 2 / 3) // 64 * 64) if gated else 4 * hidden)
 
 
 def _vocabulary(reading: Reading) -> int:
-    said = reading.count("vocab_size", 0) or reading.count("padded_vocab_size", 0)
+    said = reading.integer("vocab_size", 0) or reading.integer("padded_vocab_size", 0)
     if said:
         return said
     known = _VOCABULARIES.get(
@@ -313,7 +272,7 @@ def _positions(reading: Reading) -> int:
         kind = "rope"
     if kind not in ("rope", "learned_absolute"):
         reading.changed("position_embedding_type", f"{kind} positions are told as rotary ones")
-    return reading.count("max_position_embeddings", 0) if kind == "learned_absolute" else 0
+    return reading.integer("max_position_embeddings", 0) if kind == "learned_absolute" else 0
 
 
 def _read_windows(reading: Reading, num_layers: int) -> tuple[int, int]:
@@ -333,24 +292,24 @@ def _read_latents(reading: Reading) -> LatentAttention | None:
     if not reading.on("multi_latent_attention"):
         return None
     return LatentAttention(
-        query_rank=reading.count("q_lora_rank", 0) or None,
-        key_value_rank=reading.count("kv_lora_rank", 32),
-        rope_head_dim=reading.count("qk_pos_emb_head_dim", 64),
-        value_head_dim=reading.count("v_head_dim", 128),
+        query_rank=reading.integer("q_lora_rank", 0) or None,
+        key_value_rank=reading.integer("kv_lora_rank", 32),
+        rope_head_dim=reading.integer("qk_pos_emb_head_dim", 64),
+        value_head_dim=reading.integer("v_head_dim", 128),
     )
 
 
 def _read_experts(reading: Reading, num_layers: int, ffn_size: int, *, bias: bool) -> MixtureOfExperts | None:
-    num_experts = reading.count("num_experts", 0)
+    num_experts = reading.integer("num_experts", 0)
     if not num_experts:
         return None
-    width = reading.count("moe_ffn_hidden_size", ffn_size)
-    shared = reading.count("moe_shared_expert_intermediate_size", 0)
+    width = reading.integer("moe_ffn_hidden_size", ffn_size)
+    shared = reading.integer("moe_shared_expert_intermediate_size", 0)
     capacity = reading.settings.number("moe_expert_capacity_factor")
     dense, interval = _dense_layers(reading, num_layers)
     return MixtureOfExperts(
         num_experts=num_experts,
-        experts_per_token=reading.count("moe_router_topk", 2),
+        experts_per_token=reading.integer("moe_router_topk", 2),
         expert_ffn_size=width,
         num_shared_experts=(shared // width if shared % width == 0 else 1) if shared else 0,
         shared_expert_ffn_size=shared if shared and shared % width else 0,

@@ -1,18 +1,17 @@
 """Megatron's arguments of precision, kernels and recomputation.
 
 Names and defaults: megatron-core 0.16.1, transformer/transformer_config.py and training/arguments.py; the backends of
-attention: transformer/enums.py, AttnBackend.
-
-Names and limits: megatron-core 0.16.1, transformer/transformer_config.py, __post_init__.
+attention: transformer/enums.py, AttnBackend; limits of recomputation: transformer_config.py, __post_init__.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, Recompute
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stages import layers_per_stage
 from autotuner.export.megatron.reading import Reading, Settings
 
@@ -42,22 +41,26 @@ def write_numerics(layout: Layout) -> Settings:
         written |= {"fp8": "hybrid", "fp8_recipe": recipe}
     if layout.precision == Precision.NVFP4:
         written |= {"fp4": "e2m1", "fp4_recipe": "nvfp4"}
-    backend = next((word for word, kernel in BACKENDS.items() if kernel == layout.attention_kernel), _nearest(layout))
-    written["attention_backend"] = backend
+    nearest = "unfused" if layout.attention_kernel == AttentionKernel.FUSED_SOFTMAX else "flash"
+    backends = (word for word, kernel in BACKENDS.items() if kernel == layout.attention_kernel)
+    written["attention_backend"] = next(backends, nearest)
     return written | ({"flash_attention_version": 3} if layout.attention_kernel == AttentionKernel.FLASH_3 else {})
 
 
-def _nearest(layout: Layout) -> str:
-    return "unfused" if layout.attention_kernel == AttentionKernel.FUSED_SOFTMAX else "flash"
-
-
-def read_numerics(reading: Reading) -> tuple[dict[str, object], Precision]:
-    """The same back, and the precision by itself."""
-    precision = _precision(reading)
-    found: dict[str, object] = {"precision": precision, "attention_kernel": _attention(reading)}
-    if precision == Precision.FP8:
-        found["fp8_recipe"] = _recipe(reading)
-    return found, precision
+def read_numerics(reading: Reading, layout: Layout) -> Layout:
+    """The same back."""
+    precision, kernel = _precision(reading), _attention(reading)
+    if precision != Precision.FP8:
+        return replace(layout, precision=precision, attention_kernel=kernel)
+    recipe = reading.word("fp8_recipe")
+    if not recipe:
+        reading.assumed("fp8_recipe", "Megatron's default is delayed")
+        recipe = "delayed"
+    if recipe == "custom":
+        reading.changed("fp8_recipe", "a custom recipe is told as tensorwise")
+        recipe = "tensorwise"
+    scaled = reading.meant("fp8_recipe", recipe, RECIPES, ", custom")
+    return replace(layout, precision=precision, attention_kernel=kernel, fp8_recipe=scaled)
 
 
 def _precision(reading: Reading) -> Precision:
@@ -70,47 +73,21 @@ def _precision(reading: Reading) -> Precision:
     return Precision.BF16 if reading.on("bf16") or reading.on("fp16") else Precision.FP32
 
 
-def _recipe(reading: Reading) -> Fp8Recipe:
-    word = reading.word("fp8_recipe")
-    if not word:
-        reading.assumed("fp8_recipe", "Megatron's default is delayed")
-        return Fp8Recipe.DELAYED
-    if word == "custom":
-        reading.changed("fp8_recipe", "a custom recipe is told as tensorwise")
-        return Fp8Recipe.TENSORWISE
-    if word not in RECIPES:
-        raise InvalidInput("fp8_recipe", word, f"must be one of {', '.join(RECIPES)}, custom")
-    return RECIPES[word]
-
-
 def _attention(reading: Reading) -> AttentionKernel:
     word = reading.word("attention_backend", "auto").removeprefix("attnbackend.")
     version = reading.word("flash_attention_version")
-    if word == "flash":
-        return AttentionKernel.FLASH_3 if version in ("3", "4") else AttentionKernel.FLASH
+    if word == "flash" and version in ("3", "4"):
+        return AttentionKernel.FLASH_3
     if word == "local":
         return AttentionKernel.FUSED_SOFTMAX if reading.on("masked_softmax_fusion", True) else AttentionKernel.MATH
     if word == "auto":
         if not reading.on("use_flash_attn"):
             reading.assumed("attention_backend", "Transformer Engine chooses; FlashAttention is taken")
         return AttentionKernel.FLASH
-    if word not in BACKENDS:
-        raise InvalidInput("attention_backend", word, f"must be one of {', '.join(BACKENDS)}, local, auto", "flash")
-    return BACKENDS[word]
+    return reading.meant("attention_backend", word, BACKENDS, ", local, auto", "flash")
 
 
-MODULES = tuple(
-    policy.value
-    for policy in (
-        RecomputePolicy.CORE_ATTN,
-        RecomputePolicy.MOE_ACT,
-        RecomputePolicy.LAYERNORM,
-        RecomputePolicy.MLA_UP_PROJ,
-        RecomputePolicy.MLP,
-        RecomputePolicy.MOE,
-        RecomputePolicy.SHARED_EXPERTS,
-    )
-)
+MODULES = (*("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"),)
 """Words of ``recompute_modules``; a stack says which of them its selective recomputation means."""
 
 _DEFAULT_MODULES = ("core_attn",)
@@ -132,57 +109,56 @@ def write_recompute(job: Job, layout: Layout) -> Settings:
     return written
 
 
-def read_recompute(reading: Reading, layers_of_stage: int | None) -> dict[str, object]:
+def read_recompute(reading: Reading, layout: Layout, layers_of_stage: int | None) -> Layout:
     """The same back.
 
     Args:
         reading: The settings.
+        layout: What was read before.
         layers_of_stage: Layers of a stage between the ends, where the configuration tells.
     """
-    found = _recomputed(reading, layers_of_stage)
-    if reading.count("cpu_offloading_num_layers", 0) or reading.on("cpu_offloading"):
-        found["offload_activations"] = True
+    recompute, every = _recomputed(reading, layers_of_stage)
+    offloads = True
+    if reading.integer("cpu_offloading_num_layers", 0) or reading.on("cpu_offloading"):
         reading.changed("cpu_offloading", "a layout offloads what all layers keep")
     elif reading.on("fine_grained_activation_offloading"):
-        found["offload_activations"] = True
         reading.changed("fine_grained_activation_offloading", "a layout offloads all that layers keep, no modules")
-    return found
+    else:
+        offloads = False
+    return replace(layout, recompute=recompute, recompute_every=every, offload_activations=offloads)
 
 
-def _recomputed(reading: Reading, layers_of_stage: int | None) -> dict[str, object]:
+def _recomputed(reading: Reading, layers_of_stage: int | None) -> tuple[Recompute, int]:
     granularity = reading.word("recompute_granularity")
     if reading.on("recompute_activations"):
         granularity = "selective"
     elif not granularity and reading.on("checkpoint_activations"):  # before core 0.1
         granularity = "full"
     if granularity in ("", "none"):
-        return {"recompute": Recompute.NONE}
+        return Recompute.NONE, 1
     if granularity not in ("full", "selective"):
         raise InvalidInput("recompute_granularity", granularity, "must be full or selective", "full")
-    if granularity == "selective":
-        modules = reading.settings.words("recompute_modules") or _DEFAULT_MODULES
-        if modules != _DEFAULT_MODULES:
-            reading.changed("recompute_modules", f"which of {', '.join(modules)} run again is said by the stack")
-        return {"recompute": Recompute.SELECTIVE}
-    return {"recompute": Recompute.FULL, "recompute_every": _every(reading, layers_of_stage)}
+    if granularity == "full":
+        return Recompute.FULL, _every(reading, layers_of_stage)
+    modules = reading.settings.words("recompute_modules") or _DEFAULT_MODULES
+    if modules != _DEFAULT_MODULES:
+        reading.changed("recompute_modules", f"which of {', '.join(modules)} run again is said by the stack")
+    return Recompute.SELECTIVE, 1
 
 
-def _every(reading: Reading, layers_of_stage: int | None) -> int:
+def _every(reading: Reading, layers: int | None) -> int:
     """One layer in so many recomputes: as many as the first ones of each stage that Megatron's block method takes."""
-    num_layers = reading.count("recompute_num_layers")
-    if reading.word("recompute_method", "uniform") != "block":
+    num_layers, method = reading.integer("recompute_num_layers"), reading.word("recompute_method", "uniform")
+    if method != "block":
         if num_layers > 1:
-            reading.changed(
-                "recompute_num_layers", f"of {num_layers} layers that run again together each keeps its input"
-            )
+            detail = f"of {num_layers} layers that run again together each keeps its input"
+            reading.changed("recompute_num_layers", detail)
         return 1
-    if layers_of_stage is None or num_layers >= layers_of_stage:
-        if layers_of_stage is None:
-            reading.changed("recompute_method", f"{num_layers} layers of a stage, whose size nothing says: told as all")
+    if layers is None:
+        reading.changed("recompute_method", f"{num_layers} layers of a stage, whose size nothing says: told as all")
+    if layers is None or num_layers >= layers:
         return 1
-    every = min(range(1, layers_of_stage + 1), key=lambda n: (abs(-(-layers_of_stage // n) - num_layers), n))
-    told = -(-layers_of_stage // every)
-    reading.changed(
-        "recompute_method", f"the first {num_layers} of {layers_of_stage} layers are told as {told}, each {every}th"
-    )
+    every = min(range(1, layers + 1), key=lambda n: (abs(-(-layers // n) - num_layers), n))
+    told = f"the first {num_layers} of {layers} layers are told as {-(-layers // every)}, each {every}th"
+    reading.changed("recompute_method", told)
     return every

@@ -8,6 +8,7 @@ interleaves where a rank has several stages (pipeline_parallel/schedules.py).
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 
 from autotuner.core.choices import PipelineSchedule, RankOrder
@@ -21,73 +22,68 @@ _MOST_STAGES = 4096
 _MOST_LAYERS = 10_000
 """What a layout's letters may stand for: ``t*999999999`` would fill the memory."""
 
+_ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+
 
 def write_pipeline(job: Job, layout: Layout) -> Settings:
     """Virtual stages, ends with other numbers of layers, and which ranks hold the stages."""
     if layout.pipeline_parallel_degree == 1:
         return {}
     outermost = layout.rank_order == RankOrder.REPLICAS_OUTERMOST and layout.data_parallel_shard_degree == 1
-    return _stages(job, layout) | ({"use_tp_pp_dp_mapping": True} if outermost else {})
+    return _stages(job.model.num_layers, layout) | ({"use_tp_pp_dp_mapping": True} if outermost else {})
 
 
-def _stages(job: Job, layout: Layout) -> Settings:
-    virtual = layout.virtual_stages_per_rank
-    sizes = stage_sizes(
-        job.model.num_layers, layout.num_stages, layout.first_stage_less_layers, layout.last_stage_less_layers
+def _stages(num_layers: int, layout: Layout) -> Settings:
+    virtual, first, last = (
+        layout.virtual_stages_per_rank,
+        layout.first_stage_less_layers,
+        layout.last_stage_less_layers,
     )
-    if layout.virtual_stages_per_rank == 1 and len(set(sizes)) == 1:
+    sizes = stage_sizes(num_layers, layout.num_stages, first, last)
+    if virtual == 1 and len(set(sizes)) == 1:
         return {}
-    if not _evenly(job, layout):
+    # evenly: all stages are equal once the ends have what they give away
+    if (num_layers + first + last) % layout.num_stages or (max(first, last) > 1 and virtual > 1):
         return {"pipeline_model_parallel_layout": _letters(sizes)}
-    first, last = layout.first_stage_less_layers, layout.last_stage_less_layers
+    if max(first, last) > 1:
+        return {"decoder_first_pipeline_num_layers": sizes[0], "decoder_last_pipeline_num_layers": sizes[-1]}
     written: Settings = {"num_virtual_stages_per_pipeline_rank": virtual} if virtual > 1 else {}
-    if max(first, last) <= 1:
-        ends = {"account_for_embedding_in_pipeline_split": first, "account_for_loss_in_pipeline_split": last}
-        return written | {name: True for name, less in ends.items() if less}
-    if virtual > 1:
-        return {"pipeline_model_parallel_layout": _letters(sizes)}
-    return {"decoder_first_pipeline_num_layers": sizes[0], "decoder_last_pipeline_num_layers": sizes[-1]}
-
-
-def _evenly(job: Job, layout: Layout) -> bool:
-    """Whether all stages are equal once the ends have what they give away."""
-    layers = job.model.num_layers + layout.first_stage_less_layers + layout.last_stage_less_layers
-    return layers % layout.num_stages == 0
+    return written | {name: True for name, less in zip(_ACCOUNTS, (first, last), strict=True) if less}
 
 
 def _letters(sizes: tuple[int, ...]) -> str:
     """Stages as Megatron's letters: ``Et*7|t*9|t*7L``."""
-    stages = [f"t*{size}" if size > 1 else "t" * size for size in sizes]
-    stages[0] = f"E{stages[0]}"
-    stages[-1] = f"{stages[-1]}L"
-    return "|".join(stages)
+    return f"E{'|'.join(f't*{size}' if size > 1 else 't' * size for size in sizes)}L"
 
 
-def read_pipeline(reading: Reading, num_layers: int | None, num_ranks: int) -> dict[str, object]:
-    """The same back.
+def read_pipeline(reading: Reading, layout: Layout, num_layers: int | None) -> Layout:
+    """The same back, but for the ranks that hold the stages.
 
     Raises:
         InvalidInput: Layers do not split as it says, or its letters are none of Megatron's.
     """
+    num_ranks = layout.pipeline_parallel_degree
     if num_ranks == 1:
-        return {}
+        return layout
     letters = reading.settings.text("pipeline_model_parallel_layout")
     if letters and letters.lower() != "none":
-        return _of_letters(reading, letters, num_layers, num_ranks)
-    first, last = _given_away(reading, num_layers, num_ranks)
-    virtual = _virtual_stages(reading, num_layers, num_ranks)
-    return _ordered(virtual) | {"first_stage_less_layers": first, "last_stage_less_layers": last}
-
-
-def _ordered(virtual: int) -> dict[str, object]:
-    schedule = PipelineSchedule.INTERLEAVED_1F1B if virtual > 1 else PipelineSchedule.ONE_F_ONE_B
-    return {"virtual_stages_per_rank": virtual, "pipeline_schedule": schedule}
+        virtual, first, last = _of_letters(reading, letters, num_layers, num_ranks)
+    else:
+        first, last = _given_away(reading, num_layers, num_ranks)
+        virtual = _virtual_stages(reading, num_layers, num_ranks)
+    return replace(
+        layout,
+        virtual_stages_per_rank=virtual,
+        pipeline_schedule=PipelineSchedule.INTERLEAVED_1F1B if virtual > 1 else PipelineSchedule.ONE_F_ONE_B,
+        first_stage_less_layers=first,
+        last_stage_less_layers=last,
+    )
 
 
 def _virtual_stages(reading: Reading, num_layers: int | None, num_ranks: int) -> int:
-    stages = reading.count("num_virtual_stages_per_pipeline_rank", 0)
-    stages = stages or reading.count("virtual_pipeline_model_parallel_size", 0)
-    layers = reading.count("num_layers_per_virtual_pipeline_stage", 0)
+    stages = reading.integer("num_virtual_stages_per_pipeline_rank", 0)
+    stages = stages or reading.integer("virtual_pipeline_model_parallel_size", 0)
+    layers = reading.integer("num_layers_per_virtual_pipeline_stage", 0)
     if stages or not layers:
         return stages or 1
     if num_layers is None:
@@ -99,15 +95,11 @@ def _virtual_stages(reading: Reading, num_layers: int | None, num_ranks: int) ->
     return counted // num_ranks // layers
 
 
-_ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
-
-
 def _given_away(reading: Reading, num_layers: int | None, num_ranks: int) -> tuple[int, int]:
     """Layers that the ends have fewer."""
     first, last = (reading.settings.integer(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     if first is None and last is None:
-        embedding, loss = (int(reading.on(name)) for name in _ACCOUNTS)
-        return embedding, loss
+        return int(reading.on(_ACCOUNTS[0])), int(reading.on(_ACCOUNTS[1]))
     if num_layers is None:
         raise InvalidInput("decoder_first_pipeline_num_layers", first, "needs num_layers beside it")
     between = num_ranks - (first is not None) - (last is not None)
@@ -126,7 +118,8 @@ def _less(reading: Reading, share: int, end: int | None) -> int:
 
 
 # ---------------------------------------------------------------- letters
-def _of_letters(reading: Reading, letters: str, num_layers: int | None, num_ranks: int) -> dict[str, object]:
+def _of_letters(reading: Reading, letters: str, num_layers: int | None, num_ranks: int) -> tuple[int, int, int]:
+    """Virtual stages, and layers that the ends have fewer."""
     sizes = _sizes(letters)
     if len(sizes) % num_ranks or (num_layers is not None and sum(sizes) != num_layers):
         rule = (
@@ -141,7 +134,7 @@ def _of_letters(reading: Reading, letters: str, num_layers: int | None, num_rank
     else:
         first, last = share - sizes[0], share - sizes[-1]
         reading.changed("pipeline_model_parallel_layout", "stages between the ends are told as equal")
-    return _ordered(len(sizes) // num_ranks) | {"first_stage_less_layers": first, "last_stage_less_layers": last}
+    return len(sizes) // num_ranks, first, last
 
 
 def _sizes(letters: str) -> tuple[int, ...]:

@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 from autotuner.core.errors import InvalidInput
 from autotuner.export.flags import Flags
-from autotuner.export.target import Note, NoteKind
+from autotuner.export.target import Notes
 
 Value = bool | int | float | str | tuple[str, ...]
 
 Settings = dict[str, Value]
 """What is written, by the names of Megatron's namespace."""
 
+_T = TypeVar("_T")
 
-@dataclass(slots=True, kw_only=True)
-class Reading:
-    """Settings that are read, and the notes of it.
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reading(Notes):
+    """Settings that are read, and the notes of it so far.
 
     Attributes:
         settings: By the names of Megatron's namespace; what is not there has its default.
         num_ranks: As the text says.
         asked_ranks: As the caller says; it counts before the text.
         version: Release whose defaults hold.
-        notes: What was assumed, changed and ignored so far.
     """
 
     settings: Flags
     num_ranks: int | None = None
     asked_ranks: int | None = None
     version: str = ""
-    notes: list[Note] = field(default_factory=list)
 
-    def assumed(self, setting: str, detail: str) -> None:
-        """Note a value that nothing said."""
-        self.notes.append(Note(kind=NoteKind.ASSUMED, setting=setting, detail=detail))
-
-    def changed(self, setting: str, detail: str) -> None:
-        """Note a value that a layout cannot have."""
-        self.notes.append(Note(kind=NoteKind.CHANGED, setting=setting, detail=detail))
-
-    def ignored(self, setting: str, detail: str) -> None:
-        """Note a setting that a layout has no word for."""
-        self.notes.append(Note(kind=NoteKind.IGNORED, setting=setting, detail=detail))
-
-    def count(self, name: str, default: int = 1, most: int = 10**9) -> int:
+    def integer(self, name: str, default: int = 1, most: int = 10**9) -> int:
         """A whole number above 0; 0 is one where it is the default.
 
         Raises:
@@ -67,3 +57,20 @@ class Reading:
     def word(self, name: str, default: str = "") -> str:
         """A word, in small letters."""
         return (self.settings.text(name) or default).lower()
+
+    def meant(self, name: str, word: str, values: Mapping[str, _T], others: str = "", nearest: str | None = None) -> _T:
+        """What a word stands for.
+
+        Args:
+            name: The setting that has it.
+            word: As ``word`` has it.
+            values: By word.
+            others: Words that are read too, for complaints.
+            nearest: A word that is meant perhaps.
+
+        Raises:
+            InvalidInput: It is none of them.
+        """
+        if word not in values:
+            raise InvalidInput(name, word, f"must be one of {', '.join(values)}{others}", nearest)
+        return values[word]

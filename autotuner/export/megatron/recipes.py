@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotuner.catalog.models import model_called
@@ -22,9 +22,9 @@ from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.accounted import unread
-from autotuner.export.common_rules import LAUNCHED
+from autotuner.export.common_rules import LAUNCHED, named, refuse
 from autotuner.export.flags import Flags
-from autotuner.export.megatron.common import environment, layout_settings, left_at_default, read_layout
+from autotuner.export.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.export.megatron.reading import Reading, Settings, Value
 from autotuner.export.megatron.rules import MEGATRON_RULES, keeps_parameters
 from autotuner.export.shell.script import read_script
@@ -261,13 +261,64 @@ class _Dialect:
         core = CORE_FIELDS.get(name, name)
         return f"{self.sections.get(core, self.sections[None])}.{self.others.get(core, core)}"
 
+    def write(self, job: Job, layout: Layout) -> Export:
+        """The layout as overrides; recipes sum gradients in fp32, and give parameters away that they shard."""
+        wide, sharded = layout.precision != Precision.FP32, layout.shard_level == ShardLevel.PARAMETERS
+        as_run = replace(layout, fp32_gradient_reduce=wide, reshard_after_forward=sharded)
+        return Export(
+            format=self.format,
+            version=self.version,
+            arguments=tuple(self._written(layout_settings(job, as_run) | {"seq_length": job.workload.seq_len}, layout)),
+            environment=environment(layout),
+            defaults=(
+                *left_at_default(layout),
+                "the model is the recipe's, with its optimizer, data and schedule",
+                "the registered precision says in which format gradients are summed: fp32",
+            ),
+            usage=self.usage,
+        )
 
-_FLASH_3 = Rule(
-    "nemo-names-no-flash-version",
+    def _written(self, settings: Settings, layout: Layout) -> Iterator[str]:
+        for name, value in settings.items():
+            if name not in _NUMERICS and not (self.rules and name == "flash_attention_version"):
+                yield f"{self.path(name)}={_said(name, value)}"
+        if "use_distributed_optimizer" not in settings:
+            yield f"{self.path('use_distributed_optimizer')}=false"  # recipes have it on
+        if "cpu_offloading_num_layers" in settings:
+            yield f"{self.path('cpu_offloading')}=true"
+        yield f"{self.precision}={_precision(layout)}"
+
+    def read(self, text: str, num_ranks: int | None) -> Imported:
+        """The layout that a recipe or its overrides say.
+
+        Raises:
+            InvalidInput: The text assigns no field, or a setting makes no sense.
+        """
+        assigned = assignments(text)
+        settings = _settings(assigned)
+        if not settings:
+            raise InvalidInput("config", text[:60], f"assigns no field that {self.format} has")
+        reading = Reading(settings=Flags(settings), asked_ranks=num_ranks, version=self.version)
+        reading.num_ranks = _num_ranks(reading, assigned.function)
+        for remark in assigned.remarks:
+            reading.ignored("script", remark)
+        if assigned.others:
+            names = ", ".join(assigned.others[:8])
+            reading.ignored(assigned.function, f"of several functions this one is read, and not {names}")
+        named = _model_name(assigned.function or text)
+        known = model_called(named) if named else None
+        found = read_layout(reading, self.format, known.num_layers if known else None)
+        if assigned.is_script:
+            spelled = {_mapped(path): f"{path}={','.join(words)}" for path, words in assigned.values.items()}
+            reading.extend(unread(reading.settings, _COUNTED, spelled))
+        return replace(found, model_name=known.name if known else named, notes=tuple(reading))
+
+
+_FLASH_3 = refuse(
     "attention_kernel",
     lambda x, j: x.attention_kernel == AttentionKernel.FLASH_3,
-    lambda x, j: "which FlashAttention NeMo calls is decided by what is installed: flash is written",
-    lambda x, j: AttentionKernel.FLASH.label,
+    "which FlashAttention NeMo calls is decided by what is installed: flash is written",
+    AttentionKernel.FLASH,
 )
 
 _BRIDGE = _Dialect(
@@ -303,45 +354,8 @@ _NEMO = _Dialect(
     known=("trainer.strategy.", "MegatronStrategy", "nemo_run", "recipe.trainer", "nemo llm"),
     usage="nemo llm pretrain --factory RECIPE, and these",
     others={"ckpt_format": "save_ckpt_format"},
-    rules=(_FLASH_3,),
+    rules=named({"nemo-names-no-flash-version": _FLASH_3}),
 )
-
-
-# ---------------------------------------------------------------- written
-def _writer(dialect: _Dialect) -> Callable[[Job, Layout], Export]:
-    def write(job: Job, layout: Layout) -> Export:
-        settings = layout_settings(job, _as_run(layout)) | {"seq_length": job.workload.seq_len}
-        return Export(
-            format=dialect.format,
-            version=dialect.version,
-            arguments=tuple(_written_overrides(dialect, settings, layout)),
-            environment=environment(layout),
-            defaults=(
-                *left_at_default(layout),
-                "the model is the recipe's, with its optimizer, data and schedule",
-                "the registered precision says in which format gradients are summed: fp32",
-            ),
-            usage=dialect.usage,
-        )
-
-    return write
-
-
-def _as_run(layout: Layout) -> Layout:
-    """The layout as recipes sum its gradients and shard its parameters."""
-    wide, sharded = layout.precision != Precision.FP32, layout.shard_level == ShardLevel.PARAMETERS
-    return replace(layout, fp32_gradient_reduce=wide, reshard_after_forward=sharded)
-
-
-def _written_overrides(dialect: _Dialect, settings: Settings, layout: Layout) -> Iterator[str]:
-    for name, value in settings.items():
-        if name not in _NUMERICS and not (dialect.rules and name == "flash_attention_version"):
-            yield f"{dialect.path(name)}={_said(name, value)}"
-    if "use_distributed_optimizer" not in settings:
-        yield f"{dialect.path('use_distributed_optimizer')}=false"  # recipes have it on
-    if "cpu_offloading_num_layers" in settings:
-        yield f"{dialect.path('cpu_offloading')}=true"
-    yield f"{dialect.precision}={_precision(layout)}"
 
 
 def _said(name: str, value: Value) -> str:
@@ -365,41 +379,6 @@ def _precision(layout: Layout) -> str:
     return f"bf16_with_fp8_{_SCALED.get(layout.fp8_recipe, 'current_scaling')}_mixed"
 
 
-# ---------------------------------------------------------------- read
-def _reader(dialect: _Dialect) -> Callable[[str, int | None], Imported]:
-    def read(text: str, num_ranks: int | None) -> Imported:
-        assigned = assignments(text)
-        settings = dict(_settings(assigned))
-        if not settings:
-            raise InvalidInput("config", text[:60], f"assigns no field that {dialect.format} has")
-        reading = Reading(settings=Flags(settings), asked_ranks=num_ranks, version=dialect.version)
-        reading.num_ranks = _num_ranks(reading, assigned.function)
-        for remark in assigned.remarks:
-            reading.ignored("script", remark)
-        if assigned.others:
-            names = ", ".join(assigned.others[:8])
-            reading.ignored(assigned.function, f"of several functions this one is read, and not {names}")
-        named = _model_name(assigned.function or text)
-        known = model_called(named) if named else None
-        found = read_layout(reading, known.num_layers if known else None)
-        if assigned.is_script:
-            spelled = {_mapped(path): f"{path}={','.join(words)}" for path, words in assigned.values.items()}
-            reading.notes += unread(reading.settings, _COUNTED, spelled)
-        return Imported(
-            format=dialect.format,
-            layout=found.layout,
-            version=dialect.version,
-            num_ranks=found.num_ranks,
-            model=found.model,
-            model_name=known.name if known else named,
-            seq_len=found.seq_len,
-            global_batch_size=found.global_batch_size,
-            notes=tuple(reading.notes),
-        )
-
-    return read
-
-
 _FROM_CORE = {core: name for name, core in CORE_FIELDS.items()} | {
     "num_moe_experts": "num_experts",
     "gated_linear_unit": "swiglu",
@@ -421,7 +400,7 @@ _RECIPE_DEFAULTS = {"use_distributed_optimizer": ("true",), "overlap_grad_reduce
 """What recipes have on unless it is said."""
 
 
-def _settings(assigned: Assigned) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _settings(assigned: Assigned) -> dict[str, tuple[str, ...]]:
     """By the names of the namespace; the last part of a path says the field."""
     found: dict[str, tuple[str, ...]] = {}
     for path, words in assigned.values.items():
@@ -429,9 +408,8 @@ def _settings(assigned: Assigned) -> Iterator[tuple[str, tuple[str, ...]]]:
         if name in ("mixed_precision", "plugins", "precision"):
             found |= _of_precision(" ".join(words))
         elif words and words != ("null",):
-            found[_FROM_CORE.get(name, name)] = words
-    if found:
-        yield from (_RECIPE_DEFAULTS | found).items()
+            found[_mapped(path)] = words
+    return _RECIPE_DEFAULTS | found if found else {}
 
 
 _WORDS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
@@ -465,7 +443,7 @@ _COUNTED = frozenset((*_RECIPE_DEFAULTS, *_NUMERICS))
 
 def _num_ranks(reading: Reading, function: str) -> int | None:
     """Nodes times devices where both are said, or what a recipe of Megatron-Bridge's has in its name (``_64gpu_``)."""
-    devices, nodes = reading.count("num_gpus_per_node", 0), reading.count("num_nodes", 0)
+    devices, nodes = reading.integer("num_gpus_per_node", 0), reading.integer("num_nodes", 0)
     named = re.search(r"_(\d{1,6})gpu_", function)
     return devices * nodes or (int(named[1]) if named else 0) or None
 
@@ -485,24 +463,21 @@ def _model_name(text: str) -> str:
     return next((found[1] for found in _NAMED.finditer(text) if _SIZED.search(found[1]) and len(found[1]) < 60), "")
 
 
-def _recognises(dialect: _Dialect) -> Callable[[str], bool]:
-    return lambda text: any(known in text for known in dialect.known)
-
-
-_RESHARDS = Rule(
-    "recipe-reshards",
-    "reshard_after_forward",
-    lambda x, j: keeps_parameters(x),
-    lambda x, j: "recipes shard parameters by Megatron-FSDP, which gives them away after each forward pass",
-    lambda x, j: True,
-)
-
-_BUCKETS = Rule(
-    "recipe-buckets-hold-elements",
-    "gradient_bucket_bytes",
-    lambda x, j: x.gradient_bucket_bytes % 4 != 0,
-    lambda x, j: f"recipes sum gradients in fp32, of which {x.gradient_bucket_bytes} bytes hold no whole number",
-    lambda x, j: max(1, x.gradient_bucket_bytes // 4) * 4,
+_RECIPE_RULES = named(
+    {
+        "recipe-reshards": refuse(
+            "reshard_after_forward",
+            lambda x, j: keeps_parameters(x),
+            "recipes shard parameters by Megatron-FSDP, which gives them away after each forward pass",
+            True,
+        ),
+        "recipe-buckets-hold-elements": refuse(
+            "gradient_bucket_bytes",
+            lambda x, j: x.gradient_bucket_bytes % 4 != 0,
+            "recipes sum gradients in fp32, of which {x.gradient_bucket_bytes} bytes hold no whole number",
+            lambda x, j: max(1, x.gradient_bucket_bytes // 4) * 4,
+        ),
+    }
 )
 
 
@@ -510,11 +485,11 @@ def _target(dialect: _Dialect) -> Target:
     return Target(
         format=dialect.format,
         version=dialect.version,
-        rules=(*MEGATRON_RULES, _RESHARDS, _BUCKETS, *dialect.rules),
+        rules=(*MEGATRON_RULES, *_RECIPE_RULES, *dialect.rules),
         elsewhere=LAUNCHED | {"fp32_gradient_reduce"},
-        write=_writer(dialect),
-        read=_reader(dialect),
-        recognises=_recognises(dialect),
+        write=dialect.write,
+        read=dialect.read,
+        recognises=lambda text: any(known in text for known in dialect.known),
     )
 
 

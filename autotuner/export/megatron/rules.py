@@ -5,6 +5,8 @@ Sources: megatron-core 0.16.1 beside each of the writers; Transformer Engine 2.8
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autotuner.core.choices import (
     AttentionKernel,
     Fp8Recipe,
@@ -18,7 +20,7 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, any_of
-from autotuner.export.common_rules import exchanges_and_batches, sends_and_places
+from autotuner.export.common_rules import Limit, exchanges_and_batches, held, named, refuse, sends_and_places
 from autotuner.export.megatron.degrees import gradient_element_bytes
 from autotuner.export.megatron.numerics import BACKENDS, RECIPES
 
@@ -39,69 +41,53 @@ def _has_experts(job: Job) -> bool:
     return job.model.experts is not None
 
 
-MEGATRON_RULES: tuple[Rule, ...] = (
-    *exchanges_and_batches("Megatron", "megatron"),
-    *sends_and_places("Megatron", "megatron"),
-    Rule(
-        "megatron-moves-all-replicas-outermost",
+_LIMITS: Mapping[str, Limit] = {
+    "megatron-moves-all-replicas-outermost": refuse(
         "rank_order",
         lambda x, j: (x.rank_order == RankOrder.REPLICAS_OUTERMOST) & (x.data_parallel_shard_degree > 1),
-        lambda x, j: (
-            f"use_tp_pp_dp_mapping numbers all data-parallel ranks outermost, the {x.data_parallel_shard_degree} that "
-            "share a replica's parts with them"
-        ),
-        lambda x, j: RankOrder.STAGES_OUTERMOST.label,
+        "use_tp_pp_dp_mapping numbers all data-parallel ranks outermost, the {x.data_parallel_shard_degree} that "
+        "share a replica's parts with them",
+        RankOrder.STAGES_OUTERMOST,
     ),  # core/parallel_state.py: order tp-cp-ep-pp-dp
-    Rule(
-        "megatron-schedules",
+    "megatron-schedules": refuse(
         "pipeline_schedule",
         lambda x, j: any_of(x.pipeline_schedule, _SCHEDULES) == 0,
-        lambda x, j: f"Megatron runs 1f1b, interleaved where a rank has several stages, not {x.pipeline_schedule}",
+        "Megatron runs 1f1b, interleaved where a rank has several stages, not {x.pipeline_schedule}",
         lambda x, j: _schedule(x).label,
     ),
-    Rule(
-        "megatron-recomputes-blocks",
+    "megatron-recomputes-blocks": held(
         "recompute_every",
-        lambda x, j: x.recompute_every > 1,
-        lambda x, j: (
-            f"Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and "
-            "others"
-        ),
-        lambda x, j: 1,
+        1,
+        "Megatron recomputes the first layers of a stage (block), not one in {x.recompute_every}: as many, and others",
     ),
-    Rule(
-        "megatron-precisions",
+    "megatron-precisions": refuse(
         "precision",
         lambda x, j: x.precision == Precision.FP8_EMULATED,
-        lambda x, j: "Megatron multiplies in fp8 where a layout emulates it",
-        lambda x, j: Precision.BF16.label,
+        "Megatron multiplies in fp8 where a layout emulates it",
+        Precision.BF16,
     ),
-    Rule(
-        "megatron-fp8-recipes",
+    "megatron-fp8-recipes": refuse(
         "fp8_recipe",
         lambda x, j: any_of(x.fp8_recipe, tuple(RECIPES.values())) == 0,
         lambda x, j: f"Megatron scales {', '.join(RECIPES)}, and not {x.fp8_recipe}: tensorwise is written",
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
+        Fp8Recipe.TENSORWISE,
     ),
-    Rule(
-        "megatron-attention-backends",
+    "megatron-attention-backends": refuse(
         "attention_kernel",
         lambda x, j: any_of(x.attention_kernel, (*BACKENDS.values(), AttentionKernel.FLASH_3)) == 0,
         lambda x, j: (
             f"Transformer Engine's backends are {', '.join(BACKENDS)}, none is {x.attention_kernel}: the nearest is "
             "written"
         ),
-        lambda x, j: AttentionKernel.FLASH.label,
+        AttentionKernel.FLASH,
     ),
-    Rule(
-        "megatron-context-ranks-need-fused-attention",
+    "megatron-context-ranks-need-fused-attention": refuse(
         "attention_kernel",
         lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.MATH),
-        lambda x, j: "Transformer Engine's unfused attention knows no context ranks",
-        lambda x, j: AttentionKernel.FLASH.label,
+        "Transformer Engine's unfused attention knows no context ranks",
+        AttentionKernel.FLASH,
     ),
-    Rule(
-        "megatron-reshards",
+    "megatron-reshards": refuse(
         "reshard_after_forward",
         lambda x, j: (
             keeps_parameters(x)
@@ -112,14 +98,11 @@ MEGATRON_RULES: tuple[Rule, ...] = (
                 | j.model.tied_embeddings
             )
         ),
-        lambda x, j: (
-            "Megatron-FSDP gives sharded parameters away after each forward pass; PyTorch's FSDP2, which need not, is "
-            "refused beside pipelines, expert ranks, replicas of shards and tied embeddings"
-        ),
-        lambda x, j: True,
+        "Megatron-FSDP gives sharded parameters away after each forward pass; PyTorch's FSDP2, which need not, is "
+        "refused beside pipelines, expert ranks, replicas of shards and tied embeddings",
+        True,
     ),
-    Rule(
-        "megatron-buckets-hold-elements",
+    "megatron-buckets-hold-elements": refuse(
         "gradient_bucket_bytes",
         lambda x, j: x.gradient_bucket_bytes % gradient_element_bytes(x, j) != 0,
         lambda x, j: (
@@ -127,54 +110,39 @@ MEGATRON_RULES: tuple[Rule, ...] = (
         ),
         lambda x, j: max(1, x.gradient_bucket_bytes // gradient_element_bytes(x, j)) * gradient_element_bytes(x, j),
     ),
-    Rule(
-        "megatron-experts-need-sequence-parallel",
+    "megatron-experts-need-sequence-parallel": held(
         "sequence_parallel",
-        lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1) & (x.sequence_parallel == 0),
-        lambda x, j: "Megatron refuses to train experts on several tensor ranks without sequence parallelism",
-        lambda x, j: True,
+        True,
+        "Megatron refuses to train experts on several tensor ranks without sequence parallelism",
+        lambda x, j: _has_experts(j) & (x.tensor_parallel_degree > 1),
     ),
-    Rule(
-        "megatron-keeps-logits-split",
-        "loss_parallel",
-        lambda x, j: x.loss_parallel == 0,
-        lambda x, j: "each of Megatron's tensor ranks keeps its part of the logits",
-        lambda x, j: True,
+    "megatron-keeps-logits-split": held(
+        "loss_parallel", True, "each of Megatron's tensor ranks keeps its part of the logits"
     ),
-    Rule(
-        "megatron-norms-are-fused",
-        "fused_norm",
-        lambda x, j: x.fused_norm == 0,
-        lambda x, j: "norms are Transformer Engine's kernels",
-        lambda x, j: True,
+    "megatron-norms-are-fused": held("fused_norm", True, "norms are Transformer Engine's kernels"),
+    "megatron-compiles-no-layers": held(
+        "compiled", False, "Megatron compiles no layers; its fusions are modules of Transformer Engine"
     ),
-    Rule(
-        "megatron-compiles-no-layers",
-        "compiled",
-        lambda x, j: x.compiled != 0,
-        lambda x, j: "Megatron compiles no layers; its fusions are modules of Transformer Engine",
-        lambda x, j: False,
+    "megatron-optimizer-is-fused": held(
+        "optimizer_kernel", OptimizerKernel.FUSED, "Megatron's Adam is the fused kernel of Transformer Engine or Apex"
     ),
-    Rule(
-        "megatron-optimizer-is-fused",
-        "optimizer_kernel",
-        lambda x, j: x.optimizer_kernel != OptimizerKernel.FUSED,
-        lambda x, j: "Megatron's Adam is the fused kernel of Transformer Engine or Apex",
-        lambda x, j: OptimizerKernel.FUSED.label,
-    ),
-    Rule(
-        "megatron-offloads-one-stage",
+    "megatron-offloads-one-stage": held(
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & ((x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1)),
-        lambda x, j: "Megatron offloads activations of all layers but one, and of no pipeline",
-        lambda x, j: False,
+        False,
+        "Megatron offloads activations of all layers but one, and of no pipeline",
+        lambda x, j: (x.pipeline_parallel_degree > 1) | (j.model.num_layers == 1),
     ),
-    Rule(
-        "megatron-offloads-or-recomputes",
+    "megatron-offloads-or-recomputes": held(
         "offload_activations",
-        lambda x, j: (x.offload_activations != 0) & (x.recompute != Recompute.NONE),
-        lambda x, j: "Megatron refuses to offload activations beside recomputing them",
-        lambda x, j: False,
+        False,
+        "Megatron refuses to offload activations beside recomputing them",
+        lambda x, j: x.recompute != Recompute.NONE,
     ),
+}
+
+MEGATRON_RULES: tuple[Rule, ...] = (
+    *exchanges_and_batches("Megatron", "megatron"),
+    *sends_and_places("Megatron", "megatron"),
+    *named(_LIMITS),
 )
 """What ``TransformerConfig`` refuses and what has no name; Megatron-Bridge and NeMo hand their fields to it."""

@@ -12,7 +12,8 @@ from autotuner.catalog.models import load_model
 from autotuner.core.choices import AttentionKernel, Fp8Recipe
 from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.export.torchtitan.entries import ENTRIES_0_2, ENTRIES_0_3, Entry
+from autotuner.export.table import Key
+from autotuner.export.torchtitan.table import KEYS_0_2, KEYS_0_3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class Release:
     """One release.
 
     Attributes:
-        entries: Fields that one setting says.
+        keys: Fields that one setting says.
         recipes: Words for the recipes of its float8 converter.
         splits_every_sequence: Tensor ranks split the sequence wherever there are some.
         by_flavor: A model's flavor says how it attends; else a word of its own does.
@@ -28,7 +29,7 @@ class Release:
 
     format: ExportFormat
     version: str
-    entries: tuple[Entry, ...]
+    keys: tuple[Key, ...]
     recipes: Mapping[int, str]
     splits_every_sequence: bool
     by_flavor: bool
@@ -37,7 +38,7 @@ class Release:
 RELEASE_0_2 = Release(
     format=ExportFormat.TORCHTITAN,
     version="0.2.2",
-    entries=ENTRIES_0_2,
+    keys=KEYS_0_2,
     recipes={Fp8Recipe.TENSORWISE: "tensorwise", Fp8Recipe.ROWWISE: "rowwise"},
     splits_every_sequence=True,  # models/llama3/infra/parallelize.py, apply_tp
     by_flavor=True,
@@ -46,7 +47,7 @@ RELEASE_0_2 = Release(
 RELEASE_0_3 = Release(
     format=ExportFormat.TORCHTITAN_CONFIG,
     version="0.3.0",
-    entries=ENTRIES_0_3,
+    keys=KEYS_0_3,
     recipes={Fp8Recipe.ROWWISE: "rowwise"},
     splits_every_sequence=False,
     by_flavor=False,

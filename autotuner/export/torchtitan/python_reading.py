@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotuner.core.errors import InvalidInput
+from autotuner.export.documents import first_line
 
 _LONGEST = 200_000
 """Characters of a module that is read; a registry of all of torchtitan's has a tenth."""
@@ -147,8 +148,7 @@ def read_module(text: str) -> Module:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidInput("config", text[:60], f"must be Python ({line})") from error
+        raise InvalidInput("config", text[:60], f"must be Python ({first_line(error)})") from error
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     return Module(functions, dict(_imports(tree.body)))
 

@@ -21,7 +21,15 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Rule, any_of, job_rule
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.units import MIB
-from autotuner.export.common_rules import exchanges_and_batches, numbers_ranks, sends_and_places
+from autotuner.export.common_rules import (
+    Limit,
+    exchanges_and_batches,
+    held,
+    named,
+    numbers_ranks,
+    refuse,
+    sends_and_places,
+)
 from autotuner.export.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
@@ -60,96 +68,79 @@ def _of_torch() -> tuple[Rule, ...]:
     return tuple(replace(by_name[name], name=name.replace("trial-", "torchtitan-")) for name in _SHARED_WITH_TRIALS)
 
 
+_COMMON_LIMITS: Mapping[str, Limit] = {
+    "torchtitan-shards-parameters": refuse(
+        "shard_level",
+        lambda x, j: any_of(x.shard_level, (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)),
+        "torchtitan shards by FSDP2, parameters with all else; it has no word for {x.shard_level} alone",
+        ShardLevel.PARAMETERS,
+    ),
+    "torchtitan-shards-over-context-ranks": refuse(
+        "shard_level",
+        lambda x, j: (x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.NONE),
+        "torchtitan shards parameters over context ranks wherever there are some",
+        ShardLevel.PARAMETERS,
+    ),
+    "torchtitan-reduces-in-fp32": held(
+        "fp32_gradient_reduce",
+        True,
+        "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
+        lambda x, j: (x.precision != Precision.FP32) & (_num_gradients(x) > 1),
+    ),
+    "torchtitan-plans-no-pipelines": refuse(
+        "pipeline_schedule",
+        lambda x, j: x.pipeline_schedule == PipelineSchedule.ADAPTIVE,
+        "torchtitan runs PyTorch's own schedules, none of which is planned around slow links",
+        PipelineSchedule.ZBV,
+    ),
+    "torchtitan-runs-zero-bubble-on-several-stages": refuse(
+        "virtual_stages_per_rank",
+        lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (x.virtual_stages_per_rank == 1),
+        "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
+        2,
+    ),
+    "torchtitan-keeps-activations-on-the-device": held(
+        "offload_activations",
+        False,
+        "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
+    ),
+    "torchtitan-fuses-norms": held("fused_norm", True, "its norms are torch.nn.RMSNorm, one kernel each"),
+    "torchtitan-emulates-tensorwise": held(
+        "fp8_recipe",
+        Fp8Recipe.TENSORWISE,
+        "its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}",
+        lambda x, j: x.precision == Precision.FP8_EMULATED,
+    ),
+    "torchtitan-emulates-no-experts": refuse(
+        "precision",
+        lambda x, j: (x.precision == Precision.FP8_EMULATED) & _has_experts(j),
+        "its converters of grouped products emulate nothing, so that experts would stay in bf16",
+        Precision.BF16,
+    ),
+    "torchtitan-emulates-uncompiled": held(
+        "compiled",
+        False,
+        "its float8 converter refuses to emulate in a compiled model",
+        lambda x, j: x.precision == Precision.FP8_EMULATED,
+    ),
+}
+
 _COMMON = (
     *_of_torch(),
     *exchanges_and_batches("torchtitan", "torchtitan"),
     *sends_and_places("torchtitan", "torchtitan"),
     numbers_ranks("torchtitan", "torchtitan"),
-    Rule(
-        "torchtitan-shards-parameters",
-        "shard_level",
-        lambda x, j: any_of(x.shard_level, (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)),
-        lambda x, j: f"torchtitan shards by FSDP2, parameters with all else; it has no word for {x.shard_level} alone",
-        lambda x, j: ShardLevel.PARAMETERS.label,
-    ),
-    Rule(
-        "torchtitan-shards-over-context-ranks",
-        "shard_level",
-        lambda x, j: (x.context_parallel_degree > 1) & (x.shard_level == ShardLevel.NONE),
-        lambda x, j: "torchtitan shards parameters over context ranks wherever there are some",
-        lambda x, j: ShardLevel.PARAMETERS.label,
-    ),
-    Rule(
-        "torchtitan-reduces-in-fp32",
-        "fp32_gradient_reduce",
-        lambda x, j: (x.fp32_gradient_reduce == 0) & (x.precision != Precision.FP32) & (_num_gradients(x) > 1),
-        lambda x, j: "torchtitan sums gradients in float32, the one value of mixed_precision_reduce",
-        lambda x, j: True,
-    ),
-    Rule(
-        "torchtitan-plans-no-pipelines",
-        "pipeline_schedule",
-        lambda x, j: x.pipeline_schedule == PipelineSchedule.ADAPTIVE,
-        lambda x, j: "torchtitan runs PyTorch's own schedules, none of which is planned around slow links",
-        lambda x, j: PipelineSchedule.ZBV.label,
-    ),
-    Rule(
-        "torchtitan-runs-zero-bubble-on-several-stages",
-        "virtual_stages_per_rank",
-        lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (x.virtual_stages_per_rank == 1),
-        lambda x, j: "its InterleavedZeroBubble wants two stages per rank or more, and is refused with one",
-        lambda x, j: 2,
-    ),
-    Rule(
-        "torchtitan-keeps-activations-on-the-device",
-        "offload_activations",
-        lambda x, j: x.offload_activations != 0,
-        lambda x, j: "its enable_cpu_offload moves parameters, gradients and optimizer states; activations stay",
-        lambda x, j: False,
-    ),
-    Rule(
-        "torchtitan-fuses-norms",
-        "fused_norm",
-        lambda x, j: x.fused_norm == 0,
-        lambda x, j: "its norms are torch.nn.RMSNorm, one kernel each",
-        lambda x, j: True,
-    ),
-    Rule(
-        "torchtitan-emulates-tensorwise",
-        "fp8_recipe",
-        lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.fp8_recipe != Fp8Recipe.TENSORWISE),
-        lambda x, j: (
-            f"its float8 converter drops the recipe where it emulates, and scales tensorwise, not {x.fp8_recipe}"
-        ),
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
-    ),
-    Rule(
-        "torchtitan-emulates-no-experts",
-        "precision",
-        lambda x, j: (x.precision == Precision.FP8_EMULATED) & _has_experts(j),
-        lambda x, j: "its converters of grouped products emulate nothing, so that experts would stay in bf16",
-        lambda x, j: Precision.BF16.label,
-    ),
-    Rule(
-        "torchtitan-emulates-uncompiled",
-        "compiled",
-        lambda x, j: (x.precision == Precision.FP8_EMULATED) & (x.compiled != 0),
-        lambda x, j: "its float8 converter refuses to emulate in a compiled model",
-        lambda x, j: False,
-    ),
+    *named(_COMMON_LIMITS),
 )
 
-RULES_0_2: tuple[Rule, ...] = (
-    *_COMMON,
-    Rule(
-        "torchtitan-scales-experts-by-rows",
+_LIMITS_0_2: Mapping[str, Limit] = {
+    "torchtitan-scales-experts-by-rows": refuse(
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8) & (x.fp8_recipe == Fp8Recipe.TENSORWISE) & _has_experts(j),
-        lambda x, j: "its converter of grouped products scales experts rowwise, or by blocks of 32 (mxfp8)",
-        lambda x, j: Fp8Recipe.ROWWISE.label,
+        "its converter of grouped products scales experts rowwise, or by blocks of 32 (mxfp8)",
+        Fp8Recipe.ROWWISE,
     ),
-    Rule(
-        "torchtitan-rounds-experts-of-whole-models",
+    "torchtitan-rounds-experts-of-whole-models": refuse(
         "precision",
         lambda x, j: (
             (x.precision == Precision.FP8)
@@ -157,18 +148,16 @@ RULES_0_2: tuple[Rule, ...] = (
             & ((x.pipeline_parallel_degree > 1) | (x.context_parallel_degree > 1))
             & _has_experts(j)
         ),
-        lambda x, j: "its float8 converter of grouped products refuses pipelines and context ranks",
-        lambda x, j: Precision.BF16.label,
+        "its float8 converter of grouped products refuses pipelines and context ranks",
+        Precision.BF16,
     ),
-    Rule(
-        "torchtitan-splits-sequences",
+    "torchtitan-splits-sequences": held(
         "sequence_parallel",
-        lambda x, j: (x.tensor_parallel_degree > 1) & (x.sequence_parallel == 0),
-        lambda x, j: "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
-        lambda x, j: True,
+        True,
+        "torchtitan 0.2 runs tensor ranks with sequence parallelism and has no switch for it",
+        lambda x, j: x.tensor_parallel_degree > 1,
     ),
-    Rule(
-        "torchtitan-sequence-per-rank",
+    "torchtitan-sequence-per-rank": refuse(
         "tensor_parallel_degree",
         lambda x, j: j.workload.seq_len % (2 * x.tensor_parallel_degree * x.context_parallel_degree) != 0,
         lambda x, j: (
@@ -176,91 +165,67 @@ RULES_0_2: tuple[Rule, ...] = (
             f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
         ),
     ),
-    Rule(
-        "torchtitan-exchanges-keys-and-values",
+    "torchtitan-exchanges-keys-and-values": refuse(
         "context_exchange",
         lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL),
-        lambda x, j: (
-            "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence"
-        ),
-        lambda x, j: ContextExchange.ALL_GATHER.label,
+        "its rotate method alltoall sends keys and values round a ring; no method exchanges heads for sequence",
+        ContextExchange.ALL_GATHER,
     ),
-    Rule(
-        "torchtitan-replicates-alone",
+    "torchtitan-replicates-alone": held(
         "data_parallel_replicate_degree",
-        lambda x, j: (
-            (x.data_parallel_replicate_degree > 1)
-            & (shards(x) == 0)
-            & (x.data_parallel_replicate_degree != x.world_size)
-        ),
-        lambda x, j: "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
-        lambda x, j: 1,
+        1,
+        "its DDP refuses to stand beside tensor or pipeline ranks; replicas of shards (HSDP) may",
+        lambda x, j: (shards(x) == 0) & (x.data_parallel_replicate_degree != x.world_size),
     ),
-    Rule(
-        "torchtitan-casts-what-it-shards",
+    "torchtitan-casts-what-it-shards": held(
         "precision",
-        lambda x, j: (
-            (x.precision != Precision.FP32)
-            & (shards(x) == 0)
-            & ((x.tensor_parallel_degree > 1) | (x.pipeline_parallel_degree > 1))
-        ),
-        lambda x, j: (
-            "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32"
-        ),
-        lambda x, j: Precision.FP32.label,
+        Precision.FP32,
+        "beside tensor or pipeline ranks it casts by FSDP alone: with no shards it warns and trains in fp32",
+        lambda x, j: (shards(x) == 0) & ((x.tensor_parallel_degree > 1) | (x.pipeline_parallel_degree > 1)),
     ),
-    Rule(
-        "torchtitan-fills-its-own-buckets",
+    "torchtitan-fills-its-own-buckets": held(
         "gradient_bucket_bytes",
-        lambda x, j: (
-            (x.data_parallel_replicate_degree > 1) & (shards(x) == 0) & (x.gradient_bucket_bytes != DDP_BUCKET_BYTES)
-        ),
-        lambda x, j: f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
-        lambda x, j: DDP_BUCKET_BYTES,
+        DDP_BUCKET_BYTES,
+        f"its DDP has buckets of {DDP_BUCKET_BYTES} bytes (bucket_cap_mb=100)",
+        lambda x, j: (x.data_parallel_replicate_degree > 1) & (shards(x) == 0),
     ),
-    Rule(
-        "torchtitan-recomputes-operations-of-every-layer",
+    "torchtitan-recomputes-operations-of-every-layer": held(
         "recompute_every",
-        lambda x, j: (x.recompute == Recompute.SELECTIVE) & (x.recompute_every > 1),
-        lambda x, j: (
-            'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both'
-        ),
-        lambda x, j: 1,
+        1,
+        'selective_ac_option is "op", of every layer, or the interval of layers that recompute in full; not both',
+        lambda x, j: x.recompute == Recompute.SELECTIVE,
     ),
-    Rule(
-        "torchtitan-rounds-to-8-bits",
+    "torchtitan-rounds-to-8-bits": refuse(
         "precision",
         lambda x, j: x.precision == Precision.NVFP4,
-        lambda x, j: "the converters of 0.2 are float8 and mx (mxfp8); nvfp4 came with 0.3",
-        lambda x, j: Precision.FP8.label,
+        "the converters of 0.2 are float8 and mx (mxfp8); nvfp4 came with 0.3",
+        Precision.FP8,
     ),
-    Rule(
-        "torchtitan-scales-fp8",
+    "torchtitan-scales-fp8": refuse(
         "fp8_recipe",
         lambda x, j: (
             any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, (Fp8Recipe.DELAYED, Fp8Recipe.BLOCKWISE))
         ),
-        lambda x, j: f"torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
-        lambda x, j: Fp8Recipe.TENSORWISE.label,
+        "torchtitan 0.2 scales tensorwise, rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
+        Fp8Recipe.TENSORWISE,
     ),
-    Rule(
-        "torchtitan-overlaps-or-recomputes",
+    "torchtitan-overlaps-or-recomputes": held(
         "recompute",
-        lambda x, j: (
-            (x.pipeline_schedule == PipelineSchedule.DUALPIPEV)
-            & (x.expert_parallel_degree > 1)
-            & (x.recompute != Recompute.NONE)
-        ),
-        lambda x, j: "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
-        lambda x, j: Recompute.NONE.label,
+        Recompute.NONE,
+        "torchtitan 0.2 refuses DualPipeV with expert ranks and activation checkpointing together",
+        lambda x, j: (x.pipeline_schedule == PipelineSchedule.DUALPIPEV) & (x.expert_parallel_degree > 1),
     ),
-    Rule(
-        "torchtitan-cuts-this-model",
+    "torchtitan-cuts-this-model": held(
         "pipeline_parallel_degree",
-        lambda x, j: (x.pipeline_parallel_degree > 1) & (not _has_stages(j)),
-        lambda x, j: f"torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
-        lambda x, j: 1,
+        1,
+        "torchtitan 0.2 has no pipelining_fn for the family of {j.model.name}",
+        lambda x, j: not _has_stages(j),
     ),
+}
+
+RULES_0_2: tuple[Rule, ...] = (
+    *_COMMON,
+    *named(_LIMITS_0_2),
     job_rule(
         "torchtitan-keeps-fp32-moments",
         "workload.optimizer_state_precision",
@@ -273,17 +238,14 @@ RULES_0_2: tuple[Rule, ...] = (
 _KERNELS_0_3 = (AttentionKernel.FLEX, AttentionKernel.FLASH)
 """What ``attn_backend`` of its model registries says: flex, and varlen, FlashAttention for sequences of all lengths."""
 
-RULES_0_3: tuple[Rule, ...] = (
-    *_COMMON,
-    Rule(
-        "torchtitan-rounds-experts-to-8-bits",
+_LIMITS_0_3: Mapping[str, Limit] = {
+    "torchtitan-rounds-experts-to-8-bits": refuse(
         "precision",
         lambda x, j: (x.precision == Precision.NVFP4) & _has_experts(j),
-        lambda x, j: "its nvfp4 converter rounds linear modules alone, so that experts would stay in bf16",
-        lambda x, j: Precision.FP8.label,
+        "its nvfp4 converter rounds linear modules alone, so that experts would stay in bf16",
+        Precision.FP8,
     ),
-    Rule(
-        "torchtitan-sequence-per-rank",
+    "torchtitan-sequence-per-rank": refuse(
         "tensor_parallel_degree",
         lambda x, j: (
             j.workload.seq_len
@@ -293,68 +255,56 @@ RULES_0_3: tuple[Rule, ...] = (
             )
             != 0
         ),
-        lambda x, j: (
-            f"it refuses a sequence of {j.workload.seq_len} that its tensor and context ranks do not share evenly"
-        ),
+        "it refuses a sequence of {j.workload.seq_len} that its tensor and context ranks do not share evenly",
     ),
-    Rule(
-        "torchtitan-gathers-keys-and-values",
+    "torchtitan-gathers-keys-and-values": held(
         "context_exchange",
-        lambda x, j: (x.context_parallel_degree > 1) & (x.context_exchange != ContextExchange.ALL_GATHER),
-        lambda x, j: f"torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
-        lambda x, j: ContextExchange.ALL_GATHER.label,
+        ContextExchange.ALL_GATHER,
+        "torchtitan 0.3 gathers all keys and values for FlexAttention; {x.context_exchange} is gone",
+        lambda x, j: x.context_parallel_degree > 1,
     ),
-    Rule(
-        "torchtitan-attends-by-flex-or-varlen",
+    "torchtitan-attends-by-flex-or-varlen": refuse(
         "attention_kernel",
         lambda x, j: any_of(x.attention_kernel, _KERNELS_0_3) == 0,
-        lambda x, j: (
-            f"attn_backend of torchtitan 0.3 is flex or varlen (FlashAttention), and {x.attention_kernel} neither"
-        ),
-        lambda x, j: AttentionKernel.FLEX.label,
+        "attn_backend of torchtitan 0.3 is flex or varlen (FlashAttention), and {x.attention_kernel} neither",
+        AttentionKernel.FLEX,
     ),
-    Rule(
-        "torchtitan-attends-by-flex-over-context-ranks",
+    "torchtitan-attends-by-flex-over-context-ranks": refuse(
         "attention_kernel",
         lambda x, j: (x.context_parallel_degree > 1) & (x.attention_kernel == AttentionKernel.FLASH),
-        lambda x, j: "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
-        lambda x, j: AttentionKernel.FLEX.label,
+        "context ranks of torchtitan 0.3 attend by flex; varlen is refused beside them",
+        AttentionKernel.FLEX,
     ),
-    Rule(
-        "torchtitan-keeps-logits-apart",
+    "torchtitan-keeps-logits-apart": held(
         "loss_parallel",
-        lambda x, j: x.loss_parallel == 0,
-        lambda x, j: "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
-        lambda x, j: True,
+        True,
+        "the loss of torchtitan 0.3 leaves logits on their tensor ranks; disable_loss_parallel is gone",
     ),
-    Rule(
-        "torchtitan-reduces-layer-by-layer",
+    "torchtitan-reduces-layer-by-layer": held(
         "gradient_bucket_bytes",
-        lambda x, j: x.gradient_bucket_bytes != DEFAULT_BUCKET_BYTES,
-        lambda x, j: "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
-        lambda x, j: DEFAULT_BUCKET_BYTES,
+        DEFAULT_BUCKET_BYTES,
+        "replicas of torchtitan 0.3 are FSDP2's, which reduces layer by layer, in no buckets",
     ),
-    Rule(
-        "torchtitan-recomputes-every-layer",
-        "recompute_every",
-        lambda x, j: x.recompute_every > 1,
-        lambda x, j: "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2",
-        lambda x, j: 1,
+    "torchtitan-recomputes-every-layer": held(
+        "recompute_every", 1, "torchtitan 0.3 recomputes every layer; its interval of layers went with 0.2"
     ),
-    Rule(
-        "torchtitan-scales-fp8",
+    "torchtitan-scales-fp8": refuse(
         "fp8_recipe",
         lambda x, j: (x.precision == Precision.FP8) & (any_of(x.fp8_recipe, (Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8)) == 0),
-        lambda x, j: f"torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
-        lambda x, j: Fp8Recipe.ROWWISE.label,
+        "torchtitan 0.3 scales rowwise or by blocks of 32 (mxfp8), not {x.fp8_recipe}",
+        Fp8Recipe.ROWWISE,
     ),
-    Rule(
-        "torchtitan-fuses-updates-of-bf16-moments",
+    "torchtitan-fuses-updates-of-bf16-moments": held(
         "optimizer_kernel",
-        lambda x, j: (x.optimizer_kernel != OptimizerKernel.FUSED) & (j.workload.optimizer_state_precision == "bf16"),
-        lambda x, j: "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
-        lambda x, j: OptimizerKernel.FUSED.label,
+        OptimizerKernel.FUSED,
+        "torchtitan 0.3 has moments in bf16 with its fused optimizer alone (fused_opt_states_bf16)",
+        lambda x, j: j.workload.optimizer_state_precision == "bf16",
     ),
+}
+
+RULES_0_3: tuple[Rule, ...] = (
+    *_COMMON,
+    *named(_LIMITS_0_3),
 )
 
 _SEARCHED: Mapping[str, tuple[int, ...]] = {

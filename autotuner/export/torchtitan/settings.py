@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS
 from autotuner.export.flags import whole_number
-from autotuner.export.target import Note, NoteKind
-from autotuner.export.torchtitan.entries import Value
+from autotuner.export.table import Key
+from autotuner.export.target import Note, NoteKind, Notes
 
 _MOST = 10**9
 """No degree, batch or number of layers comes near it."""
 
 
-class Settings:
-    """Reads settings one by one and remembers which: what is left over says nothing of a layout.
+class Settings(Notes):
+    """Settings that are read one by one, and the notes of it; what is left over says nothing of a layout.
 
     Attributes:
+        values: By dotted names.
         num_ranks: As a launcher beside the configuration says; None: none does.
         is_partial: They override a configuration that was not given with them.
-        notes: What became of settings, in the order in which they were read.
     """
 
     def __init__(
@@ -32,24 +34,31 @@ class Settings:
         *,
         is_partial: bool = False,
     ) -> None:
-        self._values = values
+        super().__init__(notes)
+        self.values, self.num_ranks, self.is_partial = values, num_ranks, is_partial
         self._read: set[str] = set()
-        self.num_ranks = num_ranks
-        self.is_partial = is_partial
-        self.notes = list(notes)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
+    def add(self, kind: NoteKind, setting: str, detail: str) -> None:
+        """Note what became of a setting, with its value."""
+        said = f"{setting} = {_shown(self.values[setting])}" if setting in self.values else setting
+        super().add(kind, said, detail)
 
-    def note(self, kind: NoteKind, name: str, detail: str) -> None:
-        """Keep what became of a setting."""
-        said = f"{name} = {_shown(self._values[name])}" if name in self._values else name
-        self.notes.append(Note(kind=kind, setting=said, detail=detail))
-
-    def assume(self, name: str, default: Value, detail: str = "") -> None:
+    def assume(self, name: str, default: object, detail: str = "") -> None:
         """Note a default of torchtitan's that was taken, unless the setting is there."""
-        if name not in self._values:
-            self.note(NoteKind.ASSUMED, name, detail or f"torchtitan takes {_shown(default)} where nothing is said")
+        if name not in self.values:
+            self.assumed(name, detail or f"torchtitan takes {_shown(default)} where nothing is said")
+
+    def of(self, key: Key) -> object:
+        """What is said for a key, or its default.
+
+        Raises:
+            InvalidInput: It is of another type than the default.
+        """
+        if isinstance(key.default, bool):
+            return self.switch(key.path, key.default)
+        if isinstance(key.default, int):
+            return self.integer(key.path, key.default, least=OPTIONS[key.field].lowest)
+        return self.word(key.path, str(key.default))
 
     def integer(self, name: str, default: int, *, least: int = 1) -> int:
         """A whole number.
@@ -112,74 +121,59 @@ class Settings:
             InvalidInput: It is none.
         """
         value = self._taken(name, ())
-        if value is None or value in ("None", ""):
+        if value in (None, "None", ""):
             return ()
-        rows = value if isinstance(value, (list, tuple)) else None
-        if rows is None or not all(
-            isinstance(row, (list, tuple)) and all(isinstance(w, str) for w in row) for row in rows
-        ):
+        rows: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
+        if not all(isinstance(row, (list, tuple)) and all(isinstance(word, str) for word in row) for row in rows):
             raise InvalidInput(name, value, "must be a list of lists of texts")
         return tuple(tuple(row) for row in rows)
 
     def optional(self, name: str) -> int | None:
         """A whole number of 1 or more, or nothing."""
-        if self._values.get(name) in (None, "None"):
-            self._read.add(name)
-            return None
-        return self.integer(name, 1)
-
-    def raw(self, name: str) -> object:
-        """What is said, of whatever type; None: nothing is."""
-        return self._values.get(name)
+        return None if self._taken(name, None) in (None, "None") else self.integer(name, 1)
 
     def ignore(self, name: str, detail: str) -> None:
         """Note a setting that is there and that a layout has no field for."""
-        if name in self._values:
+        if name in self.values:
             self._read.add(name)
-            self.note(NoteKind.IGNORED, name, detail)
+            self.ignored(name, detail)
 
     def leave(self, sections: Iterable[str], known: Iterable[str]) -> None:
         """Note what was not read: sections about other things together, settings beside those that count by name."""
-        rest = [name for name in self._values if name not in self._read]
-        read = {_section(name) for name in self._values if name in self._read}
+        rest = [name for name in self.values if name not in self._read]
+        read = {_section(name) for name in self.values if name in self._read}
         told = {_section(name) for name in rest} - read - set(sections)
         if others := sorted(told & _OTHER_SECTIONS):
-            self.notes.append(Note(kind=NoteKind.IGNORED, setting=", ".join(others), detail=_SAYS_NOTHING))
+            super().add(NoteKind.IGNORED, ", ".join(others), _SAYS_NOTHING)
         for section in sorted(told - _OTHER_SECTIONS):
-            self.notes.append(
-                Note(kind=NoteKind.UNKNOWN, setting=section, detail="is no section that is known of torchtitan")
-            )
+            super().add(NoteKind.UNKNOWN, section, "is no section that is known of torchtitan")
         for name in rest:
-            if _section(name) not in sections:
-                continue
-            if _OTHER_SETTINGS.fullmatch(name):
-                self.note(NoteKind.IGNORED, name, _SAYS_NOTHING)
-                continue
-            near = get_close_matches(name, known, 1, 0.85)
-            self.note(NoteKind.UNKNOWN, name, "is no setting that is known" + (f"; {near[0]} is" if near else ""))
+            if _section(name) in sections and _OTHER_SETTINGS.fullmatch(name):
+                self.ignored(name, _SAYS_NOTHING)
+            elif _section(name) in sections:
+                near = get_close_matches(name, known, 1, 0.85)
+                self.unknown(name, "is no setting that is known" + (f"; {near[0]} is" if near else ""))
 
     def _taken(self, name: str, default: object) -> object:
         self._read.add(name)
-        return self._values.get(name, default)
+        return self.values.get(name, default)
 
 
 _SAYS_NOTHING = "says nothing of a layout"
 
 _OTHER_SECTIONS = frozenset(
     (
+        *("job", "profiling", "profiler", "metrics", "model", "optimizer", "lr_scheduler", "checkpoint", "comm"),
         *(
-            "job",
-            "profiling",
-            "profiler",
-            "metrics",
-            "model",
-            "optimizer",
-            "lr_scheduler",
-            "checkpoint",
-            "comm",
             "debug",
+            "memory_estimation",
+            "fault_tolerance",
+            "experimental",
+            "validation",
+            "dataloader",
+            "tokenizer",
+            "loss",
         ),
-        *("memory_estimation", "fault_tolerance", "experimental", "validation", "dataloader", "tokenizer", "loss"),
         *("hf_assets_path", "dump_folder", "activation_checkpoint", "compile", "quantize", "model_spec", "float8"),
     )
 )

@@ -1,16 +1,23 @@
-"""Texts that hold a job file of torchtitan 0.2: TOML, flags, both, or the configuration that it prints as JSON."""
+"""Texts that hold a configuration of torchtitan.
+
+Of 0.2: a job file as TOML, flags, both, or the configuration that it prints as JSON. Of 0.3: a Python module, flags, or
+both.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from autotuner.core.errors import InvalidInput
+from autotuner.export.documents import first_line
 from autotuner.export.flags import Flags
 from autotuner.export.launched import launched
-from autotuner.export.target import Note, NoteKind
+from autotuner.export.target import Note, Notes
+from autotuner.export.torchtitan.catalog import preset
+from autotuner.export.torchtitan.python_reading import UNKNOWN, Made, Module, read_module
 from autotuner.export.torchtitan.settings import Settings
 
 _SECTIONS = "parallelism|training|activation_checkpoint|compile"
@@ -43,7 +50,7 @@ _OWN_FLAG = re.compile(rf"--({_SECTIONS})\.\w")
 _FLAG = re.compile(r"(?:^|\s)--[A-Za-z]")
 _SUBCOMMAND = re.compile(r"[a-z]+[-_][a-z]+:[a-z]")
 _PRINTED = re.compile(r'\{\s{0,20}"job"\s{0,20}:\s{0,20}\{')
-_COMMAND = re.compile(r"\s*(--\w|(?:\w+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|exec|\S*run_train\.sh)\b)")
+_BEGINS_COMMAND = re.compile(r"\s*(--\w|(?:\w+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|exec|\S*run_train\.sh)\b)")
 _OF_SHELL = re.compile(
     r"#!|#SBATCH|\s*(?:[A-Z_][A-Z0-9_]*\+?=|[A-Z]+$|(?:set|export|if|for|while|case|cd|source|cat|sbatch|module|mkdir|echo)\s)"
 )
@@ -55,8 +62,8 @@ def is_job_file(text: str) -> bool:
     return any(pattern.search(text) for pattern in (_OWN_TABLE, _OWN_FLAG, _PRINTED))
 
 
-def settings_of(text: str) -> Settings:
-    """What the text says, flags above tables.
+def job_file_settings(text: str) -> Settings:
+    """What a text of 0.2 says, flags above tables.
 
     Raises:
         InvalidInput: It is neither TOML, nor JSON, nor a command with flags.
@@ -68,26 +75,23 @@ def settings_of(text: str) -> Settings:
     if not commands.strip():
         return _named_as_now(flattened(_toml(table)))
     command = launched(commands)
-    values = {**flattened(_toml(table)), **overrides(command.arguments)}
-    notes = list(command.notes)
+    values, notes = {**flattened(_toml(table)), **overrides(command.arguments)}, Notes(command.notes)
     if not table.strip():
-        detail = (
-            "the file that the command reads was not given with it; torchtitan's defaults stand in for what it says"
-        )
-        notes.append(Note(kind=NoteKind.ASSUMED, setting="job.config_file", detail=detail))
+        what = "the file that the command reads was not given with it"
+        notes.assumed("job.config_file", f"{what}; torchtitan's defaults stand in for what it says")
     return _named_as_now(values, command.num_ranks, notes, is_partial=not table.strip())
 
 
 def _named_as_now(
-    values: Mapping[str, object], num_ranks: int | None = None, notes: Sequence[Note] = (), *, is_partial: bool = False
+    values: Mapping[str, object], num_ranks: int | None = None, notes: Iterable[Note] = (), *, is_partial: bool = False
 ) -> Settings:
     """The settings, those of earlier releases by the names of today; a name of today wins."""
-    old = [name for name in values if name in _RENAMED]
-    detail = "of an earlier release; it is read as {}"
-    told = [Note(kind=NoteKind.CHANGED, setting=name, detail=detail.format(_RENAMED[name])) for name in old]
+    told = Notes(notes)
+    for name in (name for name in values if name in _RENAMED):
+        told.changed(name, f"of an earlier release; it is read as {_RENAMED[name]}")
+    moved = {_RENAMED[name]: value for name, value in values.items() if name in _RENAMED}
     today = {name: value for name, value in values.items() if name not in _RENAMED}
-    moved = {_RENAMED[name]: values[name] for name in old}
-    return Settings({**moved, **today}, num_ranks, (*notes, *told), is_partial=is_partial)
+    return Settings({**moved, **today}, num_ranks, told, is_partial=is_partial)
 
 
 def overrides(flags: Flags) -> Mapping[str, object]:
@@ -134,7 +138,9 @@ def _parts(text: str) -> tuple[str, str]:
     is_command = is_script = False
     for line in text.splitlines():
         is_script = (is_script or bool(_OF_SHELL.match(line))) and not _TABLE.match(line)
-        is_command = bool(_COMMAND.match(line)) or (is_command and bool(parts[1]) and parts[1][-1].endswith("\\"))
+        is_command = bool(_BEGINS_COMMAND.match(line)) or (
+            is_command and bool(parts[1]) and parts[1][-1].endswith("\\")
+        )
         parts[is_command or is_script].append(line)
     return "\n".join(parts[0]), "\n".join(parts[1])
 
@@ -145,16 +151,140 @@ def _toml(text: str) -> Mapping[str, object]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # its integers may have too many digits, which is no error of its own
-        raise InvalidInput("config", text[:60], f"must be TOML ({_one_line(error)})") from error
+        raise InvalidInput("config", text[:60], f"must be TOML ({first_line(error)})") from error
 
 
 def _json(text: str) -> Mapping[str, object]:
     try:
         document, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("config", text[:60], f"must be JSON ({_one_line(error)})") from error
+        raise InvalidInput("config", text[:60], f"must be JSON ({first_line(error)})") from error
     return document  # type: ignore[no-any-return]  # it begins with a brace
 
 
-def _one_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+# ---------------------------------------------------------------- 0.3
+_PYTHON = re.compile(r"^(def \w+\(|from torchtitan\b|import torchtitan\b)", re.MULTILINE)
+_CALLS = re.compile(r"\b(Trainer\.Config\(|model_registry\(|ParallelismConfig\(|config_registry import\b)")
+_MODULE_FLAG = re.compile(r"--module[= ]\S")
+_CONFIG_FLAG = re.compile(r"--config[= ]\w")
+_NEW_FLAG = re.compile(r"\bactivation[-_]checkpoint:[a-z]|--compile\.enable[-_]async|--parallelism\.enable[-_]sequence")
+_COMMAND = re.compile(r"(--[A-Za-z]|(?:[A-Z_]+=\S*\s+)*(?:torchrun|python\d?|srun|bash|sh|\S*run_train\.sh)\s)")
+_CHECKPOINT = re.compile(r"\bactivation[-_]checkpoint:([a-z][a-z_-]*)")
+
+_FAMILIES = ("llama3", "qwen3", "deepseek_v3", "gpt_oss")
+_AC = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "memory_budget"}
+"""Classes of ``torchtitan/distributed/activation_checkpoint.py`` (0.3.0)."""
+
+_MODULE_SECTIONS = ("training", "parallelism", "compile", "optimizer")
+
+
+def is_configuration(text: str) -> bool:
+    """Whether it is Python that makes a configuration, or flags that only 0.3 has."""
+    names_function = _MODULE_FLAG.search(text) and _CONFIG_FLAG.search(text)
+    return bool((_PYTHON.search(text) and _CALLS.search(text)) or names_function or _NEW_FLAG.search(text))
+
+
+def module_settings(text: str) -> Settings:
+    """What a text of 0.3 says, flags above the function.
+
+    Raises:
+        InvalidInput: It is neither Python nor a command with flags.
+    """
+    module_text, command_text = _module_and_commands(text)
+    command = launched(command_text) if command_text.strip() else None
+    flags = command.arguments if command else Flags()
+    notes = Notes(command.notes if command else ())
+    function = flags.text("config") or ""
+    if module_text.strip():
+        values = _of_module(read_module(module_text), function, notes)
+    else:
+        values = _of_preset(function, notes)
+    values |= overrides(flags)
+    if checkpoint := _CHECKPOINT.findall(command_text):
+        values["activation_checkpoint"] = checkpoint[-1]
+    num_ranks = command.num_ranks if command else None
+    return Settings(values, num_ranks, notes, is_partial="model.flavor" not in values)
+
+
+def _module_and_commands(text: str) -> tuple[str, str]:
+    """The module, and commands: lines that begin as one does, with those that they are continued on."""
+    if not _PYTHON.search(text):
+        return "", text
+    parts: tuple[list[str], list[str]] = ([], [])
+    is_command = False
+    for line in text.splitlines():
+        is_command = bool(_COMMAND.match(line)) or (is_command and parts[1][-1].endswith("\\"))
+        parts[is_command].append(line)
+    return "\n".join(parts[0]), "\n".join(parts[1])
+
+
+def _of_preset(function: str, notes: Notes) -> dict[str, object]:
+    known = preset(function)
+    if known is None:
+        detail = "what it sets is not known here; torchtitan's defaults stand in for it"
+        notes.assumed(f"--config {function}".strip(), detail)
+    return dict(known or {})
+
+
+# ---------------------------------------------------------------- modules
+def _of_module(module: Module, function: str, notes: Notes) -> dict[str, object]:
+    if not module.functions:
+        raise InvalidInput("config", "", "has no function that makes a configuration")
+    name = function if function in module.functions else [*module.functions][-1]
+    made = module.result(name)
+    if not isinstance(made, Made):
+        raise InvalidInput("config", name, "returns nothing that could be followed without running it")
+    values = {} if made.name.endswith(".Config") else _of_preset(made.name, notes)
+    values |= dict(_settings(made))
+    family = _family(module, made.name)
+    if family:
+        values["model.name"] = family
+    for said in [name for name, value in values.items() if value is UNKNOWN]:
+        notes.ignored(said, "its value is computed, and nothing is run to read it")
+        del values[said]
+    for line in module.skipped:
+        notes.ignored(line[:60], "is not followed")
+    return values
+
+
+def _family(module: Module, function: str) -> str:
+    """Of the registry that is imported, or the one that the function's name begins with."""
+    imported = module.imports.get("model_registry", "").rpartition(".")[2]
+    return imported or next((family for family in _FAMILIES if function.startswith(f"{family}_")), "")
+
+
+def _settings(made: Made) -> Iterator[tuple[str, object]]:
+    for name, value in made.fields.items():
+        if name == "activation_checkpoint":
+            yield name, _checkpoint(value)
+        elif name == "model_spec" and isinstance(value, Made):
+            yield from _model(value)
+        elif name in _MODULE_SECTIONS and isinstance(value, Made):
+            for key, inner in value.fields.items():
+                yield f"{name}.{key}", UNKNOWN if isinstance(inner, Made) else inner
+
+
+def _checkpoint(value: object) -> object:
+    if isinstance(value, Made):
+        return _AC.get(_class(value), UNKNOWN)
+    return "none" if value is None else UNKNOWN
+
+
+def _class(made: Made) -> str:
+    """The class whose ``Config`` it is."""
+    return made.name.removesuffix(".Config").rpartition(".")[2]
+
+
+def _model(registry: Made) -> Iterator[tuple[str, object]]:
+    flavor = registry.fields.get("flavor", registry.arguments[0] if registry.arguments else UNKNOWN)
+    yield "model.flavor", flavor
+    if "attn_backend" in registry.fields:
+        yield "model.attn_backend", registry.fields["attn_backend"]
+    converters = registry.fields.get("converters")
+    if isinstance(converters, list):
+        made = [converter for converter in converters if isinstance(converter, Made)]
+        yield "model.converters", [_class(converter) for converter in made]
+        for converter in made:
+            for name in ("recipe_name", "emulate"):
+                if name in converter.fields:
+                    yield f"model.float8.{name}", converter.fields[name]

@@ -159,15 +159,8 @@ def test_accelerators_lie_on_nodes_of_8_or_of_the_largest_part_that_divides_them
 
 
 def test_an_nvlink_domain_joins_nodes_and_need_not_divide_the_ranks() -> None:
-    cells = {
-        "gpu": "GB200",
-        "num_gpus": "128",
-        "pp": "1",
-        "tp": "1",
-        "dp": "",
-        "micro_batch": "1",
-        "global_batch": "128",
-    }
+    cells = {"gpu": "GB200", "num_gpus": "128", "pp": "1", "tp": "1", "dp": "", "micro_batch": "1"}
+    cells["global_batch"] = "128"
     racks = read_row(row(**cells, nvlink_domain="72")).job.cluster
     assert (racks.accelerators_per_node, racks.accelerators_per_domain) == (4, 64)
     assert read_row(row(**cells)).job.cluster == racks
@@ -384,20 +377,16 @@ def test_rows_that_differ_in_the_layout_are_one_sheet(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("column", "cell"),
     [
-        {"source": "b"},
-        {"model": "large"},
-        {"gpu": "H100"},
-        {"num_gpus": "16"},
-        {"seq_len": "4096"},
-        {"global_batch": "128"},
+        *(("source", "b"), ("model", "large"), ("gpu", "H100")),
+        *(("num_gpus", "16"), ("seq_len", "4096"), ("global_batch", "128")),
     ],
 )
 def test_rows_of_another_source_model_cluster_length_or_batch_are_another_sheet(
-    path: Path, other: dict[str, str]
+    path: Path, column: str, cell: str
 ) -> None:
-    sheets = read(path, [row(source="a"), row(source="a") | other, row(source="a")]).sheets
+    sheets = read(path, [row(source="a"), row(source="a") | {column: cell}, row(source="a")]).sheets
     assert [len(sheet) for sheet in sheets] == [2, 1]
 
 

@@ -34,47 +34,39 @@ def test_our_own_labels_of_schedules_are_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "level", "in_node"),
+    ("text", "level", "in_node", "num_ranks"),
     [
-        ("", ShardLevel.NONE, False),
-        ("DDP", ShardLevel.NONE, False),
-        ("ZeRO-1", ShardLevel.OPTIMIZER, False),
-        ("distributed optimizer", ShardLevel.OPTIMIZER, False),
-        ("FSDP-SHARD_GRAD_OP", ShardLevel.GRADIENTS, False),
-        ("zero_3", ShardLevel.PARAMETERS, False),
-        ("FSDP2-64", ShardLevel.PARAMETERS, False),
-        ("FSDP-NO_SHARD", ShardLevel.NONE, False),
-        ("HSDP", ShardLevel.PARAMETERS, True),
-        ("FSDP-HYBRID_SHARD", ShardLevel.PARAMETERS, True),
+        ("", ShardLevel.NONE, False, None),
+        ("DDP", ShardLevel.NONE, False, None),
+        ("2", ShardLevel.GRADIENTS, False, None),
+        ("ZeRO", ShardLevel.OPTIMIZER, False, None),
+        ("ZeRO-1", ShardLevel.OPTIMIZER, False, None),
+        ("zero_3", ShardLevel.PARAMETERS, False, None),
+        ("distributed optimizer", ShardLevel.OPTIMIZER, False, None),
+        ("distributed-optimizer", ShardLevel.OPTIMIZER, False, None),
+        ("optim_grads_params", ShardLevel.PARAMETERS, False, None),
+        ("Gemini", ShardLevel.PARAMETERS, False, None),
+        # a level of ZeRO stands above the name of its implementation
+        ("Megatron-FSDP ZeRO-1", ShardLevel.OPTIMIZER, False, None),
+        ("torch FSDP2 as ZeRO-2", ShardLevel.GRADIENTS, False, None),
+        ("torch FSDP2 as ZeRO-3", ShardLevel.PARAMETERS, False, None),
+        ("FSDP-SHARD_GRAD_OP", ShardLevel.GRADIENTS, False, None),
+        ("FSDP-NO_SHARD", ShardLevel.NONE, False, None),
+        ("HSDP", ShardLevel.PARAMETERS, True, None),
+        ("FSDP-HYBRID_SHARD", ShardLevel.PARAMETERS, True, None),
+        # a number behind FSDP says how many ranks share, but for its version
+        ("FSDP", ShardLevel.PARAMETERS, False, None),
+        ("FSDP2", ShardLevel.PARAMETERS, False, None),
+        ("FSDP2-1", ShardLevel.PARAMETERS, False, 1),
+        ("FSDP2-64", ShardLevel.PARAMETERS, False, 64),
+        ("FSDP128", ShardLevel.PARAMETERS, False, 128),
+        ("HSDP (8)", ShardLevel.PARAMETERS, False, 8),
     ],
 )
-def test_shard_levels_go_by_the_names_of_every_framework(text: str, level: ShardLevel, in_node: bool) -> None:
-    assert words.shard_level(text)[:2] == (level, in_node)
-
-
-@pytest.mark.parametrize(
-    ("text", "num_ranks"),
-    [("FSDP", None), ("FSDP2", None), ("FSDP128", 128), ("FSDP2-64", 64), ("HSDP (8)", 8), ("FSDP2-1", 1)],
-)
-def test_a_number_behind_fsdp_says_how_many_ranks_share_but_for_its_version(text: str, num_ranks: int | None) -> None:
-    assert words.shard_level(text).num_ranks == num_ranks
-
-
-@pytest.mark.parametrize(
-    ("text", "level"),
-    [
-        ("distributed-optimizer", ShardLevel.OPTIMIZER),
-        ("Megatron-FSDP ZeRO-1", ShardLevel.OPTIMIZER),
-        ("torch FSDP2 as ZeRO-2", ShardLevel.GRADIENTS),
-        ("torch FSDP2 as ZeRO-3", ShardLevel.PARAMETERS),
-        ("optim_grads_params", ShardLevel.PARAMETERS),
-        ("2", ShardLevel.GRADIENTS),
-        ("Gemini", ShardLevel.PARAMETERS),
-        ("ZeRO", ShardLevel.OPTIMIZER),
-    ],
-)
-def test_a_level_of_zero_stands_above_the_name_of_its_implementation(text: str, level: ShardLevel) -> None:
-    assert words.shard_level(text) == (level, False, None)
+def test_shard_levels_go_by_the_names_of_every_framework(
+    text: str, level: ShardLevel, in_node: bool, num_ranks: int | None
+) -> None:
+    assert words.shard_level(text) == (level, in_node, num_ranks)
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,6 @@ def unsaid(format_: ExportFormat, layout: Layout) -> set[str]:
     return {reason.field for reason in export(job(), layout, format_).unsaid}
 
 
-@pytest.mark.parametrize("format_", FOREIGN)
-def test_no_trainer_of_others_delegates_sends_or_plans_pipelines(format_: ExportFormat) -> None:
-    layout = pipelined(pipeline_schedule=PipelineSchedule.ADAPTIVE, p2p_transport=P2PTransport.DELEGATED)
-    assert {"pipeline_schedule", "p2p_transport"} <= unsaid(format_, layout)
-
-
 @pytest.mark.parametrize("format_", MEGATRON)
 def test_megatron_numbers_replicas_outermost_where_it_shares_nothing_among_them(format_: ExportFormat) -> None:
     layout = pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST)
@@ -55,50 +49,11 @@ def test_megatron_numbers_replicas_outermost_where_it_shares_nothing_among_them(
     assert found.data_parallel_replicate_degree == 2
 
 
-def test_megatrons_flag_is_its_own() -> None:
-    written = export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.MEGATRON_LM)
-    assert "--use-tp-pp-dp-mapping" in written.arguments
-    assert (
-        "dist.use_tp_pp_dp_mapping=true"
-        in export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.MEGATRON_BRIDGE).arguments
-    )
-    assert (
-        "trainer.strategy.use_tp_pp_dp_mapping=true"
-        in export(job(), pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST), F.NEMO).arguments
-    )
-
-
 @pytest.mark.parametrize("format_", MEGATRON)
 def test_megatron_cannot_keep_shards_inside_a_stage_whose_replicas_lie_outermost(format_: ExportFormat) -> None:
     layout = pipelined(data_parallel_shard_degree=2, tensor_parallel_degree=2, rank_order=RankOrder.REPLICAS_OUTERMOST)
     assert "rank_order" in unsaid(format_, layout)
     assert "mapping" not in export(job(), layout, format_).text
-
-
-def test_an_order_that_a_layout_cannot_say_is_noted_as_changed() -> None:
-    text = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer"
-    found = read(f"{text} --use-tp-pp-dp-mapping", F.MEGATRON_LM, 16)
-    assert found.layout.rank_order == RankOrder.STAGES_OUTERMOST
-    (note,) = [note for note in found.notes if note.setting == "--use-tp-pp-dp-mapping"]
-    assert note.kind == "changed"
-
-
-def test_an_order_that_changes_nothing_is_not_told() -> None:
-    found = read("--tensor-model-parallel-size 2 --use-tp-pp-dp-mapping", F.MEGATRON_LM, 16)
-    assert found.layout.rank_order == RankOrder.STAGES_OUTERMOST
-    assert not [note for note in found.notes if "mapping" in note.setting]
-
-
-@pytest.mark.parametrize("format_", [F.TORCHTITAN, F.TORCHTITAN_CONFIG, F.DEEPSPEED])
-def test_trainers_with_one_order_of_axes_say_so(format_: ExportFormat) -> None:
-    assert "rank_order" in unsaid(format_, pipelined(rank_order=RankOrder.REPLICAS_OUTERMOST))
-
-
-@pytest.mark.parametrize("format_", CONFIGURED)
-def test_stages_of_whole_nodes_are_rotated_by_the_order_of_the_hostfile(format_: ExportFormat) -> None:
-    layout = pipelined(stage_rotation=3)
-    assert "stage_rotation" not in unsaid(format_, layout)
-    assert any("the hostfile begins with node 3 of" in line for line in export(job(), layout, format_).defaults)
 
 
 @pytest.mark.parametrize("format_", CONFIGURED)

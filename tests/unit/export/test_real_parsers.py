@@ -14,8 +14,8 @@ import pytest
 from autotuner.core.choices import ContextExchange, Fp8Recipe, OptimizerKernel, Precision, Recompute, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
-from autotuner.export.keys import flat
 from autotuner.export.registry import export
+from autotuner.export.table import flat
 from autotuner.export.target import Export
 from tests.builders import big_job
 

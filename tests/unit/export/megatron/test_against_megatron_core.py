@@ -24,7 +24,7 @@ from autotuner.core.choices import (
 )
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.export.megatron.common import layout_settings
+from autotuner.export.megatron.layout import layout_settings
 from autotuner.export.megatron.model import write_shapes
 from autotuner.export.megatron.reading import Settings
 from autotuner.export.megatron.recipes import CORE_FIELDS

@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.software import load_stack
-from autotuner.core.choices import Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.choices import Fp8Recipe, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
 from autotuner.core.stages import stage_sizes
 from autotuner.export.megatron.command_line import MEGATRON_LM
-from autotuner.export.registry import export, read, recognised
+from autotuner.export.registry import export, read
 from autotuner.export.target import Imported, NoteKind
 from tests.builders import big_job
 from tests.unit.export.drawn import launches
@@ -66,8 +66,6 @@ def test_what_keeps_the_rules_is_read_back_as_it_was(launch: tuple[Job, Layout])
 
 
 # ---------------------------------------------------------------- written
-
-
 @pytest.mark.parametrize(
     ("pipeline", "first", "last", "flags"),
     [
@@ -82,27 +80,6 @@ def test_stages_with_fewer_layers_are_said_in_the_shortest_way(
 ) -> None:
     layout = Layout(pipeline_parallel_degree=pipeline, first_stage_less_layers=first, last_stage_less_layers=last)
     assert flags in " ".join(export(big_job(1), layout, "megatron-lm").arguments)
-
-
-def test_sharded_parameters_are_megatron_fsdp_and_want_more_than_one_connection() -> None:
-    layout = Layout(
-        data_parallel_shard_degree=4,
-        data_parallel_replicate_degree=2,
-        shard_level=ShardLevel.PARAMETERS,
-        reshard_after_forward=True,
-    )
-    text = _written(layout)
-    assert "--use-megatron-fsdp" in text
-    assert "--data-parallel-sharding-strategy optim_grads_params" in text
-    assert "--num-distributed-optimizer-instances 2" in text
-    assert "export CUDA_DEVICE_MAX_CONNECTIONS=8" in text
-    assert _read(text, 8).layout == layout
-
-
-def test_buckets_are_written_in_elements_of_the_gradients_format() -> None:
-    layout = Layout(data_parallel_replicate_degree=8, gradient_bucket_bytes=2**20)
-    assert "--ddp-bucket-size 524288" in _written(layout)
-    assert "--ddp-bucket-size 262144" in _written(replace(layout, fp32_gradient_reduce=True))
 
 
 def test_a_bucket_that_is_no_whole_number_of_elements_is_named_with_the_nearest_that_is() -> None:
@@ -130,19 +107,6 @@ def test_ranks_of_the_caller_count_and_have_to_fit() -> None:
         _read(text, 6)
 
 
-def test_expert_ranks_need_data_ranks() -> None:
-    layout = _read(
-        "--expert-model-parallel-size 8 --pipeline-model-parallel-size 4 --use-distributed-optimizer --bf16"
-    ).layout
-    assert (layout.world_size, layout.data_parallel_shard_degree) == (32, 8)
-
-
-def test_instances_of_the_optimizer_are_replicas() -> None:
-    text = "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --bf16 --context-parallel-size 2"
-    layout = _read(text, 16).layout
-    assert (layout.data_parallel_replicate_degree, layout.data_parallel_shard_degree) == (2, 4)
-
-
 def test_defaults_that_differ_from_ours_are_filled_in_and_said() -> None:
     found = _read("--bf16 --fp8-format hybrid --use-megatron-fsdp --flash-attention-version 3", 8)
     assert found.version == "0.19.0"
@@ -155,12 +119,6 @@ def test_defaults_that_differ_from_ours_are_filled_in_and_said() -> None:
 
 def test_the_release_decides_what_megatron_fsdp_shards_unless_it_is_said() -> None:
     assert _read("--bf16 --use-megatron-fsdp --legacy-tokenizer", 8).layout.shard_level == ShardLevel.NONE
-
-
-def test_sequence_parallel_with_one_tensor_rank_is_off_as_megatron_has_it() -> None:
-    found = _read("--sequence-parallel --tensor-model-parallel-size 1 --bf16")
-    assert not found.layout.sequence_parallel
-    assert any(note.kind is NoteKind.CHANGED and note.setting == "--sequence-parallel" for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -192,19 +150,6 @@ def test_stages_are_counted_in_each_way_to_say_them(flags: str, virtual: int | N
     )
 
 
-def test_blocks_of_layers_become_the_interval_with_as_many() -> None:
-    text = "--num-layers 32 --recompute-granularity full --recompute-method block --recompute-num-layers 5 --bf16"
-    found = _read(text)
-    assert found.layout.recompute_every == 7  # 1, 8, 15, 22, 29
-    assert "--recompute-method" in {note.setting for note in found.notes}
-
-
-def test_words_of_older_scripts_are_known() -> None:
-    found = _read("--bf16 --use-flash-attn --checkpoint-activations --num-layers 4")
-    assert found.layout.recompute == Recompute.FULL
-    assert "--attention-backend" not in {note.setting for note in found.notes}
-
-
 def test_torch_fsdp_is_read_with_its_switch_and_written_where_parameters_stay() -> None:
     text = "--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward --bf16"
     layout = _read(text, 8).layout
@@ -212,49 +157,6 @@ def test_torch_fsdp_is_read_with_its_switch_and_written_where_parameters_stay() 
     written = _written(layout)
     assert "--use-torch-fsdp2" in written
     assert "--use-distributed-optimizer" not in written
-
-
-def test_the_namespace_that_megatron_prints_is_read_whatever_stands_before_it() -> None:
-    printed = "\n".join(
-        f"0: [rank0]:   {name} {'.' * (48 - len(name))} {value}"
-        for name, value in {
-            "accumulate_allreduce_grads_in_fp32": True,
-            "add_bias_linear": False,
-            "attention_backend": "AttnBackend.fused",
-            "bf16": True,
-            "context_parallel_size": 2,
-            "cp_comm_type": ["a2a"],
-            "cpu_offloading_num_layers": 0,
-            "data_parallel_size": 4,
-            "decoder_first_pipeline_num_layers": None,
-            "fp8": None,
-            "global_batch_size": 512,
-            "grad_reduce_in_bf16": False,
-            "hidden_size": 4096,
-            "micro_batch_size": 2,
-            "num_attention_heads": 32,
-            "num_layers": 32,
-            "padded_vocab_size": 128256,
-            "pipeline_model_parallel_size": 2,
-            "recompute_granularity": "selective",
-            "recompute_modules": ["core_attn"],
-            "seq_length": 8192,
-            "sequence_parallel": True,
-            "swiglu": True,
-            "tensor_model_parallel_size": 2,
-            "use_distributed_optimizer": True,
-            "virtual_pipeline_model_parallel_size": 4,
-            "world_size": 32,
-        }.items()
-    )
-    text = f"using world size: 32\n------------- arguments ------------\n{printed}\n------- end of arguments -------"
-    assert recognised(text) is MEGATRON_LM
-    found = _read(text)
-    said = "zero4 tp2 cp2 pp2 v4 interleaved_1f1b mb2 sp cp-all_to_all fp32-reduce recompute-selective cudnn bf16"
-    assert str(found.layout) == said
-    assert (found.num_ranks, found.layout.world_size, found.layout.virtual_stages_per_rank) == (32, 32, 4)
-    assert found.model is not None
-    assert (found.model.vocab_size, found.model.num_layers) == (128256, 32)
 
 
 @pytest.mark.parametrize(

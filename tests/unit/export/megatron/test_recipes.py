@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.software import load_stack
-from autotuner.core.choices import Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.choices import Fp8Recipe, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
 from autotuner.export.megatron.recipes import MEGATRON_BRIDGE, NEMO, assignments
-from autotuner.export.registry import export, read, recognised
+from autotuner.export.registry import export, read
 from autotuner.export.target import Target
 from tests.builders import big_job
 from tests.unit.export.drawn import launches
@@ -59,33 +59,6 @@ def test_any_text_has_assignments_or_none(text: str) -> None:
     assert all(isinstance(words, tuple) for words in assignments(text).values.values())
 
 
-_BRIDGE_RECIPE = """
-def llama3_70b_pretrain_64gpu_h100_bf16_config():
-    cfg = llama3_70b_pretrain_config()
-    cfg.mixed_precision = _perf_precision("bf16")
-    cfg.model.tensor_model_parallel_size = 4
-    cfg.model.pipeline_model_parallel_size = 4
-    cfg.model.context_parallel_size = 2
-    cfg.model.virtual_pipeline_model_parallel_size = 5
-    cfg.model.sequence_parallel = True
-    cfg.train.global_batch_size = 256
-    cfg.train.micro_batch_size = 1
-"""
-"""Facts of perf_recipes/llama/h100/llama3.py, Megatron-Bridge 0.6.0."""
-
-_NEMO_RECIPE = """
-def trainer(tensor_parallelism: int = 1, context_parallelism: int = 2, num_nodes: int = 1, num_gpus_per_node: int = 8):
-    strategy = Config(MegatronStrategy, tensor_model_parallel_size=tensor_parallelism,
-                      context_parallel_size=context_parallelism, sequence_parallel=False)
-    return Config(Trainer, devices=num_gpus_per_node, num_nodes=num_nodes, plugins=bf16_mixed(), strategy=strategy)
-
-def pretrain_recipe(num_nodes: int = 1, num_gpus_per_node: int = 8):
-    return Partial(pretrain, trainer=trainer(num_nodes=num_nodes, num_gpus_per_node=num_gpus_per_node),
-                   data=Config(MockDataModule, seq_length=8192, global_batch_size=512, micro_batch_size=1))
-"""
-"""Facts of collections/llm/recipes/llama3_8b.py, NeMo 2."""
-
-
 def _plain(layout: Layout) -> Layout:
     """The layout without what the registered precision and equal stages decide."""
     return replace(
@@ -113,33 +86,6 @@ def test_what_keeps_the_rules_is_read_back_as_it_was(target: Target, launch: tup
     assert _plain(found.layout) == _plain(layout)
     assert _sizes(job, found.layout) == _sizes(job, layout)
     assert (found.seq_len, found.global_batch_size) == (job.workload.seq_len, job.workload.global_batch_size)
-
-
-def test_a_recipe_of_megatron_bridge_is_read_with_its_ranks_and_its_model() -> None:
-    assert recognised(_BRIDGE_RECIPE) is MEGATRON_BRIDGE
-    found = read(_BRIDGE_RECIPE)
-    assert str(found.layout) == "zero2 tp4 cp2 pp4 v5 interleaved_1f1b mb1 sp fp32-reduce flash bf16"
-    assert (found.num_ranks, found.model_name, found.global_batch_size) == (64, "llama-3-70b", 256)
-
-
-def test_a_recipe_of_nemo_is_read_with_the_functions_that_it_calls() -> None:
-    assert recognised(_NEMO_RECIPE) is NEMO
-    found = read(_NEMO_RECIPE)
-    assert str(found.layout) == "zero4 cp2 mb1 fp32-reduce flash bf16"
-    assert (found.num_ranks, found.seq_len, found.global_batch_size) == (8, 8192, 512)
-
-
-def test_blocks_are_counted_in_the_layers_of_the_model_that_a_recipe_names() -> None:
-    text = (
-        "def llama3_8b_pretrain_8gpu_h100_fp8cs_config():\n"
-        "    cfg.mixed_precision = _perf_precision('fp8_cs')\n"
-        "    cfg.model.recompute_granularity = 'full'\n"
-        "    cfg.model.recompute_method = 'block'\n"
-        "    cfg.model.recompute_num_layers = 5\n"
-    )
-    layout = read(text).layout
-    assert (layout.precision, layout.fp8_recipe) == (Precision.FP8, Fp8Recipe.TENSORWISE)
-    assert (layout.recompute, layout.recompute_every) == (Recompute.FULL, 7)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from autotuner.catalog.models import load_model
-from autotuner.core.choices import Fp8Recipe, PipelineSchedule, Precision, Recompute, ShardLevel
+from autotuner.core.choices import Fp8Recipe, PipelineSchedule, Precision, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
 from autotuner.export.registry import export, read, recognised
 from autotuner.export.torchtitan.catalog import flavors
-from autotuner.export.torchtitan.toml_file import TORCHTITAN
-from tests.builders import big_job, tiny_job
+from autotuner.export.torchtitan.read import TORCHTITAN
+from tests.builders import big_job
 from tests.unit.export.sayable import in_its_words, sayable
 from tests.unit.export.torchtitan.installed import converter_names, dealt_layers, parsed, registered
 
@@ -137,57 +137,12 @@ def test_torchtitan_deals_layers_to_stages_as_a_layout_does(stages: int, layers:
     assert tuple(dealt) == stage_sizes(layers, stages, first, last)
 
 
-def test_flags_override_the_file() -> None:
-    back = read(f"{text_of(HSDP)}\nNGPU=8 ./run_train.sh {' '.join(FLAGS)}\n", num_ranks=16)
-    assert (back.layout.micro_batch_size, back.layout.compiled, back.layout.data_parallel_shard_degree) == (4, True, 8)
-
-
-def test_a_launcher_s_ranks_are_those_that_shard_where_no_degree_is_said() -> None:
-    command = "torchrun --nnodes 2 --nproc_per_node 8 -m torchtitan.train --parallelism.tensor_parallel_degree 4"
-    back = read(command)
-    assert (back.num_ranks, back.layout.data_parallel_shard_degree) == (16, 4)
-    assert {"job.config_file", "model.flavor"} <= {note.setting for note in back.notes}
-    assert back.model is None
-
-
-def test_defaults_of_torchtitan_that_are_not_ours_are_filled_in_and_told() -> None:
-    text = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\npipeline_parallel_degree = 2\n'
-    back = read(text, num_ranks=8)
-    assert (back.layout.first_stage_less_layers, back.layout.last_stage_less_layers) == (1, 1)
-    assert (back.layout.recompute, back.layout.recompute_every) == (Recompute.FULL, 2)
-    assert (back.layout.data_parallel_shard_degree, back.layout.reshard_after_forward) == (4, False)
-    assert (back.layout.micro_batch_size, back.seq_len, back.global_batch_size) == (1, 2048, 32)
-    told = {note.setting.partition(" ")[0] for note in back.notes}
-    assert {
-        "parallelism.data_parallel_shard_degree",
-        "parallelism.pipeline_parallel_first_stage_less_layers",
-        "parallelism.pipeline_parallel_last_stage_less_layers",
-        "activation_checkpoint.selective_ac_option",
-        "training.local_batch_size",
-        "training.seq_len",
-        "parallelism.fsdp_reshard_after_forward",
-    } <= told
-
-
 def test_stages_listed_by_their_modules_are_counted_and_their_ends_found() -> None:
     parts = dealt_layers(4, 32, 2, 1)
     rows = ", ".join("[" + ", ".join(f'"{name}"' for name in part) + "]" for part in parts)
     text = f"[parallelism]\npipeline_parallel_degree = 4\nmodule_fqns_per_model_part = [{rows}]\n"
     layout = read(text, num_ranks=4).layout
     assert stage_sizes(32, 4, layout.first_stage_less_layers, layout.last_stage_less_layers) == (7, 9, 9, 7)
-
-
-def test_a_configuration_that_torchtitan_printed_is_read() -> None:
-    text = '[titan] - Running with configs: {"job": {"x": 1}, "parallelism": {"tensor_parallel_degree": 2}}\nnext line'
-    assert read(text, num_ranks=2).layout.tensor_parallel_degree == 2
-
-
-def test_a_model_without_a_flavor_is_named_with_the_shapes_that_a_flavor_needs() -> None:
-    exported = export(tiny_job(), Layout(), "torchtitan")
-    assert 'flavor = "tiny"' in exported.text
-    assert "dim 64, n_layers 4, n_heads 4, n_kv_heads 2, inner width 128, vocab_size 256" in exported.defaults[0]
-    with pytest.raises(InvalidInput, match="nearest legal value"):
-        read("[parallelism]\npipeline_parallel_degree = 3\n[training]\nlocal_batch_size = 2\n", "torchtitan", 8)
 
 
 @pytest.mark.parametrize("family", ["llama3", "llama4", "qwen3", "deepseek_v3", "gpt_oss"])
@@ -238,13 +193,6 @@ def test_what_a_layout_cannot_say_is_told(setting: str, kind: str) -> None:
     assert {said.partition(" ")[0]: as_kind for said, as_kind in notes_of(setting, 1).items()}[name] == kind
 
 
-def test_a_misspelt_setting_is_told_with_the_one_that_is_meant() -> None:
-    (note,) = (
-        n for n in read("[parallelism]\ntensor_paralel_degree = 2\n", num_ranks=1).notes if "paralel_" in n.setting
-    )
-    assert "parallelism.tensor_parallel_degree is" in note.detail
-
-
 @pytest.mark.parametrize("recipe", [Fp8Recipe.ROWWISE, Fp8Recipe.MXFP8])
 @pytest.mark.parametrize("model", ["llama-3.1-70b", "qwen3-30b-a3b"])
 def test_converters_are_named_as_torchtitan_registers_them_with_one_for_experts(model: str, recipe: Fp8Recipe) -> None:
@@ -261,26 +209,6 @@ def test_experts_in_fp8_are_scaled_by_rows_and_lie_in_no_pipeline() -> None:
     layout = replace(PIPELINE, precision=Precision.FP8, virtual_stages_per_rank=2)
     rules = {reason.rule for reason in export(job, layout, "torchtitan").unsaid}
     assert rules == {"torchtitan-scales-experts-by-rows", "torchtitan-rounds-experts-of-whole-models"}
-
-
-def test_settings_of_earlier_releases_are_read_by_the_names_that_they_have_now() -> None:
-    text = """
-[training]
-batch_size = 2
-compile = true
-tensor_parallel_degree = 4
-[experimental]
-pipeline_parallel_degree = 2
-[model]
-flavor = "8B"
-converters = "float8"
-[float8]
-filter_fqns = "output"
-"""
-    back = read(text, num_ranks=16)
-    assert (back.layout.tensor_parallel_degree, back.layout.pipeline_parallel_degree) == (4, 2)
-    assert (back.global_batch_size, back.layout.compiled, back.layout.precision) == (4, True, Precision.FP8)
-    assert notes_of(text, 16)["training.batch_size"] == "changed"
 
 
 LINES = st.sampled_from(

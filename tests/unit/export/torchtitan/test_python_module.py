@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.catalog.models import load_model
-from autotuner.core.choices import AttentionKernel, Fp8Recipe, Precision, Recompute, ShardLevel
+from autotuner.core.choices import AttentionKernel, Fp8Recipe, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.export.registry import export, read, recognised
-from autotuner.export.target import NoteKind
 from autotuner.export.torchtitan.catalog import base_of, flavors, presets
-from autotuner.export.torchtitan.python_module import TORCHTITAN_CONFIG
-from tests.builders import big_job, h100, h100_cluster, tiny_job
+from autotuner.export.torchtitan.read import TORCHTITAN_CONFIG
+from tests.builders import big_job, h100, h100_cluster
 from tests.unit.export.sayable import in_its_words, sayable
 
 EVERY_FORMAT = h100(attention_kernels=tuple(AttentionKernel), fp8_recipes=tuple(Fp8Recipe), fp4_flop_per_s=4e15)
@@ -49,96 +47,9 @@ def test_what_torchtitan_can_say_is_read_back_as_it_was(layout: Layout) -> None:
     assert back.model == replace(JOB.model, name="llama-3.1-70b")
 
 
-def test_a_published_function_is_known_by_its_name_and_flags_override_it() -> None:
-    command = "torchrun --nnodes 16 --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_405b"
-    back = read(command)
-    assert back.layout == Layout(
-        data_parallel_shard_degree=16,
-        tensor_parallel_degree=8,
-        sequence_parallel=True,
-        async_tensor_parallel=True,
-        micro_batch_size=2,
-        shard_level=ShardLevel.PARAMETERS,
-        reshard_after_forward=True,
-        recompute=Recompute.FULL,
-        compiled=True,
-        precision=Precision.FP8,
-        fp8_recipe=Fp8Recipe.ROWWISE,
-        fp32_gradient_reduce=True,
-        attention_kernel=AttentionKernel.FLEX,
-    )
-    assert ("model.float8.recipe_name", NoteKind.ASSUMED) in {(note.setting, note.kind) for note in back.notes}
-    changed = read(
-        f"{command} --training.local_batch_size 1 --parallelism.tensor_parallel_degree=4 "
-        "--compile.no-enable-async-tensor-parallel --compile.no-enable activation-checkpoint:selective"
-    )
-    assert (changed.layout.micro_batch_size, changed.layout.tensor_parallel_degree) == (1, 4)
-    assert (changed.layout.compiled, changed.layout.recompute) == (False, Recompute.SELECTIVE)
-
-
-def test_a_function_is_followed_through_its_module_s_own_and_through_what_it_sets_apart() -> None:
-    text = """
-from torchtitan.models.llama3 import model_registry
-from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
-
-def base(tensor_parallel_degree=2):
-    compile_config = CompileConfig(enable=True)
-    return Trainer.Config(
-        model_spec=model_registry("8B", converters=[Float8LinearConverter.Config(filter_fqns=["lm_head"])]),
-        training=TrainingConfig(local_batch_size=1, seq_len=4096),
-        parallelism=ParallelismConfig(tensor_parallel_degree=tensor_parallel_degree),
-        compile=compile_config,
-        activation_checkpoint=None,
-    )
-
-def mine():
-    config = base()
-    parallelism = config.parallelism
-    parallelism.context_parallel_degree = 2
-    config.training.local_batch_size = 4
-    return config
-"""
-    back = read(text, num_ranks=8)
-    assert back.model_name == "llama3 8B"
-    assert (back.layout.tensor_parallel_degree, back.layout.context_parallel_degree) == (2, 2)
-    assert (back.layout.micro_batch_size, back.seq_len, back.layout.recompute) == (4, 4096, Recompute.NONE)
-    assert (back.layout.compiled, back.layout.fp8_recipe) == (True, Fp8Recipe.ROWWISE)
-    other = read(f"{text}\n./run_train.sh --module mine --config base\n", num_ranks=8)
-    assert (other.layout.micro_batch_size, other.layout.context_parallel_degree) == (1, 1)
-
-
-def test_what_is_computed_is_told_and_nothing_is_run() -> None:
-    text = """
-from torchtitan.models.llama3.config_registry import llama3_8b
-
-def mine():
-    config = llama3_8b()
-    config.parallelism.tensor_parallel_degree = int(__import__("os").environ["TP"])
-    if True:
-        config.training.local_batch_size = 2
-    return config
-"""
-    notes = {note.setting: note.kind for note in read(text, "torchtitan-config", 8).notes}
-    assert notes["parallelism.tensor_parallel_degree"] == NoteKind.IGNORED
-    assert notes["if True:"] == NoteKind.IGNORED
-
-
-def test_a_model_without_a_flavor_is_named_with_the_shapes_that_a_flavor_needs() -> None:
-    exported = export(tiny_job(), Layout(), "torchtitan-config")
-    assert 'model_registry(\n        "tiny",' in exported.text
-    assert "dim 64, n_layers 4" in exported.defaults[0]
-
-
 def test_every_flavor_has_a_function_to_start_from() -> None:
     for flavor, _ in flavors("0.3.0"):
         assert base_of(flavor.family, flavor.name) in presets(), flavor
-
-
-def test_a_context_exchange_that_is_gone_is_unsaid_with_what_runs_in_its_place() -> None:
-    layout = replace(FLEX, context_parallel_degree=2)
-    (reason,) = export(JOB, layout, "torchtitan-config").unsaid
-    assert (reason.field, reason.nearest) == ("context_exchange", "all_gather")
-    assert "gathers all keys and values" in reason.message
 
 
 @pytest.mark.parametrize(
@@ -174,19 +85,3 @@ LINES = st.sampled_from(
 def test_any_text_becomes_a_layout_or_is_refused(lines: list[str]) -> None:
     with suppress(InvalidInput):
         assert read("\n".join(lines), "torchtitan-config").layout.world_size >= 1
-
-
-def test_what_the_function_that_it_starts_from_sets_is_set_back_where_a_layout_does_not_ask_for_it() -> None:
-    job = replace(JOB, model=load_model("llama-3.1-405b"))  # whose function has tensor ranks, async ones
-    text = export(job, FLEX, "torchtitan-config").text
-    assert "config = llama3_405b()" in text
-    assert "config.compile.enable_async_tensor_parallel = False" in text
-    assert "config.compile.enable = False" in text
-
-
-def test_layers_are_compiled_where_a_layout_is_and_a_function_that_compiles_the_loss_alone_compiles_none() -> None:
-    compiled = export(JOB, replace(FLEX, compiled=True), "torchtitan-config").text
-    assert 'config.compile.components = ["model", "loss"]' in compiled
-    back = read("--module deepseek_v3 --config deepseek_v3_16b", num_ranks=8)
-    assert not back.layout.compiled
-    assert {note.setting.partition(" ")[0]: note.kind for note in back.notes}["compile.components"] == NoteKind.CHANGED

@@ -1,1 +1,0 @@
-"""DeepSpeed: ``ds_config.json``, both directions."""

@@ -1,0 +1,182 @@
+"""Key: a place of a configuration that holds a field of a layout; one table of them is written and read.
+
+A path joins the names of nested sections by dots, so that a configuration is one flat mapping here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
+
+_LARGEST = 2**53  # JSON readers keep whole numbers exact up to here
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A place of a configuration that holds one field of a layout.
+
+    Attributes:
+        write: The value to write; None leaves the key out.
+        read: The field's value, of the path, what stands there, and the layout as far as it was read before. Raises
+            ``InvalidInput`` where what stands there makes no sense.
+        flags: Arguments of scripts with a number for the same setting; the first that is given counts.
+        switches: Arguments of scripts that turn the same setting on.
+        default: What the trainer takes where nothing is said, of a trainer whose defaults are told.
+    """
+
+    path: str
+    field: str
+    write: Callable[[Layout], object]
+    read: Callable[[str, object, Layout], object]
+    flags: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
+    default: object = None
+
+
+def number(
+    path: str,
+    field: str,
+    *,
+    when: Callable[[Layout], bool] | None = None,
+    flags: tuple[str, ...] = (),
+    default: object = None,
+) -> Key:
+    """Return a key for a whole number, written where ``when`` holds, or else where it differs from its default."""
+    is_written = when or (lambda layout: getattr(layout, field) != OPTIONS[field].default)
+    return Key(
+        path=path,
+        field=field,
+        write=lambda layout: getattr(layout, field) if is_written(layout) else None,
+        read=lambda name, raw, layout: read_integer(name, raw, at_least=OPTIONS[field].lowest),
+        flags=flags,
+        default=default,
+    )
+
+
+def words(
+    path: str,
+    field: str,
+    values: Mapping[Any, object],
+    *,
+    when: Callable[[Layout], bool] = lambda layout: True,
+    flags: tuple[str, ...] = (),
+    switches: tuple[str, ...] = (),
+    default: object = None,
+    any_case: bool = False,
+) -> Key:
+    """Return a key for a choice that has a word of the trainer's, or a switch.
+
+    Args:
+        path: Where it stands.
+        field: What it holds.
+        values: Of the field, by words that are all strings, all numbers or all switches; the first word of a value is
+            the one that is written.
+        when: Whether it is written at all.
+        flags: As of ``Key``.
+        switches: As of ``Key``.
+        default: As of ``Key``.
+        any_case: Words are read in capitals or small letters.
+    """
+    written: dict[object, object] = {}
+    for word, value in values.items():
+        written.setdefault(value, word)
+    return Key(
+        path=path,
+        field=field,
+        write=lambda layout: written.get(getattr(layout, field)) if when(layout) else None,
+        read=lambda name, raw, layout: _read_word(name, raw, values, any_case),
+        flags=flags,
+        switches=switches,
+        default=default,
+    )
+
+
+def switch(
+    path: str, field: str, when: Callable[[Layout], bool] = lambda layout: True, default: bool | None = None
+) -> Key:
+    """Return a key for a field that is on or off in a layout too."""
+    return words(path, field, {True: True, False: False}, when=when, default=default)
+
+
+def _read_word(path: str, raw: object, values: Mapping[Any, object], any_case: bool) -> object:
+    kind = type(next(iter(values)))
+    word: object = read_flag(path, raw) if kind is bool else read_integer(path, raw) if kind is int else str(raw)
+    if any_case:
+        word = next((known for known in values if str(known).lower() == str(word).lower()), word)
+    if word not in values:
+        raise InvalidInput(path, raw, f"must be one of {', '.join(map(str, values))}")
+    return values[word]
+
+
+def write_table(keys: Iterable[Key], layout: Layout) -> dict[str, object]:
+    """Return the values to write, by path."""
+    values = {key.path: key.write(layout) for key in keys}
+    return {path: value for path, value in values.items() if value is not None}
+
+
+def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout) -> Layout:
+    """Return the layout with every field that the configuration holds, read in the order of the keys.
+
+    Raises:
+        InvalidInput: A value makes no sense.
+    """
+    for key in keys:
+        if key.path in config:
+            layout = replace(layout, **{key.field: key.read(key.path, config[key.path], layout)})  # type: ignore[arg-type]
+    return layout
+
+
+def flat(config: Mapping[str, Any], parent: str = "") -> dict[str, object]:
+    """Return a nested configuration by path; an empty section is a value."""
+    leaves: dict[str, object] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            leaves |= flat(value, f"{parent}{name}.")
+        else:
+            leaves[f"{parent}{name}"] = value
+    return leaves
+
+
+def nested(leaves: Mapping[str, object]) -> dict[str, Any]:
+    """Return the sections that paths name."""
+    config: dict[str, Any] = {}
+    for path, value in leaves.items():
+        *parents, name = path.split(".")
+        section = config
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[name] = value
+    return config
+
+
+def read_integer(path: str, raw: object, at_least: int = 0) -> int:
+    """Return a whole number, also one written as ``5e8`` or in quotes.
+
+    Raises:
+        InvalidInput: It is no whole number from ``at_least`` to 2^53.
+    """
+    try:
+        value = math.nan if isinstance(raw, bool) or raw is None else float(str(raw))
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value == int(value) and at_least <= value <= _LARGEST):
+        raise InvalidInput(path, raw, f"must be a whole number from {at_least} to 2^53", at_least)
+    return int(value)
+
+
+def read_flag(path: str, raw: object) -> bool:
+    """Return a switch as JSON, YAML or a command line spell it.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    word = str(raw).lower()
+    if word not in _YES + _NO:
+        raise InvalidInput(path, raw, "must be true or false", False)
+    return word in _YES

@@ -1,0 +1,310 @@
+"""Settings of torchtitan as a layout, with what was assumed, changed and ignored on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+from typing import Any
+
+from autotuner.core.choices import AttentionKernel, ContextExchange, Precision, ShardLevel
+from autotuner.core.errors import InvalidInput
+from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.model import TransformerSpec
+from autotuner.core.stages import ONE_STAGE_SCHEDULES, stage_sizes
+from autotuner.export.common_rules import LAUNCHED
+from autotuner.export.target import Imported, Target
+from autotuner.export.torchtitan.catalog import DEBUG_MODEL, RELEASE_0_2, RELEASE_0_3, Release, spec_of
+from autotuner.export.torchtitan.numbers import precision_0_2, precision_0_3, recompute_0_2, recompute_0_3
+from autotuner.export.torchtitan.rules import (
+    DDP_BUCKET_BYTES,
+    RULES_0_2,
+    RULES_0_3,
+    SEARCHED_0_2,
+    SEARCHED_0_3,
+    shards,
+)
+from autotuner.export.torchtitan.settings import Settings
+from autotuner.export.torchtitan.texts import is_configuration, is_job_file, job_file_settings, module_settings
+from autotuner.export.torchtitan.write import write_0_2, write_0_3
+
+_SECTIONS = ("parallelism", "training", "activation_checkpoint", "compile", "quantize")
+"""Sections whose every setting is told about."""
+
+_OTHER_THINGS = {
+    "training.enable_cpu_offload": "moves parameters, gradients and optimizer states to the host, which no layout says",
+    "parallelism.context_parallel_load_balancer": "a layout's context ranks share causal attention evenly",
+    "parallelism.pipeline_parallel_schedule_csv": "a schedule of one's own is none that a layout names",
+    "parallelism.module_fqns_per_model_part": "a layout deals layers to stages by number, not by name",
+    "parallelism.pipeline_parallel_expert_parallel_overlap": "the stack says how much of the dispatch is hidden",
+    "parallelism.expert_parallel_comm_backend": "the stack says how tokens reach their experts",
+}
+"""Settings that change a run and that no layout says."""
+
+_HARMLESS = (None, False, "", "None", "False", "false", "headtail", "standard")
+"""Their values at which they change nothing."""
+
+
+def _imported(release: Release, settings: Settings, num_ranks: int | None) -> Imported:
+    """The layout that a configuration means.
+
+    Raises:
+        InvalidInput: A setting has a value that torchtitan refuses, or the number of ranks does not fit.
+    """
+    model, model_name, attention = _model(release, settings)
+    ranks, of_0_2 = num_ranks or settings.num_ranks, release is RELEASE_0_2
+    layout = _with_degrees(release, settings, ranks, model)
+    layout = _with_fields(release, settings, layout)
+    if layout.pipeline_parallel_degree > 1:
+        layout = _with_stages(settings, layout, model.num_layers if model else None)
+    layout, global_batch_size = _with_batch(settings, layout)
+    layout = (recompute_0_2 if of_0_2 else recompute_0_3)(settings, layout)
+    layout = (precision_0_2 if of_0_2 else precision_0_3)(settings, layout)
+    layout = _with_sharding(release, settings, layout)
+    layout = replace(layout, attention_kernel=_attention(release, settings, attention))
+    settings.assume("training.seq_len", 2048)
+    seq_len = settings.integer("training.seq_len", 2048)
+    for name, detail in _OTHER_THINGS.items():
+        if settings.values.get(name) not in _HARMLESS:
+            settings.ignore(name, detail)
+    settings.leave(_SECTIONS, [key.path for key in release.keys])
+    return Imported(
+        format=release.format,
+        version=release.version,
+        layout=layout,
+        num_ranks=ranks,
+        model=model,
+        model_name=model_name,
+        seq_len=seq_len,
+        global_batch_size=global_batch_size,
+        notes=tuple(settings),
+    )
+
+
+def _model(release: Release, settings: Settings) -> tuple[TransformerSpec | None, str, AttentionKernel | None]:
+    if settings.is_partial and "model.flavor" not in settings.values:
+        settings.assumed("model.flavor", "nothing here names the model; give it")
+        return None, "", None
+    family = settings.word("model.name", DEBUG_MODEL[0])
+    flavor = settings.word("model.flavor", DEBUG_MODEL[1])
+    spec, attention = spec_of(family, flavor, release.version)
+    if "model.flavor" not in settings.values:
+        settings.assumed("model.flavor", "torchtitan trains llama3's debugmodel where no flavor is named")
+    elif spec is None:
+        settings.ignored("model.flavor", f"its shapes are not known here ({family}); give the model")
+    return spec, f"{family} {flavor}", attention
+
+
+# ---------------------------------------------------------------- degrees
+def _with_degrees(release: Release, settings: Settings, ranks: int | None, model: TransformerSpec | None) -> Layout:
+    degrees: dict[str, Any] = {
+        key.field: settings.integer(key.path, 1)
+        for key in release.keys
+        if key.field.endswith("_degree") and key.default != -1
+    }
+    if model is not None and model.experts is None and degrees["expert_parallel_degree"] > 1:
+        settings.ignored("parallelism.expert_parallel_degree", "the model has no experts")
+        degrees["expert_parallel_degree"] = 1
+    shard = _shard_degree(settings, Layout(**degrees), ranks)
+    layout = Layout(**degrees, data_parallel_shard_degree=shard)
+    if ranks not in (None, layout.world_size):
+        raise InvalidInput("num_ranks", ranks, f"the degrees multiply to {layout.world_size}", layout.world_size)
+    return layout
+
+
+def _shard_degree(settings: Settings, others: Layout, ranks: int | None) -> int:
+    """The degree that is said, or the ranks that the others leave."""
+    name = "parallelism.data_parallel_shard_degree"
+    said = settings.integer(name, -1, least=-1)
+    if said > 0:
+        return said
+    if said == 0:
+        raise InvalidInput(name, 0, "must be 1 or more, or -1 for the ranks that are left", -1)
+    if ranks is None:
+        inner = others.context_parallel_degree * others.tensor_parallel_degree
+        fewest = others.expert_parallel_degree // gcd(inner, others.expert_parallel_degree)
+        fewest = max(fewest, 1 if others.context_parallel_degree > 1 else 2)
+        detail = f"it is the ranks that are left; how many is not said, and {fewest} is the least that shards"
+        settings.assumed(name, detail)
+        return fewest
+    left, rest = divmod(ranks, others.world_size)
+    if rest:
+        rule = f"must be a multiple of the {others.world_size} ranks that the other degrees need"
+        raise InvalidInput("num_ranks", ranks, rule, max(1, left) * others.world_size)
+    settings.assume(name, -1, f"torchtitan shards over the ranks that are left, {left} of {ranks}")
+    return left
+
+
+# ---------------------------------------------------------------- settings that say one field each
+def _with_fields(release: Release, settings: Settings, layout: Layout) -> Layout:
+    fields: dict[str, Any] = {}
+    for key in release.keys:
+        if key.field.endswith("_degree"):
+            continue
+        matters, raw = key.write(layout) is not None, settings.of(key)
+        if matters and key.read(key.path, key.default, layout) != OPTIONS[key.field].default:
+            settings.assume(key.path, key.default)
+        value = key.read(key.path, raw, layout)
+        if matters:
+            fields[key.field] = value
+            if str(key.write(replace(layout, **{key.field: value}))).lower() != str(raw).lower():  # type: ignore[arg-type]
+                settings.changed(key.path, f"the nearest of a layout is {OPTIONS[key.field].to_plain(value)}")  # type: ignore[arg-type]
+    if fields["compiled"] and "model" not in settings.words("compile.components", ("model", "loss")):
+        settings.changed("compile.components", "without model in it no layer is compiled")
+        fields["compiled"] = False
+    if release is RELEASE_0_3 and layout.context_parallel_degree > 1:
+        fields["context_exchange"] = ContextExchange.ALL_GATHER  # of keys and values, for FlexAttention
+    if release.splits_every_sequence and layout.tensor_parallel_degree > 1:
+        fields["sequence_parallel"] = True
+    return replace(layout, **fields)
+
+
+# ---------------------------------------------------------------- stages
+_PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
+_PARTS = "parallelism.module_fqns_per_model_part"
+_MOST_LESS = 8
+"""Layers that an end may have fewer, among those that are tried for a list of modules."""
+
+
+def _with_stages(settings: Settings, layout: Layout, num_layers: int | None) -> Layout:
+    """The layout with the stages that torchtitan makes (``pipeline_llm`` of torchtitan 0.2.2).
+
+    Args:
+        settings: What is said of layers per stage, or of each stage's modules.
+        layout: With a pipeline, its schedule and its smaller ends.
+        num_layers: Of the model; None: it is not known.
+
+    Raises:
+        InvalidInput: They are no whole number of stages per rank, or not what the schedule runs.
+    """
+    per_stage, parts = settings.optional(_PER_STAGE), settings.lists(_PARTS)
+    if parts:
+        return _of_parts(settings, layout, parts)
+    usual = 1 if layout.pipeline_schedule in ONE_STAGE_SCHEDULES else 2
+    if per_stage is None and usual > 1:
+        settings.assume(_PER_STAGE, "none", "this schedule has two stages per rank where nothing is said")
+    elif per_stage is not None and num_layers is None:
+        settings.changed(_PER_STAGE, f"the model's layers are not known; {usual} per rank is taken")
+    if per_stage is None or num_layers is None:
+        return replace(layout, virtual_stages_per_rank=usual)
+    shares = num_layers + layout.first_stage_less_layers + layout.last_stage_less_layers
+    return _of_stages(layout, -(-shares // per_stage), _PER_STAGE, per_stage)
+
+
+def _of_parts(settings: Settings, layout: Layout, parts: tuple[tuple[str, ...], ...]) -> Layout:
+    """Stages that list their modules, with the smaller ends that deal as many layers to each, where there are such."""
+    sizes = tuple(sum(name.startswith("layers.") for name in part) for part in parts)
+    staged = _of_stages(layout, len(parts), _PARTS, len(parts))
+    for first in range(_MOST_LESS + 1):
+        for last in range(_MOST_LESS + 1):
+            if stage_sizes(sum(sizes), len(sizes), first, last) == sizes:
+                return replace(staged, first_stage_less_layers=first, last_stage_less_layers=last)
+    settings.changed(_PARTS, "a layout deals layers evenly but for both ends; these stages differ")
+    return staged
+
+
+def _of_stages(layout: Layout, num_stages: int, name: str, value: int) -> Layout:
+    per_rank, rest = divmod(num_stages, layout.pipeline_parallel_degree)
+    one_stage = layout.pipeline_schedule in ONE_STAGE_SCHEDULES
+    if rest or per_rank == 0:
+        rule = f"makes {num_stages} stages, which {layout.pipeline_parallel_degree} pipeline ranks do not share evenly"
+        raise InvalidInput(name, value, rule)
+    if one_stage != (per_rank == 1):
+        wanted = "one stage per rank" if one_stage else "two stages per rank or more"
+        raise InvalidInput(name, value, f"makes {per_rank} stages per rank; {layout.pipeline_schedule} runs {wanted}")
+    return replace(layout, virtual_stages_per_rank=per_rank)
+
+
+# ---------------------------------------------------------------- batch
+def _with_batch(settings: Settings, layout: Layout) -> tuple[Layout, int]:
+    settings.assume("training.local_batch_size", 8)
+    local = settings.integer("training.local_batch_size", 8)
+    micro_batch = settings.integer("parallelism.pipeline_parallel_microbatch_size", 1)
+    if layout.pipeline_parallel_degree == 1:
+        micro_batch = local
+    elif local % micro_batch:
+        rule = f"must be a multiple of pipeline_parallel_microbatch_size ({micro_batch})"
+        raise InvalidInput("training.local_batch_size", local, rule, -(-local // micro_batch) * micro_batch)
+    per_pass = local * layout.data_parallel_degree
+    said = settings.integer("training.global_batch_size", -1, least=-1)
+    total = said if said > 0 else per_pass
+    if total % per_pass:
+        rule = f"must be a multiple of {per_pass}, local batch size x data-parallel degree"
+        raise InvalidInput("training.global_batch_size", total, rule, max(1, round(total / per_pass)) * per_pass)
+    at_once = total // per_pass
+    if layout.pipeline_parallel_degree > 1 and at_once > 1:
+        detail = f"torchtitan empties the pipeline {at_once} times a step; a layout runs all micro-batches at once"
+        settings.changed("training.global_batch_size", detail)
+    return replace(layout, micro_batch_size=micro_batch), total
+
+
+# ---------------------------------------------------------------- data-parallel ranks
+def _with_sharding(release: Release, settings: Settings, layout: Layout) -> Layout:
+    """FSDP where shards are asked for, by a degree above 1, by context ranks, or by -1 for any number of ranks."""
+    name = "parallelism.fsdp_reshard_after_forward"
+    policy = settings.word(name, "default")
+    if policy not in ("default", "always", "never"):
+        raise InvalidInput(name, policy, "must be default, always or never", "default")
+    layout = replace(layout, fp32_gradient_reduce=_reduces_in_fp32(settings, layout))
+    if not shards(layout):
+        if layout.data_parallel_replicate_degree > 1 and release is RELEASE_0_2:
+            settings.assumed("bucket_cap_mb", "torchtitan's DDP reduces gradients in buckets of 100 MiB")
+            layout = replace(layout, gradient_bucket_bytes=DDP_BUCKET_BYTES)
+        return layout
+    reshards = policy == "always"
+    if policy == "default":
+        reshards = layout.pipeline_parallel_degree == 1
+        how = "after the forward pass, but the output layer's" if reshards else "for no layer in a pipeline"
+        settings.assume(name, policy, f"its default reshards {how}")
+    return replace(layout, shard_level=ShardLevel.PARAMETERS, reshard_after_forward=reshards)
+
+
+def _reduces_in_fp32(settings: Settings, layout: Layout) -> bool:
+    """Gradients are summed in fp32 wherever several ranks have one and the layout's own format is shorter."""
+    name = "training.mixed_precision_reduce"
+    word = settings.word(name, "float32")
+    if word not in ("float32", "bfloat16"):
+        raise InvalidInput(name, word, "must be float32", "float32")
+    if word == "bfloat16":
+        settings.changed(name, "torchtitan's own releases take float32 alone; bf16 is read")
+    several = layout.data_parallel_degree * layout.context_parallel_degree > 1
+    return several and layout.precision != Precision.FP32 and word == "float32"
+
+
+_BACKENDS = {"flex": AttentionKernel.FLEX, "varlen": AttentionKernel.FLASH, "flex_flash": AttentionKernel.FLEX}
+
+
+def _attention(release: Release, settings: Settings, of_flavor: AttentionKernel | None) -> AttentionKernel:
+    if release.by_flavor:
+        if of_flavor is None:
+            kernel = "scaled_dot_product_attention takes cuDNN's kernel where the device has it, else flash"
+            settings.assumed("attention", f"{kernel}, which is taken here")
+        return of_flavor or AttentionKernel.FLASH
+    name = "model.attn_backend"
+    settings.assume(name, "flex")
+    word = settings.word(name, "flex")
+    if word not in _BACKENDS:
+        raise InvalidInput(name, word, f"must be one of {', '.join(_BACKENDS)}", "flex")
+    return _BACKENDS[word]
+
+
+TORCHTITAN = Target(
+    format=RELEASE_0_2.format,
+    version=RELEASE_0_2.version,
+    rules=RULES_0_2,
+    elsewhere=LAUNCHED | {"attention_kernel"},
+    write=write_0_2,
+    searched=SEARCHED_0_2,
+    read=lambda text, num_ranks: _imported(RELEASE_0_2, job_file_settings(text), num_ranks),
+    recognises=is_job_file,
+)
+
+TORCHTITAN_CONFIG = Target(
+    format=RELEASE_0_3.format,
+    version=RELEASE_0_3.version,
+    rules=RULES_0_3,
+    elsewhere=LAUNCHED,
+    write=write_0_3,
+    searched=SEARCHED_0_3,
+    read=lambda text, num_ranks: _imported(RELEASE_0_3, module_settings(text), num_ranks),
+    recognises=is_configuration,
+)
