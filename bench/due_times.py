@@ -10,7 +10,8 @@ from itertools import chain
 from typing import TypeVar
 
 from autotuner.core.upkeep import Retune, RetuneRun, RetuneState, Trigger
-from autotuner.ports import Page, Store
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 
 Item = TypeVar("Item")
 

@@ -43,16 +43,14 @@ from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.upkeep import RetuneRequest, RetuneRun
 from autotuner.core.workload import Workload
 from autotuner.launch.this_machine import detect_cluster
-from autotuner.ports import Store
+from autotuner.runs.clock import SystemClock
 from autotuner.runs.retune import retune_kind
+from autotuner.runs.retune_clock import RetuneScheduler
+from autotuner.runs.retuning import Retuning
 from autotuner.runs.worker import Worker
 from autotuner.search.job_phases.course import cheapest_course
 from autotuner.search.job_phases.plan import PhasesQuestion, plan_phases
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.upkeep.retunes.retuning import Retuning
-from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler
-from autotuner.service.clock import SystemClock
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from bench.forked_ranks import on_ranks
 from bench.sweeping import sweep_worker
 from bench.trials_between_nodes import NodesLauncher
@@ -168,7 +166,7 @@ def _concluded(store: Store, *workers: Worker) -> Layout:
 
 def _stored(store: Store, run: RetuneRun) -> dict[str, Any]:
     """A run as the store has it, with the step times of its trials."""
-    trials = all_trials(store, run.sweep_id or "")
+    trials = store.all_trials(run.sweep_id or "")
     steps = [(str(one.layout), one.measurement.step_time_s) for one in trials if one.measurement is not None]
     return {
         "trigger": run.trigger.value,

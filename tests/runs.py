@@ -6,9 +6,9 @@ from typing import Any
 
 from autotuner.core.run import Finish, Lease, Run, RunState
 from autotuner.core.upkeep import MfuGate, MfuGateResult, RetuneOutcome, RetuneRun
-from autotuner.ports import Store
 from autotuner.search.upkeep.gates import measured
 from autotuner.search.upkeep.retunes import outcome as outcomes
+from autotuner.store.sql import Store
 
 
 def claimed(store: Store, kind: str, *, now: float = 21.0, owner: str = "worker") -> Run:

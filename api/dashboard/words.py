@@ -22,7 +22,6 @@ from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.units import format_duration as duration
 from autotuner.core.units import format_long_duration as long_duration
 from autotuner.costmodel.evidence import PHRASES
-from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.bottlenecks import PART_WORDS
 from autotuner.search.text.jobs import engine_in_words, latest
 from autotuner.search.text.jobs import job_in_words as job
@@ -40,6 +39,7 @@ from autotuner.search.text.sentences import (
 )
 from autotuner.search.text.sentences import gate_in_words as gate
 from autotuner.search.text.sentences import percent as rounded
+from autotuner.store.options import COUNTED_BEHIND
 
 __all__ = [
     "byte_rate",

@@ -13,7 +13,6 @@ from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateVi
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
 from autotuner.core.rules.legality import reasons, refused_layout
-from autotuner.ports import Page
 from autotuner.search.expressible import trial_rules
 from autotuner.search.upkeep.gates.reports.badge import badge_svg
 from autotuner.search.upkeep.gates.reports.junit import junit_xml
@@ -21,6 +20,7 @@ from autotuner.search.upkeep.gates.reports.markdown import markdown
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.reports.report import GateReport
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 router = APIRouter(tags=["gates"])
 

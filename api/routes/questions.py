@@ -49,7 +49,6 @@ from autotuner.search.explain.trial_parts import trial_parts
 from autotuner.search.explain.trial_timelines import trial_timelines
 from autotuner.search.job_phases.plan import plan_phases
 from autotuner.search.results.side_by_side import side_by_side
-from autotuner.search.sweeps.history import all_trials
 
 # Predictions without a sweep.
 
@@ -217,7 +216,7 @@ def read_rules(app: AppOf, sweep: SweepOf) -> Document[SweepRules]:
     Pairs of measured layouts that differ in one choice alone: how many there are, how many became faster, and by how
     much in the median and at the ends. The six subjects of arXiv 2311.05610 come first, without pairs too.
     """
-    return SweepRules.of(all_trials(app.store, sweep.id))
+    return SweepRules.of(app.store.all_trials(sweep.id))
 
 
 # Layouts side by side.

@@ -22,7 +22,6 @@ from api.schemas import (
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
 from autotuner.core.sweep import Sweep
-from autotuner.ports import Page
 from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.answer import answer
@@ -33,6 +32,7 @@ from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import TableRow
 from autotuner.search.table.written import as_csv
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 # What came of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from autotuner.core.sweep import Prospects
-from autotuner.ports import Page
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.answer import Answer
@@ -18,6 +17,7 @@ from autotuner.search.table.column import Column, Unit
 from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import TableRow
 from autotuner.search.table.written import names_of, values_of
+from autotuner.store.options import Page
 
 # What came of a sweep: the answer, what mattered, what failed, how right predictions were.
 

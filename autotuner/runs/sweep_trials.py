@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -26,17 +26,19 @@ from autotuner.core.trial import (
 )
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.ports import Launcher, Store
+from autotuner.launch.contract import Launcher
+from autotuner.runs.convergence_gate import run_gate
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
+from autotuner.runs.past_trials import informed_with_trials
 from autotuner.runs.sweep import SweepMachine
 from autotuner.search.expressible import trial_rules
-from autotuner.search.learning.recollection import informed_with_trials
 from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again
-from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.instructions import RunGate, RunTrial
-from autotuner.search.sweeps.loss_gating import run_gate
 from autotuner.tracing import working_on
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 T = TypeVar("T")
 
@@ -81,7 +83,7 @@ def sweep_kind(store: Store, launcher: Launcher) -> Kind:
 
 def _trials(store: Store, sweep_id: str) -> Sequence[Trial]:
     """Return every trial of the sweep, with its steps where they are all that a pruned trial left."""
-    trials = all_trials(store, sweep_id)
+    trials = store.all_trials(sweep_id)
     return [store.get_trial(t.id) if t.state == TrialState.PRUNED else t for t in trials]
 
 
@@ -267,7 +269,7 @@ class TrialPerformer:
             )
 
         def added(lease: Lease) -> Trial | None:
-            stored = next((t for t in all_trials(self._store, lease.run_id) if t.number == order.number), None)
+            stored = next((t for t in self._store.all_trials(lease.run_id) if t.number == order.number), None)
             is_same = stored is not None and stored.state is TrialState.QUEUED and stored.layout == order.layout
             return stored if is_same else None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotuner.core.columns import Floats
-from autotuner.ports import RankedTime
+from autotuner.core.trial import RankedTime
 
 _Z95 = 1.96
 """Standard deviations from the median to either end of a 95 % interval of a normal distribution."""

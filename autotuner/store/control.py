@@ -1,7 +1,5 @@
 """What people change of their sweeps, on SQLite and PostgreSQL."""
 
-# ruff: noqa: D102  # the port documents every method
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,30 +12,56 @@ from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.run import Run
 from autotuner.core.sweep import Sweep, SweepOverview
 from autotuner.core.trial import TrialState
-from autotuner.store import accounts, interventions, overviews, records, transitions
+from autotuner.store import access, interventions, overviews, records, transitions
 from autotuner.store.engine import reading, writing
 from autotuner.store.runs import RunStore
 from autotuner.store.tables import sweeps
 
 
-class SqlControl:
-    """The ControlStore port: each write locks the sweep's run first (SQLite: the database)."""
+class ControlStore:
+    """Pauses, budgets that change, and trials that run again; every method is one transaction, as in ``Store``.
+
+    Each may be asked again without harm. A sweep that compares runs, for a retune or an MFU gate, raises ``Conflict``:
+    but for ``resume`` nothing here may change it. A worker that holds the sweep hears of each when it renews its lease.
+    """
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
         self._runs = run_store
 
     def pause(self, sweep_id: str, *, now: float) -> Sweep:
+        """Have nobody work on it: at once where no worker holds it, else when its worker has given it back.
+
+        A trial that runs is ended in good order and queued again. Where an engine still runs jobs of a sweep that
+        nobody holds, the next worker to claim it ends these, and gives it back. Writes ``sweep.paused``. A finished
+        sweep raises ``Conflict``.
+        """
         self._runs.pause("sweep", sweep_id, now=now)
         return self._get(sweep_id)
 
     def resume(self, sweep_id: str, *, now: float) -> Sweep:
+        """Queue it again, under its old place; one that was not paused yet goes on. Writes ``sweep.queued``.
+
+        The time that it was paused counts for no budget. A finished sweep raises ``Conflict``.
+        """
         self._runs.resume("sweep", sweep_id, now=now)
         return self._get(sweep_id)
 
     def change_budget(
         self, sweep_id: str, limits: Mapping[str, Any], *, now: float, caller: Caller = NOBODY_ASKED
     ) -> Sweep:
+        """Put these limits in the place of what they were, others stay; a finished sweep is queued to search on.
+
+        What its end had cut short is then queued again, too. Writes ``sweep.changed``, and ``sweep.queued`` of a sweep
+        that was finished. The idempotency key goes on to match what was asked first.
+
+        Where the caller owns the sweep, what it takes more is held to the caller's quota, as of a new sweep.
+
+        Raises:
+            InvalidInput: A limit is not legal, or the finished sweep would end by it at once.
+            Conflict: The sweep ended for a reason that no budget changes.
+            QuotaExceeded: The caller's quota has not so much left.
+        """
         with writing(self._engine) as connection:
             run, before = self._locked(connection, sweep_id)
             so_far = overviews.get_overview(connection, sweep_id, now)
@@ -48,6 +72,16 @@ class SqlControl:
             return self._stored(connection, run, before, after, now)
 
     def rerun(self, trial_id: str, *, now: float, caller: Caller = NOBODY_ASKED) -> Sweep:
+        """Have a trial run again, by itself, once what runs has ended; a finished sweep is queued to do that alone.
+
+        The new trial repeats the first of its layout that was measured, and has no rank of its own; where none was, it
+        is the first, and ranked. While one waits or runs, nothing changes. Writes ``sweep.changed``, and
+        ``sweep.queued`` of a sweep that was finished.
+
+        Raises:
+            Conflict: The trial has not ended, or the sweep's time or accelerator-hours are spent.
+            QuotaExceeded: The caller's quota has not so much left.
+        """
         with reading(self._engine) as connection:
             sweep_id = records.get_trial(connection, trial_id).sweep_id
         with writing(self._engine) as connection:
@@ -99,9 +133,9 @@ def _within_quota(
     grows = had is not None and (wanted is None or wanted > had)
     if caller.name != before.created_by or had is None or not (is_reopened or grows):
         return after
-    accounts.lock_caller(connection, caller)
+    access.lock_caller(connection, caller)
     more = None if wanted is None else max(0.0, wanted - had)
-    allowed = accounts.allowed_hours(connection, caller, more, now, is_new=is_reopened)
+    allowed = access.allowed_hours(connection, caller, more, now, is_new=is_reopened)
     if wanted is not None or allowed is None:
         return after
     budget = replace(after.request.budget, accelerator_hours=had + allowed)

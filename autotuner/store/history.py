@@ -1,7 +1,5 @@
 """What the trials of all sweeps measured, on SQLite and PostgreSQL."""
 
-# ruff: noqa: D102  # the port documents every method
-
 from __future__ import annotations
 
 import statistics
@@ -38,8 +36,11 @@ class _Measured:
     foreign_cpu_share: float = 0.0
 
 
-class SqlHistory:
-    """The HistoryStore port."""
+class HistoryStore:
+    """Trials that ran or ran out of memory, of all sweeps; simulated ones are left out.
+
+    Newest first: by their sweep's age, then by their number. ``before`` leaves out what finished then or later.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -47,6 +48,7 @@ class SqlHistory:
     def measured(
         self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
+        """Those on accelerators of that name, under the stack of that name or any; later than ``after``, and newest."""
         mine = [sweeps.c.accelerator == accelerator]
         if stack is not None:
             mine.append(sweeps.c.stack == stack)
@@ -55,13 +57,16 @@ class SqlHistory:
         return self._past(mine, before, limit)
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
+        """Those of sweeps for that very job (``core.sweep.job_key``), whatever their space and budget."""
         return self._past([sweeps.c.job_key == job_key], before, limit)
 
     def accelerators(self) -> Sequence[str]:
+        """Names of those that sweeps were for and a trial has ended on, but for simulated ones, by name."""
         with reading(self._engine) as connection:
             return list(connection.scalars(select_accelerators()))
 
     def newest_at(self) -> float | None:
+        """When the last trial of all finished; what was asked before ``newest_at`` changed is still so."""
         with reading(self._engine) as connection:
             return connection.scalar(select(func.max(trials.c.finished_at)))
 

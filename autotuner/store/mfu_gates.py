@@ -1,7 +1,5 @@
 """MFU gates and baselines on SQLite and PostgreSQL. A gate is a run that awaits the sweep that measures for it."""
 
-# ruff: noqa: D102  # the port documents every method
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,12 +16,12 @@ from autotuner.core.errors import InvalidInput, NotFound, NotYours
 from autotuner.core.run import Finish, NewRun
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.upkeep import Baseline, GateRunRequest, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.ports import Page
 from autotuner.search.upkeep.gates.measured import end_of, new_baseline
 from autotuner.search.upkeep.gates.told import gate_told
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, new_mfu_gate_id
+from autotuner.store.options import Page
 from autotuner.store.runs import Rows, RunStore, insert_run
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import baselines, measured_gates, runs
@@ -46,8 +44,8 @@ _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASE
 """Outcomes of gates that measured as much as they needed."""
 
 
-class SqlMfuGates:
-    """The MfuGateStore port."""
+class MfuGateStore:
+    """MFU gates and baselines; every method is one transaction, as in ``Store``."""
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
@@ -64,6 +62,17 @@ class SqlMfuGates:
         now: float,
         caller: Caller = NOBODY_ASKED,
     ) -> MfuGate:
+        """Store a gate that awaits the sweep that measures for it, or that is finished at once.
+
+        Args:
+            request: What was asked.
+            key: Content key of the job and what runs it.
+            content: Content key of the same with layout and software.
+            baseline: What it is held to, as the caller read it; None: there is none.
+            by: The sweep to queue, whose end frees the gate; or what an earlier gate's runs say of this one.
+            now: Of the request.
+            caller: Who asks, to whose quota the sweep is held as by ``Store.create_sweep``.
+        """
         check_name("gate.baseline", request.baseline)
         new = NewRun(
             id=new_mfu_gate_id(),
@@ -81,15 +90,18 @@ class SqlMfuGates:
             return _get(connection, new.id)
 
     def get(self, gate_id: str) -> MfuGate:
+        """As it stands now."""
         with reading(self._engine) as connection:
             return _get(connection, gate_id)
 
     def list(self, *, baseline: str | None = None, page: Page = Page()) -> tuple[Sequence[MfuGate], int]:
+        """Newest first, those held to the baseline of that name or all, and how many there are in all."""
         with reading(self._engine) as connection:
             rows, total = records.window(connection, newest_first(baseline), page)
         return [_read(row) for row in rows], total
 
     def find_reusable(self, content: str) -> MfuGate | None:
+        """The last gate of that content that measured something itself and came to a decision."""
         mine = measured_gates.c.content == content
         with reading(self._engine) as connection:
             gate_id = connection.scalar(select(measured_gates.c.gate_id).where(mine))
@@ -97,16 +109,19 @@ class SqlMfuGates:
 
     # ------------------------------------------------------------------ baselines
     def get_baseline(self, name: str, key: str) -> Baseline | None:
+        """What is stored under that name for the job with that key; None without it."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with reading(self._engine) as connection:
             return connection.scalar(select(baselines.c.document).where(mine))
 
     def list_baselines(self) -> Sequence[Baseline]:
+        """By name, then newest first."""
         with reading(self._engine) as connection:
             found = connection.scalars(select(baselines.c.document)).all()
         return sorted(found, key=lambda baseline: (baseline.name, -baseline.at, baseline.key))
 
     def remove_baseline(self, name: str, key: str) -> None:
+        """Forget it; ``NotFound`` without it."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with writing(self._engine) as connection:
             if not connection.execute(delete(baselines).where(mine)).rowcount:

@@ -12,8 +12,8 @@ from autotuner.core.objective import Objective
 from autotuner.core.run import Stop
 from autotuner.core.sweep import BestSoFar, Interventions, SweepOverview
 from autotuner.core.trial import TrialState
-from autotuner.ports import Page, SweepFilter, SweepOrder
 from autotuner.store import records, sweep_lists
+from autotuner.store.options import Page, SweepFilter, SweepOrder
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.sweep_lists import BEST
 from autotuner.store.tables import gates, measurements, runs, sweeps, trials

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.run import NewRun, RunState
 from autotuner.core.sweep import Budget, Demand, Sweep, SweepRequest
-from autotuner.store import accounts, records, statements, transitions
+from autotuner.store import access, records, statements, transitions
 from autotuner.store.identity import new_sweep_id
 from autotuner.store.runs import insert_run
 from autotuner.store.tables import runs
@@ -27,7 +27,7 @@ def create_sweep(
     new_id: Callable[[], str],
 ) -> tuple[Sweep, bool]:
     """A new sweep and True, or the one that the caller's key made before, whatever the quota says now, and False."""
-    accounts.lock_caller(connection, caller)
+    access.lock_caller(connection, caller)
     if found := find_created(connection, request, caller, idempotency_key):
         return found, False
     key = key_of_caller(caller, idempotency_key)
@@ -63,7 +63,7 @@ def queue_sweep(
         InvalidInput: It asks for more accelerator-hours than the caller's quota ever has.
         QuotaExceeded: It asks for more than is left of the quota.
     """
-    accounts.lock_caller(connection, caller)
+    access.lock_caller(connection, caller)
     held = _held(connection, request, caller, now)
     new = NewRun(
         id=new_id(),
@@ -89,7 +89,7 @@ def _unique(key: str | None) -> str | None:
 def _held(connection: Connection, request: SweepRequest, caller: Caller, now: float) -> SweepRequest:
     """The request with no more accelerator-hours than the caller's quota leaves."""
     asked: Budget = request.budget
-    hours = accounts.allowed_hours(connection, caller, asked.accelerator_hours, now)
+    hours = access.allowed_hours(connection, caller, asked.accelerator_hours, now)
     return (
         request
         if hours == asked.accelerator_hours

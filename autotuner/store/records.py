@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Select, func, literal, select, update
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import Sweep
-from autotuner.core.trial import Stopped, Trial, TrialState
-from autotuner.ports import COUNTED_BEHIND, Page, RankedTime
+from autotuner.core.trial import RankedTime, Stopped, Trial, TrialState
 from autotuner.store import statements, transitions
 from autotuner.store.identity import trial_id as id_of
+from autotuner.store.options import COUNTED_BEHIND, Page
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.steps import forget_steps
 from autotuner.store.tables import sweeps, trials

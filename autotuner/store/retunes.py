@@ -1,7 +1,5 @@
 """Retunes and their runs on SQLite and PostgreSQL."""
 
-# ruff: noqa: D102  # the port documents every method
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -28,12 +26,12 @@ from autotuner.core.upkeep import (
     Trigger,
     Verdict,
 )
-from autotuner.ports import Page
 from autotuner.search.upkeep.retunes.standing import Standing
 from autotuner.search.upkeep.retunes.told import told
 from autotuner.store import announcements, queueing, records
 from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, new_run_id, no_such_name
+from autotuner.store.options import Page
 from autotuner.store.runs import Rows, RunStore, insert_run
 from autotuner.store.statements import AnyRow, AnySelect
 from autotuner.store.tables import retunes, runs
@@ -60,8 +58,12 @@ _RUNS: AnySelect = (
 )
 
 
-class SqlRetunes:
-    """The RetuneStore port: each write locks the retune's row first (SQLite: the database)."""
+class RetuneStore:
+    """Retunes and their runs; every method is one transaction, as in ``Store``.
+
+    ``start_run`` does all of its step or nothing, and of many that try the same step one does it. A run is durable: it
+    awaits its sweep, and the worker that takes it then stores how it ends.
+    """
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
@@ -69,6 +71,7 @@ class SqlRetunes:
 
     # ------------------------------------------------------------------ retunes
     def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:
+        """Store a new retune; a name that is taken raises ``Conflict``."""
         check_name("retune.name", request.name)
         retune = Retune(
             request=request,
@@ -86,21 +89,26 @@ class SqlRetunes:
         return retune
 
     def get(self, name: str) -> Retune:
+        """As it stands now; ``NotFound`` names the nearest."""
         with reading(self._engine) as connection:
             return _get(connection, name)
 
     def list(self) -> Sequence[Retune]:
+        """By name; without those that another release wrote and this one cannot read."""
         with reading(self._engine) as connection:
             found = _readable(connection.execute(_RETUNES).all())
         return sorted(found, key=lambda retune: retune.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def set_paused(self, name: str, paused: bool, *, next_due_at: float | None) -> Retune:
+        """Pause it, which forgets when it was due, or go on at ``next_due_at``."""
         return self._change(name, is_paused=paused, next_due_at=None if paused else next_due_at)
 
     def set_incumbent(self, name: str, layout: Layout, baseline: Sequence[RunGroup]) -> Retune:
+        """Another layout is in use now, which reached ``baseline``."""
         return self._change(name, incumbent=layout, baseline=tuple(baseline))
 
     def remove(self, name: str) -> None:
+        """Forget it with its runs; their sweeps stay. A run that is not finished raises ``Conflict``."""
         with writing(self._engine) as connection:
             if not _lock(connection, name):
                 raise _no_such_retune(connection, name)
@@ -111,6 +119,7 @@ class SqlRetunes:
 
     # ------------------------------------------------------------------ runs
     def due(self, now: float) -> Sequence[Retune]:
+        """Those whose due time has come, the one due first in front."""
         query = _RETUNES.where(retunes.c.next_due_at <= now).order_by(retunes.c.next_due_at, retunes.c.name)
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
@@ -130,6 +139,24 @@ class SqlRetunes:
         skipped: bool = False,
         caller: Caller = NOBODY_ASKED,
     ) -> RetuneRun | None:
+        """Store a run with its queued sweep, and the retune's next due time; all at once.
+
+        None, and nothing is changed, where somebody else was first or things are not as the caller saw them: the retune
+        is gone or due at another time than ``expected_due_at``, a run of ``due_at`` is stored, or another run is
+        unfinished and this one is not skipped; or the other way round.
+
+        Args:
+            name: Whose run it is.
+            expected_due_at: The retune's ``next_due_at`` as the caller saw it.
+            due_at: When the run was due; now, of a run out of turn.
+            next_due_at: What the retune's becomes; as it was, of a run out of turn.
+            trigger: Why it begins.
+            now: Of its start.
+            sweep: What it measures; None of one that is skipped, or that cannot start and ends at once.
+            num_missed: Due times that it stands for, beside its own.
+            skipped: It was due while another was unfinished, and is over.
+            caller: Whose sweep it is, held to their quota as by ``Store.create_sweep``.
+        """
         assert not (skipped and sweep), "what is skipped measures nothing"
         with writing(self._engine) as connection:
             if not (
@@ -156,14 +183,17 @@ class SqlRetunes:
             return _get_run(connection, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
+        """The one that is running; there is one at most."""
         with reading(self._engine) as connection:
             return _unfinished_run(connection, name)
 
     def get_run(self, run_id: str) -> RetuneRun:
+        """As it stands now."""
         with reading(self._engine) as connection:
             return _get_run(connection, run_id)
 
     def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
+        """Those of a retune, newest due time first, and how many there are in all."""
         with reading(self._engine) as connection:
             if connection.scalar(select(retunes.c.name).where(retunes.c.name == name)) is None:
                 raise _no_such_retune(connection, name)

@@ -21,11 +21,11 @@ from autotuner.core.cluster_check import CheckFindings, ClusterCheck
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunState, Stop, Wish
 from autotuner.core.study import OptimizerStudyRequest
-from autotuner.ports import Page
 from autotuner.search.planning.plan import Plan, PlanProgress
 from autotuner.search.planning.request import PlanRequest
 from autotuner.store import records
 from autotuner.store.engine import reading, writing
+from autotuner.store.options import Page
 from autotuner.store.statements import AnyRow, AnySelect, read_lease
 from autotuner.store.tables import runs
 from autotuner.store.tables.columns import read_document

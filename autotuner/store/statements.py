@@ -26,8 +26,8 @@ from autotuner.core.prediction import TrialEstimate
 from autotuner.core.run import Lease, RunState, Stop
 from autotuner.core.sweep import Demand, Interventions, Sweep, SweepRequest, job_key
 from autotuner.core.timeline import StepTimeline
-from autotuner.core.trial import Trial, TrialFailure, TrialState
-from autotuner.ports import RankedTime, TrialFilter
+from autotuner.core.trial import RankedTime, Trial, TrialFailure, TrialState
+from autotuner.store.options import TrialFilter
 from autotuner.store.tables import events, failures, gates, measurements, runs, steps, sweeps, trials
 from autotuner.store.tables.columns import read_document
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, UnaryExpression, func, or_, select
 
 from autotuner.core.trial import TrialState
-from autotuner.ports import SweepColumn, SweepFilter, SweepOrder
+from autotuner.store.options import SweepColumn, SweepFilter, SweepOrder
 from autotuner.store.statements import AnySelect
 from autotuner.store.tables import gates, measurements, sweeps, trials
 

@@ -14,7 +14,7 @@ from tests.builders import measurement, sweep_request
 
 @pytest.fixture(autouse=True)
 def living_worker(driver: StoreDriver) -> None:
-    driver.store.workers.tell(KnownWorker(name="node1", version="1", started_at=NOW, seen_at=NOW))
+    driver.store.health.tell(KnownWorker(name="node1", version="1", started_at=NOW, seen_at=NOW))
 
 
 def names(page: Page) -> list[str]:

@@ -15,9 +15,8 @@ from pathlib import Path
 from autotuner.core.errors import NotFound, StoreUnavailable
 from autotuner.core.trial import Trial
 from autotuner.launch.ranks import free_port
-from autotuner.ports import Store
 from autotuner.store.schema import migrate
-from autotuner.store.sql import open_store
+from autotuner.store.sql import Store, open_store
 from tests.chaos.account import Account, account_of, announced, completed, differences, lost_or_twice, run_again
 from tests.chaos.client import create_sweep, unexpected_answer
 from tests.chaos.databases import Database, StoreName, database

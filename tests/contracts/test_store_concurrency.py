@@ -7,10 +7,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from autotuner.core.trial import Trial
-from autotuner.ports import Page, Store
 from autotuner.store import records, statements
 from autotuner.store.engine import make_engine, reading
-from autotuner.store.sql import open_store
+from autotuner.store.options import Page
+from autotuner.store.sql import Store, open_store
 from tests.builders import step_report, sweep_request
 from tests.contracts.acts import (
     claim,

@@ -13,7 +13,7 @@ from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, Q
 from autotuner.core.run import RunState, Stop, StopReason
 from autotuner.core.sweep import Budget, Rerun, Sweep
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure, TrialState
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import cpu_layout, measurement, step_report, sweep_request
 from tests.contracts.acts import (
     LEASE_S,

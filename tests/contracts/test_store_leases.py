@@ -6,7 +6,7 @@ import pytest
 
 from autotuner.core.errors import LeaseLost
 from autotuner.core.run import Lease
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import cpu_layout, prediction
 from tests.contracts.acts import (
     LEASE_S,

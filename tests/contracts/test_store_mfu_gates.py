@@ -13,8 +13,9 @@ from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.run import RunState
 from autotuner.core.upkeep import MfuGateOutcome, MfuGateResult
-from autotuner.ports import Page, Store
 from autotuner.store.engine import writing
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 from autotuner.store.tables import runs
 from tests.contracts.acts import LEASE_S, OWNER, claim_sweep
 from tests.contracts.upkeep import (
@@ -133,7 +134,7 @@ def test_a_gate_whose_sweep_another_release_wrote_goes_on_to_its_end(store: Stor
 
 def overwrite(store: Store, run_id: str | None) -> None:
     """Store of a run what a newer release asks."""
-    with writing(store._engine) as connection:  # type: ignore[attr-defined]  # no method writes what cannot be read
+    with writing(store._engine) as connection:  # no method writes what cannot be read
         connection.execute(update(runs).where(runs.c.id == run_id).values(request='{"schema_version":1,"later":1}'))
 
 

@@ -22,10 +22,9 @@ from sqlalchemy.exc import InternalError
 from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
-from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.schema import head_revision, migrate
-from autotuner.store.sql import SqlStore, open_store
+from autotuner.store.sql import Store, open_store
 from tests.contracts.acts import add, create, held_sweep
 
 NOBODY_LISTENS = "postgresql://nobody@127.0.0.1:1/nothing"  # port 1 is reserved (tcpmux)
@@ -43,7 +42,7 @@ def test_a_full_disk_is_unavailable_and_loses_nothing_that_was_stored(sqlite_url
         bound = 12 + connection.exec_driver_sql("PRAGMA page_count").scalar_one()
     engine.dispose()
     event.listen(engine, "connect", lambda raw, _: raw.execute(f"PRAGMA max_page_count = {bound}").close())
-    full = SqlStore(engine)
+    full = Store(engine)
     sweep = held_sweep(full)
     stored: list[Trial] = []
     with pytest.raises(StoreUnavailable, match="full"):
@@ -112,7 +111,7 @@ def test_connections_that_the_server_dropped_are_replaced(postgresql_url: str) -
     store.close()
 
 
-def pid_of_connection(store: SqlStore, other: Engine) -> int:
+def pid_of_connection(store: Store, other: Engine) -> int:
     """The server's process behind the store's one connection."""
     store.check()
     mine = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
@@ -232,7 +231,7 @@ def test_a_database_that_was_never_migrated_is_unavailable_with_advice(tmp_path:
 
 def test_a_database_at_an_older_revision_is_unavailable_with_both_named(database_url: str) -> None:
     engine = make_engine(database_url)
-    store = SqlStore(engine)
+    store = Store(engine)
     at_head = store.check()
     with engine.begin() as connection:
         connection.execute(text("UPDATE autotuner_alembic_version SET version_num = '0001'"))

@@ -13,9 +13,9 @@ from autotuner.core.objective import Metric, Objective
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget, Sweep
 from autotuner.core.trial import Stopped, TrialState, Waiting
-from autotuner.ports import Page, Store, SweepFilter
 from autotuner.store.engine import make_engine
-from autotuner.store.sql import SqlStore
+from autotuner.store.options import Page, SweepFilter
+from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, cpu_layout, failure, measurement, tiny_job
 from tests.contracts.acts import (
     OWNER,
@@ -40,7 +40,7 @@ def counted(database_url: str) -> Iterator[tuple[Store, list[str]]]:
     """A store, and the statements that it sent."""
     engine, sent = make_engine(database_url), list[str]()
     event.listen(engine, "before_cursor_execute", lambda *call: sent.append(call[2]))
-    store = SqlStore(engine)
+    store = Store(engine)
     yield store, sent
     store.close()
 

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Engine, Select, literal, select, text
 
 from autotuner.core.run import Lease, RunState
-from autotuner.ports import Page, SweepOrder, TrialFilter
 from autotuner.store import (
-    accounts,
+    access,
     announcements,
+    health,
     history,
     mfu_gates,
     overviews,
@@ -21,9 +21,9 @@ from autotuner.store import (
     statements,
     steps,
     sweep_lists,
-    troubles,
 )
 from autotuner.store.engine import make_engine, reading
+from autotuner.store.options import Page, SweepOrder, TrialFilter
 from autotuner.store.schema import migrate
 from autotuner.store.tables import sweeps
 from tests.databases import postgres_database
@@ -159,7 +159,7 @@ def test_postgresql_can_count_and_look_up_by_the_indexes_without_a_sort(postgres
 
 
 def test_sqlite_finds_what_a_caller_used_by_indexes_alone(sqlite: Engine) -> None:
-    steps = plan(sqlite, accounts.select_used("ada", 1e6))
+    steps = plan(sqlite, access.select_used("ada", 1e6))
     assert "SEARCH sweeps USING COVERING INDEX ix_sweeps_created_by_state_finished_at" not in steps  # it has no id
     assert "SEARCH sweeps USING INDEX ix_sweeps_created_by_state_finished_at (created_by=? AND state=?" in steps
     assert "SCAN trials" not in steps
@@ -185,9 +185,9 @@ def test_sqlite_reads_the_reports_of_told_steps_by_the_primary_key(sqlite: Engin
 
 
 TROUBLES = {
-    "ix_runs_kind_subject_created_at_id": troubles.select_last("retune"),
-    "ix_sweeps_state_created_at_id": troubles.select_sweeps(1.0),
-    "ix_runs_kind_state_created_at_id": troubles.select_gates(1.0),
+    "ix_runs_kind_subject_created_at_id": health.select_last("retune"),
+    "ix_sweeps_state_created_at_id": health.select_sweeps(1.0),
+    "ix_runs_kind_state_created_at_id": health.select_gates(1.0),
     "ix_runs_kind_state_due_at_created_at_id": runs.select_due(["plan"], 1.0),
 }
 """Queries by an index that each is found by; of open runs there are few, and these are sorted."""
@@ -205,8 +205,8 @@ UPKEEP = {
     "ix_runs_kind_created_at_id": mfu_gates.newest_first(None),
     "ix_runs_kind_subject_created_at_id": retunes.runs_newest_first("nightly"),
     "ix_runs_kind_state_created_at_id": runs.select_runs("delivery", states=[RunState.FAILED]),
-    "ix_audit_at_id": accounts.select_audit(None),
-    "ix_audit_caller_at_id": accounts.select_audit("ada"),
+    "ix_audit_at_id": access.select_audit(None),
+    "ix_audit_caller_at_id": access.select_audit("ada"),
 }
 """Queries by the index that each is read in the order of."""
 

@@ -10,9 +10,8 @@ from sqlalchemy import Engine, text
 from autotuner.core.errors import Conflict
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.trial import TrialState
-from autotuner.ports import Store
 from autotuner.store.engine import make_engine
-from autotuner.store.sql import SqlStore
+from autotuner.store.sql import Store
 from tests.contracts.acts import add, claim, create, start, take_over
 
 NEWER = '{"schema_version": 1, "what_a_newer_release_asks": true}'
@@ -27,7 +26,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def store(engine: Engine) -> Store:
-    return SqlStore(engine)
+    return Store(engine)
 
 
 def overwrite(engine: Engine, statement: str, sweep_id: str) -> None:

@@ -11,9 +11,9 @@ from autotuner.core.announcement import AnnouncementKind
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.core.run import RunState
 from autotuner.core.upkeep import Retune, RetuneState, Trigger, Verdict
-from autotuner.ports import Page, Store
 from autotuner.store.engine import make_engine
-from autotuner.store.sql import SqlStore, open_store
+from autotuner.store.options import Page
+from autotuner.store.sql import Store, open_store
 from tests.builders import cpu_layout
 from tests.contracts.crowd import in_processes, in_threads
 from tests.contracts.upkeep import (
@@ -311,7 +311,7 @@ def overwrite(engine: Engine, table: str, column: str, key: str, value: str | No
 
 
 def test_a_retune_that_cannot_be_read_keeps_no_other_from_being_listed_or_due(engine: Engine) -> None:
-    store = SqlStore(engine)
+    store = Store(engine)
     saved_retune(store, "newer")
     other = saved_retune(store, "other")
     overwrite(engine, "retunes", "request", "name", "newer")
@@ -319,7 +319,7 @@ def test_a_retune_that_cannot_be_read_keeps_no_other_from_being_listed_or_due(en
 
 
 def test_a_run_that_cannot_be_read_could_not_run_and_keeps_no_other_from_its_end(engine: Engine) -> None:
-    store = SqlStore(engine)
+    store = Store(engine)
     for name in ("newer", "other"):
         saved_retune(store, name)
     unreadable, other = started_run(store, "newer"), started_run(store, "other", due_at=DUE_AT + 1, now=102.0)

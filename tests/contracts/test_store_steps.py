@@ -6,8 +6,8 @@ from sqlalchemy import select
 
 from autotuner.core import codec
 from autotuner.core.trial import Stopped, Trial
-from autotuner.ports import Store
 from autotuner.store.engine import make_engine, reading, writing
+from autotuner.store.sql import Store
 from autotuner.store.tables import events
 from tests.builders import step_report
 from tests.contracts.acts import end, held_sweep, lease_of, start, take_over

@@ -13,7 +13,8 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.run import RunState, Stop, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialState
-from autotuner.ports import Page, Store
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, sweep_request, tiny_job
 from tests.contracts.acts import (
     LEASE_S,

@@ -10,7 +10,7 @@ from autotuner.core.errors import Conflict, LeaseLost
 from autotuner.core.measurement import FinishedRun
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, Trial, TrialState, Waiting
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import measurement, step_report
 from tests.contracts.acts import OTHER, add, end, held_sweep, lease_of, measure, start, take_over
 
@@ -75,7 +75,7 @@ def test_a_trial_that_is_cancelled_while_it_waits_has_cost_nothing(store: Store)
 def test_a_quota_counts_no_waiting(store: Store) -> None:
     sweep = held_sweep(store)
     wait(store, start(store, sweep), now=13.0)
-    used = store.accounts.usage(sweep.created_by, now=500.0)
+    used = store.access.usage(sweep.created_by, now=500.0)
     assert used.accelerator_hours == pytest.approx(2 / 3600)
 
 

@@ -45,7 +45,6 @@ from autotuner.search.results.reached import ranked_times
 from autotuner.search.results.side_by_side import Contender, side_by_side
 from autotuner.search.standings import standings
 from autotuner.search.sweeps.findings import findings
-from autotuner.search.sweeps.history import all_trials
 from autotuner.search.text.comparisons import findings_in_words
 from autotuner.search.text.loss_gates import time_to_loss_in_words, unranked_in_words
 from autotuner.search.text.measured import certainty, facts, phases
@@ -272,7 +271,7 @@ KINDS: Mapping[str, Kind] = {
     "lengths": lambda: run_sweep(_cores(job=job_of("nodes of cores, lengths"))),
     "trainer": lambda: run_sweep(_with_trainer(), partial(_outcome_with, peak_bytes=(), losses=(), phases=None)),
     "cancelled": lambda: _interrupt(lambda store, sweep: store.request_cancel(sweep, now=1180.0) and None),
-    "running": lambda: _interrupt(lambda store, sweep: (store.get_sweep(sweep), tuple(all_trials(store, sweep)))),
+    "running": lambda: _interrupt(lambda store, sweep: (store.get_sweep(sweep), tuple(store.all_trials(sweep)))),
     "simulated": lambda: _simulate("plain"),
     "simulated, flaky": lambda: _simulate("flaky"),
 }

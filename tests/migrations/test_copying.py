@@ -13,11 +13,10 @@ from sqlalchemy import select
 
 from autotuner.core.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.core.upkeep import MfuGateOutcome
-from autotuner.ports import Store
 from autotuner.store.copying import backup, restore
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.schema import migrate
-from autotuner.store.sql import open_store
+from autotuner.store.sql import Store, open_store
 from autotuner.store.tables import metadata
 from tests.announcements import webhook
 from tests.api.service import StoreDriver, loss_gate_result

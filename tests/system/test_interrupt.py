@@ -14,7 +14,7 @@ import pytest
 
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
-from autotuner.store.sql import SqlStore, open_store
+from autotuner.store.sql import Store, open_store
 from tests.builders import tiny_model
 from tests.system.service import until
 from tests.trials.launching import left_over
@@ -47,7 +47,7 @@ def test_an_interrupted_sweep_command_ends_its_trial_and_gives_the_sweep_back(
     store.close()
 
 
-def running_trial(store: SqlStore) -> Any:
+def running_trial(store: Store) -> Any:
     try:
         sweeps, _ = store.list_sweeps()
         trials = store.list_trials(sweeps[0].id)[0] if sweeps else []

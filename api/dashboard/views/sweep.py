@@ -26,8 +26,8 @@ from autotuner.search.results.axis import AXES
 from autotuner.search.results.choices import Choices
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.results.grid import Grid, grid, mattered, two_that_matter
-from autotuner.search.sweeps.kept_trials import SweepTrials
 from autotuner.search.table.row import TableRow
+from autotuner.search.table.sweep_tables import SweepTrials
 from autotuner.search.text.sentences import EMULATED
 from autotuner.service.build import App
 

@@ -11,8 +11,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.objective import Figures, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import Trial
-from autotuner.ports import RankedTime
+from autotuner.core.trial import RankedTime, Trial
 
 Source = Literal["measured", "estimated", "simulated"]
 """Where a figure comes from: a run of the layout, runs on fewer ranks, or no run at all."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autotuner.core.access import Caller, Session, Token
 from autotuner.core.errors import NotFound, NotLetIn, StoreUnavailable
-from autotuner.ports import AccessStore, Clock
+from autotuner.runs.clock import Clock
 from autotuner.service.access.guesses import Guesses
 from autotuner.service.access.proxy import Proxy
 from autotuner.service.access.secret import Digests, fingerprint, new_secret, read_token
 from autotuner.service.access.verified import Verified
+
+if TYPE_CHECKING:
+    from autotuner.store.access import AccessStore
 
 _SESSION_S = 12 * 3600.0
 """A browser is let in for a day's work; then its token is wanted again."""

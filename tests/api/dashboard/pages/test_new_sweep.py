@@ -8,10 +8,9 @@ import httpx
 import pytest
 
 from autotuner.core.access import Quota, Scope
-from autotuner.ports import Store
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.api.access import People, bearing
 from tests.api.service import StoreDriver, app_on, serve
 from tests.api.test_login import csrf_on, logged_in

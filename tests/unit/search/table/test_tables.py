@@ -15,13 +15,13 @@ from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import TrialState
 from autotuner.search.asides import Inline
 from autotuner.search.ranking import PredictedLayout
-from autotuner.search.sweeps.kept_trials import KeptTrials
 from autotuner.search.table.columns import COLUMNS, USUAL
 from autotuner.search.table.condition import conditions_said
 from autotuner.search.table.query import TableQuery
 from autotuner.search.table.row import ranked_rows, untried_rows
 from autotuner.search.table.sweep_tables import SweepTables
 from autotuner.search.table.written import as_csv, names_of, values_of
+from autotuner.store.cache import KeptTrials
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver
 from tests.builders import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from autotuner.core.access import NOBODY_ASKED, Caller, Quota, Scope
 from autotuner.core.cluster import LOCAL, Cluster
@@ -12,11 +13,15 @@ from autotuner.core.profile import profiled
 from autotuner.core.rules.legality import require_legal
 from autotuner.core.sweep import SweepRequest, job_key
 from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
-from autotuner.ports import Clock, Page, Store
+from autotuner.runs.clock import Clock
 from autotuner.search.expressible import trial_rules
 from autotuner.search.upkeep.retunes.challenged import best_known, challenged_sweep
 from autotuner.search.upkeep.retunes.cron import Cron
 from autotuner.search.upkeep.retunes.due import DueRun, first_due_at
+from autotuner.store.options import Page
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 _NUM_RECENT = 50
 """Runs that are looked through for the last that measured something; skipped ones lie between."""

@@ -6,14 +6,17 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.job import Calibration, Job
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.calibration import calibrated_by_both
-from autotuner.ports import HistoryStore
 from autotuner.search.learning.learnt import Learnt, Lesson
+
+if TYPE_CHECKING:
+    from autotuner.store.history import HistoryStore
 
 _MOST = 512
 """Answers that are kept; a team asks about fewer jobs between two trials, and looks at fewer sweeps."""

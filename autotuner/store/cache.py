@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from autotuner.core.sweep import Event
-from autotuner.core.trial import Trial
-from autotuner.ports import Page, Store, TrialsVersion
-from autotuner.search.sweeps.history import all_trials
+from autotuner.core.trial import Trial, TrialsVersion
+from autotuner.search.table.sweep_tables import SweepTrials
+from autotuner.store.options import Page
 
-T = TypeVar("T")
+if TYPE_CHECKING:  # a prediction needs no database
+    from autotuner.store.sql import Store
 
 _MOST_TRIALS = 20_000
 """Of all sweeps together; each takes some ten kilobytes. The last sweep that was asked for stays, however large."""
@@ -40,29 +41,9 @@ _OF_ONE_TRIAL = frozenset(
 _STEP = "trial.step"
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SweepTrials:
-    """Every trial of a sweep by number, without steps, as of one version, with what was worked out from them."""
-
-    version: TrialsVersion
-    trials: tuple[Trial, ...]
-    _known: dict[Hashable, Any] = field(default_factory=dict)
-
-    def once(self, key: Hashable, work_out: Callable[[], T]) -> T:
-        """What ``work_out`` makes of these trials, or made of them before.
-
-        Args:
-            key: Says what it is, and what it depends on besides.
-            work_out: Makes it, and changes nothing.
-        """
-        if key not in self._known:
-            self._known[key] = work_out()
-        return cast("T", self._known[key])
-
-
 @dataclass(slots=True, eq=False)
-class _Shelf:
-    """The place of one sweep, which one thread fills while others wait."""
+class _Place:
+    """Where the trials of one sweep are kept: one thread fills it while others wait."""
 
     mutex: threading.Lock = field(default_factory=threading.Lock)
     kept: SweepTrials | None = None
@@ -80,7 +61,7 @@ class KeptTrials:
         self._store = store
         self._most = most
         self._mutex = threading.Lock()
-        self._shelves: OrderedDict[str, _Shelf] = OrderedDict()
+        self._places: OrderedDict[str, _Place] = OrderedDict()
 
     def of(self, sweep_id: str) -> SweepTrials:
         """The trials of a sweep as they are stored now.
@@ -89,37 +70,37 @@ class KeptTrials:
             NotFound: There is no such sweep.
         """
         version = self._store.trials_version(sweep_id)  # what changes after this is seen by who asks next
-        shelf = self._shelf(sweep_id)
-        with shelf.mutex:
-            if shelf.kept is None or shelf.kept.version != version:
-                shelf.kept = SweepTrials(version=version, trials=self._read(sweep_id, shelf.kept, version))
-            kept = shelf.kept
+        place = self._place(sweep_id)
+        with place.mutex:
+            if place.kept is None or place.kept.version != version:
+                place.kept = SweepTrials(version=version, trials=self._read(sweep_id, place.kept, version))
+            kept = place.kept
         self._make_room()
         return kept
 
-    def _shelf(self, sweep_id: str) -> _Shelf:
+    def _place(self, sweep_id: str) -> _Place:
         with self._mutex:
-            shelf = self._shelves.setdefault(sweep_id, _Shelf())
-            self._shelves.move_to_end(sweep_id)
-            return shelf
+            place = self._places.setdefault(sweep_id, _Place())
+            self._places.move_to_end(sweep_id)
+            return place
 
     def _make_room(self) -> None:
         with self._mutex:
-            while len(self._shelves) > 1 and self._num_kept() > self._most:
-                self._shelves.popitem(last=False)
+            while len(self._places) > 1 and self._num_kept() > self._most:
+                self._places.popitem(last=False)
 
     def _num_kept(self) -> int:
-        return sum(1 + len(shelf.kept.trials) for shelf in self._shelves.values() if shelf.kept)
+        return sum(1 + len(place.kept.trials) for place in self._places.values() if place.kept)
 
     def _read(self, sweep_id: str, before: SweepTrials | None, version: TrialsVersion) -> tuple[Trial, ...]:
         changed = None if before is None else self._changed(sweep_id, before, version)
         if before is None or changed is None:
-            return tuple(all_trials(self._store, sweep_id))
+            return tuple(self._store.all_trials(sweep_id))
         again = {trial_id: replace(self._store.get_trial(trial_id), steps=()) for trial_id in changed}
         known = [again.pop(trial.id, trial) for trial in before.trials]
         known += self._behind(sweep_id, len(before.trials))
         is_whole = all(a.number < b.number for a, b in itertools.pairwise(known))
-        return tuple(known if is_whole else all_trials(self._store, sweep_id))  # one came late, before others
+        return tuple(known if is_whole else self._store.all_trials(sweep_id))  # one came late, before others
 
     def _behind(self, sweep_id: str, num_known: int) -> Sequence[Trial]:
         return self._store.list_trials(sweep_id, page=Page(limit=_MOST_READ_ALONE, offset=num_known))[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 
@@ -19,3 +20,19 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Return after about that long."""
         ...
+
+
+class SystemClock:
+    """The time of this machine."""
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, whoever sets the clock."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Return after that long."""
+        time.sleep(seconds)

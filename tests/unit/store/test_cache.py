@@ -6,10 +6,8 @@ import pytest
 
 from autotuner.core.errors import NotFound
 from autotuner.core.trial import TrialState
-from autotuner.ports import Store
-from autotuner.search.sweeps.history import all_trials
-from autotuner.search.sweeps.kept_trials import KeptTrials
-from autotuner.store.sql import memory_store
+from autotuner.store.cache import KeptTrials
+from autotuner.store.sql import Store, memory_store
 from tests.api.service import StoreDriver
 from tests.builders import engine_job, measurement
 
@@ -44,7 +42,7 @@ def test_what_is_kept_is_what_is_stored_whatever_happens(driver: StoreDriver) ->
     kept = KeptTrials(driver.store)
 
     def same() -> bool:
-        return list(kept.of(sweep.id).trials) == list(all_trials(driver.store, sweep.id))
+        return list(kept.of(sweep.id).trials) == list(driver.store.all_trials(sweep.id))
 
     assert same()
     first = driver.running(sweep, 0)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import structlog
 
 from autotuner.core.comparison import EnvironmentChange, environment_changes
 from autotuner.core.errors import NotFound, QuotaExceeded, StoreUnavailable
 from autotuner.core.upkeep import Retune, RetuneRun, Trigger
-from autotuner.ports import Clock, Store
+from autotuner.runs.clock import Clock
+from autotuner.runs.retuning import Retuning, last_measured, runs_here
 from autotuner.search.upkeep.retunes.changed_links import links_changed
 from autotuner.search.upkeep.retunes.due import due_run
-from autotuner.search.upkeep.retunes.retuning import Retuning, last_measured, runs_here
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 _SOFTWARE_EVERY_S = 60.0
 """How often this machine's software is looked at."""

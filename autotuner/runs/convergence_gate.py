@@ -11,7 +11,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, Measurement
 from autotuner.core.trial import EngineJob, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
-from autotuner.ports import Launcher, TrialWatcher
+from autotuner.launch.contract import Launcher, TrialWatcher
 
 _MOST_VALIDATION_BATCHES = 8
 """Each costs a step: of more languages than this every rank reads as many, at equal distances."""

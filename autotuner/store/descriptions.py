@@ -1,9 +1,9 @@
-"""Shelf: a table whose rows are documents with names."""
+"""Models, clusters and profiles that are stored under names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from sqlalchemy import Column, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -15,6 +15,22 @@ from autotuner.store.engine import reading, writing
 from autotuner.store.identity import check_name, name_taken, no_such_name
 
 Named = TypeVar("Named", TransformerSpec, Cluster, DeviceProfile)
+
+
+class Names(Protocol):
+    """What is stored under names; all that a prediction asks for. What is not stored raises ``NotFound``."""
+
+    def get_model(self, name: str) -> TransformerSpec:
+        """Return the model saved under that name."""
+        ...
+
+    def get_cluster(self, name: str) -> Cluster:
+        """Return the cluster saved under that name."""
+        ...
+
+    def get_profile(self, name: str) -> DeviceProfile:
+        """Return the profile saved last under that name."""
+        ...
 
 
 class Shelf(Generic[Named]):

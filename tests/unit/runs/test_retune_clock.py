@@ -20,12 +20,11 @@ from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RetuneState, Trigger, Verdict
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.ports import Store
 from autotuner.runs.retune import retune_kind
+from autotuner.runs.retune_clock import RetuneScheduler, software_changes
+from autotuner.runs.retuning import Retuning
 from autotuner.runs.worker import Worker
-from autotuner.search.upkeep.retunes.retuning import Retuning
-from autotuner.search.upkeep.retunes.scheduler import RetuneScheduler, software_changes
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, profile, sweep_request
 from tests.unit.search.upkeep.builders import INCUMBENT, NIGHT

@@ -14,10 +14,9 @@ from autotuner.core.trial import PastTrial, Trial
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.ports import HistoryStore, Store
-from autotuner.search.learning.recollection import Recollection, informed
-from autotuner.search.sweeps.history import all_trials
-from autotuner.store.sql import memory_store
+from autotuner.runs.past_trials import Recollection, informed
+from autotuner.store.history import HistoryStore
+from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import sweep_request
 
@@ -41,29 +40,18 @@ class Clock:
         raise AssertionError(f"nobody waits {seconds} s here")
 
 
-class Counted:
+class Counted(HistoryStore):
     """A history that counts how often its trials are read."""
 
-    def __init__(self, history: HistoryStore) -> None:
-        self._history = history
-        self.num_read = 0
-        self.num_trials = 0
+    num_read = 0
+    num_trials = 0
 
     def measured(
         self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
-        found = self._history.measured(accelerator, stack, before=before, after=after, limit=limit)
+        found = super().measured(accelerator, stack, before=before, after=after, limit=limit)
         self.num_read, self.num_trials = self.num_read + 1, self.num_trials + len(found)
         return found
-
-    def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
-        return self._history.of_job(job_key, before=before, limit=limit)
-
-    def accelerators(self) -> Sequence[str]:
-        return self._history.accelerators()
-
-    def newest_at(self) -> float | None:
-        return self._history.newest_at()
 
 
 class Team:
@@ -82,7 +70,7 @@ class Team:
             return plain_measurement(spec, step_time_s=slower * predicted.step_time.total_s)
 
         sweep_worker(self.store, FakeLauncher(slow), self.clock, owner="one", lease_s=1e9).run_once()
-        return self.store.get_sweep(sweep.id), list(all_trials(self.store, sweep.id))
+        return self.store.get_sweep(sweep.id), list(self.store.all_trials(sweep.id))
 
 
 @pytest.fixture
@@ -120,7 +108,7 @@ def test_each_trial_that_ends_is_known_to_the_next_question(team: Team) -> None:
 
 def test_trials_are_read_once_while_no_other_has_ended(team: Team) -> None:
     team.sweep(1.5)
-    history = Counted(team.store.history)
+    history = Counted(team.store._engine)
     remembered = Recollection(history)
     larger = replace(JOB, workload=replace(JOB.workload, global_batch_size=2 * JOB.workload.global_batch_size))
     for job in (JOB, larger, JOB):
@@ -131,7 +119,7 @@ def test_trials_are_read_once_while_no_other_has_ended(team: Team) -> None:
 
 def test_only_trials_that_ended_since_are_read_again(team: Team) -> None:
     team.sweep(1.5)
-    history = Counted(team.store.history)
+    history = Counted(team.store._engine)
     remembered = Recollection(history)
     remembered.calibrated(JOB)
     team.sweep(1.5)

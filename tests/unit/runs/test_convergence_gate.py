@@ -13,7 +13,7 @@ from autotuner.core.trial import EngineJob, FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.search.sweeps.loss_gating import gate_settings, run_gate
+from autotuner.runs.convergence_gate import gate_settings, run_gate
 from tests.builders import cpu_layout, failure, tiny_model
 
 GATE = LossGate(num_steps=6, num_seeds=2, tolerance=0.02)
