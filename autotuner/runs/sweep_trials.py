@@ -352,7 +352,7 @@ class TrialPerformer:
     def run_ended(self, trial: Trial, run: FinishedRun) -> None:
         """Store a run of a trial, so that whoever takes the trial over need not repeat it, unless the store is away."""
         self._unless_away(
-            lambda lease: self._store.add_run(trial.id, run, lease=lease, now=self._now()),
+            lambda lease: self._store.add_run(trial.id, run, lease=lease),
             "lease.run_not_stored",
             trial_id=trial.id,
             run=run.number,

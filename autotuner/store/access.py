@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from functools import partial
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select, text, union_all, update
+from sqlalchemy import Connection, Engine, delete, func, insert, select, text, union_all, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import (
@@ -21,12 +21,11 @@ from autotuner.core.access import (
 )
 from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.run import RunState
-from autotuner.store import overviews, records
-from autotuner.store.engine import reading, writing
-from autotuner.store.identity import check_name, new_audit_id
+from autotuner.store import overviews
+from autotuner.store.descriptions import check_name, new_id
+from autotuner.store.engine import AnySelect, reading, window, writing
 from autotuner.store.options import Page
-from autotuner.store.statements import AnySelect
-from autotuner.store.tables import audit, gates, sessions, sweeps, tokens, trials
+from autotuner.store.tables import audit, sessions, sweeps, tokens, trials
 
 _TOKEN_FIELDS = [field.name for field in fields(Token)]
 _TOKENS: AnySelect = select(*(tokens.c[name] for name in _TOKEN_FIELDS)).select_from(tokens)
@@ -119,12 +118,12 @@ class AccessStore:
     def record(self, entry: AuditEntry) -> None:
         """Append to the audit log; nothing changes or removes an entry but its age."""
         with writing(self._engine) as connection:
-            connection.execute(insert(audit).values(id=new_audit_id(), **asdict(entry)))
+            connection.execute(insert(audit).values(id=new_id("au"), **asdict(entry)))
 
     def audit(self, *, caller: str | None = None, page: Page = Page()) -> tuple[Sequence[AuditEntry], int]:
         """Return entries, newest first, of one caller or all, and how many there are in all."""
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, select_audit(caller), page)
+            rows, total = window(connection, select_audit(caller), page)
         return [AuditEntry(**row._mapping) for row in rows], total
 
 
@@ -189,18 +188,12 @@ def _promised(budget: float | None, spent: float) -> float | None:
 
 
 def select_used(caller: str, now: float) -> AnySelect:
-    """Hours of the last day with when they ended, the oldest first: of trials, and of loss gates with their trials'."""
+    """Hours of the last day with when they ended, the oldest first: of trials with their convergence gates."""
     since = now - DAY_S
-    mine = _recent_sweeps(caller, since)
-    of_trials = select(trials.c.finished_at, overviews.run_hours(now).label("hours")).where(
-        trials.c.sweep_id.in_(mine), _is_recent(since)
-    )
-    of_gates = (
-        select(trials.c.finished_at, gates.c.accelerator_hours.label("hours"))
-        .join_from(gates, trials, trials.c.id == gates.c.trial_id)
-        .where(gates.c.sweep_id.in_(mine), _is_recent(since))
-    )
-    used = union_all(of_trials, of_gates).subquery()
+    hours = func.coalesce(overviews.run_hours(now), 0.0) + func.coalesce(trials.c.gate_hours, 0.0)
+    is_recent = trials.c.finished_at.is_(None) | (trials.c.finished_at > since)
+    mine = trials.c.sweep_id.in_(_recent_sweeps(caller, since))
+    used = select(trials.c.finished_at, hours.label("hours")).where(mine, is_recent).subquery()
     is_running = used.c.finished_at.is_(None)
     return select(used.c.finished_at, used.c.hours).where(used.c.hours > 0).order_by(is_running, used.c.finished_at)
 
@@ -211,10 +204,6 @@ def _recent_sweeps(caller: str, since: float) -> AnySelect:
     ended = own.where(sweeps.c.state.in_(_FINISHED), sweeps.c.finished_at > since)
     both = union_all(own.where(sweeps.c.state.in_(_UNFINISHED)), ended).subquery()
     return select(both.c.id)
-
-
-def _is_recent(since: float) -> ColumnElement[bool]:
-    return trials.c.finished_at.is_(None) | (trials.c.finished_at > since)
 
 
 def _frees_in_s(connection: Connection, caller: str, now: float, hours: float) -> float | None:

@@ -11,12 +11,10 @@ from sqlalchemy.exc import IntegrityError
 from autotuner.core.announcement import Announcement, Delivery, DeliveryProgress, DeliveryState, Webhook
 from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.run import OPEN, NewRun, Run, RunState
-from autotuner.store import records
-from autotuner.store.engine import reading, writing
-from autotuner.store.identity import check_name, name_taken, new_delivery_id, no_such_name
+from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
+from autotuner.store.engine import AnySelect, reading, window, writing
 from autotuner.store.options import Page
 from autotuner.store.runs import RunStore, insert_run
-from autotuner.store.statements import AnySelect
 from autotuner.store.tables import announcements, runs, webhooks
 
 _ANNOUNCEMENT_FIELDS = [field.name for field in fields(Announcement)]
@@ -53,7 +51,7 @@ class AnnouncementStore:
     def feed(self, *, page: Page = Page()) -> tuple[Sequence[Announcement], int]:
         """Newest first, and how many there are in all."""
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, select_feed(), page)
+            rows, total = window(connection, select_feed(), page)
         return [Announcement(**row._mapping) for row in rows], total
 
     # ------------------------------------------------------------------ webhooks
@@ -117,7 +115,7 @@ def tell(connection: Connection, announcement: Announcement) -> None:
     for name, kinds in connection.execute(select(webhooks.c.name, webhooks.c.kinds).with_for_update(read=True)).all():
         if not kinds or announcement.kind in kinds:
             new = NewRun(
-                id=new_delivery_id(),
+                id=new_id("dl"),
                 kind="delivery",
                 request=announcement,
                 progress=DeliveryProgress(),

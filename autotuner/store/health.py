@@ -13,10 +13,9 @@ from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import OPEN, KnownWorker, RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
-from autotuner.store.engine import reading, writing
-from autotuner.store.statements import AnySelect
+from autotuner.store.columns import KnownFields
+from autotuner.store.engine import AnySelect, reading, writing
 from autotuner.store.tables import runs, sweeps, trials, workers
-from autotuner.store.tables.columns import KnownFields
 
 _HOUR_S = 3600.0
 
@@ -226,7 +225,7 @@ def select_sweeps(since: float) -> AnySelect:
     later = sweeps.alias("later")
     measured = (later.c.job_key == sweeps.c.job_key) & (later.c.created_at > sweeps.c.created_at)
     mended = select(later.c.id).where(measured, later.c.state == RunState.COMPLETE).exists()
-    columns = (sweeps.c.id, sweeps.c.name, sweeps.c.model_name, sweeps.c.cluster_name)
+    columns = (sweeps.c.id, sweeps.c.name, sweeps.c.model, sweeps.c.cluster)
     return (
         select(*columns, runs.c.detail.label("stop_detail"), sweeps.c.finished_at)
         .join_from(sweeps, runs, runs.c.id == sweeps.c.id)
@@ -237,7 +236,7 @@ def select_sweeps(since: float) -> AnySelect:
 
 def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
     for row in connection.execute(select_sweeps(since).limit(limit)):
-        name = row.name or f"{row.model_name} on {row.cluster_name}"
+        name = row.name or f"{row.model} on {row.cluster}"
         kind, detail = TroubleKind.SWEEP_FAILED, row.stop_detail
         yield Trouble(kind=kind, subject=row.id, name=name, detail=detail, at=row.finished_at)
 

@@ -17,10 +17,9 @@ from autotuner.core.job import Job
 from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, PastTrial, ScaledTrial, TrialState
-from autotuner.store.engine import reading
-from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.tables import failures, measurements, runs, steps, sweeps, trials
-from autotuner.store.tables.columns import KnownFields
+from autotuner.store.columns import KnownFields
+from autotuner.store.engine import AnyRow, AnySelect, reading
+from autotuner.store.tables import measurements, runs, steps, sweeps, trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,7 @@ def select_accelerators() -> Select[str]:
 
 def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySelect:
     """Trials that ran or ran out of memory, of the sweeps that the conditions say: in the order of an index."""
-    ended = or_(trials.c.state.in_((TrialState.COMPLETE, TrialState.PRUNED)), failures.c.kind == FailureKind.OOM)
+    ended = or_(trials.c.state.in_((TrialState.COMPLETE, TrialState.PRUNED)), trials.c.failure_kind == FailureKind.OOM)
     past = (sweeps.c.created_at < before) & (trials.c.finished_at < before)
     return (
         select(
@@ -99,7 +98,6 @@ def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySel
         .select_from(sweeps)
         .join(trials, trials.c.sweep_id == sweeps.c.id)
         .outerjoin(measurements, measurements.c.trial_id == trials.c.id)
-        .outerjoin(failures, failures.c.trial_id == trials.c.id)
         .where(*mine, sweeps.c.engine != SIMULATED, past, ended)
         .order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc(), trials.c.number.desc())
     )

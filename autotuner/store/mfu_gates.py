@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine, delete, select, update
+from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
 from autotuner.core.access import NOBODY_ASKED, Caller
@@ -18,14 +18,14 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.upkeep import Baseline, GateRunRequest, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
 from autotuner.search.upkeep.gates.measured import end_of, new_baseline
 from autotuner.search.upkeep.gates.told import gate_told
-from autotuner.store import announcements, queueing, records
-from autotuner.store.engine import reading, writing
-from autotuner.store.identity import check_name, new_mfu_gate_id
+from autotuner.store import announcements
+from autotuner.store.columns import read_document
+from autotuner.store.descriptions import check_name, new_id
+from autotuner.store.engine import AnyRow, AnySelect, reading, upsert, window, writing
 from autotuner.store.options import Page
 from autotuner.store.runs import Rows, RunStore, insert_run
-from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.tables import baselines, measured_gates, runs
-from autotuner.store.tables.columns import read_document
+from autotuner.store.sweeps import queue_sweep
+from autotuner.store.tables import baselines, runs
 
 _CHILDREN = runs.alias("children")
 
@@ -75,7 +75,7 @@ class MfuGateStore:
         """
         check_name("gate.baseline", request.baseline)
         new = NewRun(
-            id=new_mfu_gate_id(),
+            id=new_id("mg"),
             kind="gate",
             request=GateRunRequest(gate=request, key=key, content=content, baseline=baseline),
             subject=request.baseline,
@@ -85,7 +85,7 @@ class MfuGateStore:
             if isinstance(by, MfuGateResult):
                 self._runs.add_ended(connection, new, end_of(by), now)
             else:
-                sweep = queueing.queue_sweep(connection, by, now, caller=caller, parent_id=new.id)
+                sweep = queue_sweep(connection, by, now, caller=caller, parent_id=new.id)
                 insert_run(connection, replace(new, awaits=sweep.id), now)
             return _get(connection, new.id)
 
@@ -97,15 +97,14 @@ class MfuGateStore:
     def list(self, *, baseline: str | None = None, page: Page = Page()) -> tuple[Sequence[MfuGate], int]:
         """Newest first, those held to the baseline of that name or all, and how many there are in all."""
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, newest_first(baseline), page)
+            rows, total = window(connection, newest_first(baseline), page)
         return [_read(row) for row in rows], total
 
     def find_reusable(self, content: str) -> MfuGate | None:
         """The last gate of that content that measured something itself and came to a decision."""
-        mine = measured_gates.c.content == content
         with reading(self._engine) as connection:
-            gate_id = connection.scalar(select(measured_gates.c.gate_id).where(mine))
-            return None if gate_id is None else _get(connection, gate_id)
+            row = connection.execute(_GATES.where(runs.c.unique_key == _unique(content))).one_or_none()
+            return None if row is None else _read(row)
 
     # ------------------------------------------------------------------ baselines
     def get_baseline(self, name: str, key: str) -> Baseline | None:
@@ -185,7 +184,7 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
             mine = update(runs).where(runs.c.id == gate_id)
             connection.execute(mine.values(detail=said, result=codec.dumps(result)))
     if _is_reusable(gate, result):
-        _upsert(connection, measured_gates, ["content"], {"content": gate.content, "gate_id": gate_id})
+        _set_reusable(connection, gate)
     announcements.tell(connection, gate_told(gate, result, at=now))
 
 
@@ -209,6 +208,18 @@ def _is_reusable(gate: MfuGate, result: MfuGateResult) -> bool:
     return gate.sweep_id is not None and measured and result.outcome in _DECIDED
 
 
+def _set_reusable(connection: Connection, gate: MfuGate) -> None:
+    """Let the gate be found by its content, in the place of an earlier one; of two that end at once one is found."""
+    key = _unique(gate.content)
+    with suppress(IntegrityError), connection.begin_nested():
+        connection.execute(update(runs).where(runs.c.unique_key == key).values(unique_key=None))
+        connection.execute(update(runs).where(runs.c.id == gate.id).values(unique_key=key))
+
+
+def _unique(content: str) -> str:
+    return f"gate {content}"
+
+
 def _require_replaceable(connection: Connection, baseline: Baseline, gate: MfuGate) -> None:
     """Return if the stored baseline is the one that the gate was held to, or was set by the same caller."""
     mine = (baselines.c.name == baseline.name) & (baselines.c.key == baseline.key)
@@ -223,15 +234,7 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: MfuGa
 def _set_baseline(connection: Connection, baseline: Baseline) -> None:
     """In the place of the one of that name and key; of two that come at once the later stays."""
     values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
-    _upsert(connection, baselines, ["name", "key"], values)
-
-
-def _upsert(connection: Connection, table: Table, keys: Sequence[str], values: dict[str, Any]) -> None:
-    """Insert a row, or put it in the place of the one with the same keys."""
-    upsert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    others = {name: value for name, value in values.items() if name not in keys}
-    new = upsert(table).values(values)
-    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=others))
+    upsert(connection, baselines, ["name", "key"], values)
 
 
 GATE_ROWS = Rows(

@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from autotuner.store.reach import Reach
+from autotuner.store.engine import Reach
 
 T = TypeVar("T")
 

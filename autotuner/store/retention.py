@@ -108,7 +108,7 @@ def select_thinnable(before: float) -> Select[str]:
 
 def _thin(connection: Connection, sweep_id: str, now: float) -> Thinned:
     measured = select(trials.c.id).where(trials.c.sweep_id == sweep_id, trials.c.state == TrialState.COMPLETE)
-    inside = (events.c.sweep_id == sweep_id) & events.c.kind.in_(_THINNED_KINDS)
+    inside = (events.c.run_id == sweep_id) & events.c.kind.in_(_THINNED_KINDS)
     num_steps = connection.execute(delete(steps).where(steps.c.trial_id.in_(measured))).rowcount
     connection.execute(update(measurements).where(measurements.c.trial_id.in_(measured)).values(timeline=None))
     num_events = connection.execute(delete(events).where(inside)).rowcount

@@ -28,14 +28,14 @@ from autotuner.core.upkeep import (
 )
 from autotuner.search.upkeep.retunes.standing import Standing
 from autotuner.search.upkeep.retunes.told import told
-from autotuner.store import announcements, queueing, records
-from autotuner.store.engine import reading, writing
-from autotuner.store.identity import check_name, name_taken, new_run_id, no_such_name
+from autotuner.store import announcements
+from autotuner.store.columns import read_document
+from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
+from autotuner.store.engine import AnyRow, AnySelect, reading, window, writing
 from autotuner.store.options import Page
 from autotuner.store.runs import Rows, RunStore, insert_run
-from autotuner.store.statements import AnyRow, AnySelect
+from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import retunes, runs
-from autotuner.store.tables.columns import read_document
 
 _REQUEST_TEXT = type_coerce(retunes.c.request, Text).label("request")
 
@@ -167,7 +167,7 @@ class RetuneStore:
                 due_at=due_at, trigger=trigger, started_at=now, num_missed=num_missed, is_skipped=skipped
             )
             new = NewRun(
-                id=new_run_id(),
+                id=new_id("rt"),
                 kind="retune",
                 request=request,
                 subject=name,
@@ -177,7 +177,7 @@ class RetuneStore:
             if skipped:
                 self._runs.add_ended(connection, new, _SKIPPED, due_at, ended_at=now)
             else:
-                child = sweep and queueing.queue_sweep(connection, sweep, now, caller=caller, parent_id=new.id)
+                child = sweep and queue_sweep(connection, sweep, now, caller=caller, parent_id=new.id)
                 insert_run(connection, replace(new, awaits=child.id if child else None), due_at)
             connection.execute(update(retunes).where(retunes.c.name == name).values(next_due_at=next_due_at))
             return _get_run(connection, new.id)
@@ -197,7 +197,7 @@ class RetuneStore:
         with reading(self._engine) as connection:
             if connection.scalar(select(retunes.c.name).where(retunes.c.name == name)) is None:
                 raise _no_such_retune(connection, name)
-            rows, total = records.window(connection, runs_newest_first(name), page)
+            rows, total = window(connection, runs_newest_first(name), page)
         return [_read_run(row) for row in rows], total
 
     def _change(self, name: str, **changed: Any) -> Retune:

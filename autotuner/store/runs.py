@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, case, func, inse
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
+from autotuner.core.access import Caller
 from autotuner.core.announcement import Announcement, DeliveryProgress
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
@@ -23,12 +24,10 @@ from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunSta
 from autotuner.core.study import OptimizerStudyRequest
 from autotuner.search.planning.plan import Plan, PlanProgress
 from autotuner.search.planning.request import PlanRequest
-from autotuner.store import records
-from autotuner.store.engine import reading, writing
+from autotuner.store.columns import read_document
+from autotuner.store.engine import AnyRow, AnySelect, reading, window, writing
 from autotuner.store.options import Page
-from autotuner.store.statements import AnyRow, AnySelect, read_lease
 from autotuner.store.tables import runs
-from autotuner.store.tables.columns import read_document
 
 _RUNS: AnySelect = select(*runs.columns).select_from(runs)
 
@@ -110,9 +109,7 @@ class RunStore:
         with reading(self._engine) as connection:
             found = self._read(connection.execute(_RUNS.where(runs.c.kind == new.kind, same)).one())
         if found.request != new.request:
-            raise Conflict(
-                f"this idempotency key made {new.kind} {found.id} of another request; send a new key with a new request"
-            )
+            raise another_request(new.kind, found.id)
         return found
 
     def get(self, kind: str, run_id: str) -> Run:
@@ -142,7 +139,7 @@ class RunStore:
             page: Which of them.
         """
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, select_runs(kind, subject, states), page)
+            rows, total = window(connection, select_runs(kind, subject, states), page)
         return [self._read(row) for row in rows], total
 
     def reopen(self, kind: str, run_id: str, progress: Any, *, now: float) -> Run:
@@ -452,6 +449,23 @@ def insert_run(connection: Connection, new: NewRun, now: float) -> None:
         "renewals": 0,
     }
     connection.execute(insert(runs).values(values))
+
+
+def read_lease(row: AnyRow) -> Lease | None:
+    """Return the lease in a row of ``runs``, or None if nobody holds the run."""
+    if row.owner is None:
+        return None
+    return Lease(run_id=row.id, owner=row.owner, claim=row.claim, renewals=row.renewals, lease_s=row.lease_s)
+
+
+def another_request(noun: str, run_id: str) -> Conflict:
+    """Return the error for an idempotency key that comes with another request than before."""
+    return Conflict(f"this idempotency key made {noun} {run_id} of another request; send a new key with a new request")
+
+
+def key_of_caller(caller: Caller, key: str | None) -> str | None:
+    """Return the key as it is stored: another caller's equal key is another. Keys of HTTP hold no line break."""
+    return f"{caller.name}\n{key}" if key is not None and caller.name else key
 
 
 def select_runs(kind: str, subject: str | None = None, states: Collection[RunState] = ()) -> AnySelect:

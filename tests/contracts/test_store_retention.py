@@ -11,8 +11,8 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Outcome, Stopped
+from autotuner.store.descriptions import trial_id
 from autotuner.store.engine import make_engine, reading, writing
-from autotuner.store.identity import trial_id
 from autotuner.store.retention import Thinned
 from autotuner.store.sql import Store
 from autotuner.store.tables import audit, sweeps

@@ -20,7 +20,7 @@ from autotuner.launch.fake import FakeLauncher
 from autotuner.runs.clock import SystemClock
 from autotuner.search.sweeps.attempts import given_up, unless_lost_again
 from autotuner.store.sql import Store, memory_store
-from autotuner.store.transitions import new_trial
+from autotuner.store.trial_changes import new_trial
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, prediction, sweep_request
 from tests.unit.runs.test_sweep_trials import mixed_precision_request

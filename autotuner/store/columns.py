@@ -1,4 +1,4 @@
-"""What a column holds: a whole value as a document of the wire codec, a word, a text that every database can hold."""
+"""Types of columns: a whole value as a document of ``core.codec``, a word, a text that every database can hold."""
 
 # ruff: noqa: D102  # SQLAlchemy documents what a type overrides
 
@@ -11,7 +11,7 @@ from dataclasses import fields
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Enum, MetaData, Text
+from sqlalchemy import Enum, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import String, TypeDecorator
 
@@ -19,7 +19,6 @@ from autotuner.core import codec
 from autotuner.core.errors import Unreadable
 
 Value = TypeVar("Value")
-Word = TypeVar("Word", bound=StrEnum)
 
 
 @contextmanager
@@ -71,7 +70,7 @@ class KnownFields(Document[Value]):
 
 
 class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
-    """Values of the core as a JSON list."""
+    """Values or words of the core as a JSON list."""
 
     impl = Text
     cache_ok = True
@@ -85,25 +84,10 @@ class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Value, ...]:  # noqa: ARG002
         with _stored(self.cls, value or ""):
-            return tuple(codec.from_plain(self.cls, item) for item in json.loads(value or "[]"))
-
-
-class Words(TypeDecorator[tuple[Word, ...]], Generic[Word]):
-    """Values of an enum as a JSON list."""
-
-    impl = Text
-    cache_ok = True
-
-    def __init__(self, cls: type[Word]) -> None:
-        super().__init__()
-        self.cls = cls
-
-    def process_bind_param(self, value: tuple[Word, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
-        return json.dumps([item.value for item in value or ()], separators=(",", ":"))
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Word, ...]:  # noqa: ARG002
-        with _stored(self.cls, value or ""):
-            return tuple(self.cls(item) for item in json.loads(value or "[]"))
+            items = json.loads(value or "[]")
+            if issubclass(self.cls, StrEnum):
+                return tuple(self.cls(item) for item in items)
+            return tuple(codec.from_plain(self.cls, item) for item in items)
 
 
 class Plain(TypeDecorator[str]):
@@ -122,13 +106,3 @@ class Plain(TypeDecorator[str]):
 def word(cls: type[StrEnum]) -> Enum:
     """One of the enum's values as plain text, so that a new member needs no migration."""
     return Enum(cls, native_enum=False, length=32, values_callable=lambda members: [member.value for member in members])
-
-
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)

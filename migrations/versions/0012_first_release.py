@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0011"
+revision = "0012"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -52,24 +52,12 @@ def upgrade() -> None:  # all tables at once
         sa.PrimaryKeyConstraint("name", "key", name="pk_baselines"),
     )
     op.create_table(
-        "clusters",
+        "descriptions",
+        sa.Column("kind", sa.String(), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
-        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
-        sa.PrimaryKeyConstraint("name", name="pk_clusters"),
-    )
-    op.create_table(
-        "models",
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("document", sa.Text(), nullable=False),
-        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
-        sa.PrimaryKeyConstraint("name", name="pk_models"),
-    )
-    op.create_table(
-        "profiles",
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("document", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name="pk_profiles"),
+        sa.Column("created_by", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "name", name="pk_descriptions"),
     )
     op.create_table(
         "retunes",
@@ -80,7 +68,7 @@ def upgrade() -> None:  # all tables at once
         sa.Column("incumbent", sa.Text(), nullable=True),
         sa.Column("baseline", sa.Text(), nullable=False),
         sa.Column("next_due_at", sa.Double(), nullable=True),
-        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("created_by", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_retunes"),
     )
     op.create_index("ix_retunes_next_due_at", "retunes", ["next_due_at"])
@@ -124,12 +112,12 @@ def upgrade() -> None:  # all tables at once
     op.create_index("ix_runs_owner", "runs", ["owner"])
     op.create_index("ix_runs_parent_id", "runs", ["parent_id"])
     op.create_table(
-        "optimizer_trials",
-        sa.Column("study_id", sa.String(), nullable=False),
+        "study_trials",
+        sa.Column("run_id", sa.String(), nullable=False),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["study_id"], ["runs.id"], name="fk_optimizer_trials_study_id_runs"),
-        sa.PrimaryKeyConstraint("study_id", "number", name="pk_optimizer_trials"),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_study_trials_run_id_runs"),
+        sa.PrimaryKeyConstraint("run_id", "number", name="pk_study_trials"),
     )
     op.create_table(
         "sweeps",
@@ -140,10 +128,10 @@ def upgrade() -> None:  # all tables at once
         sa.Column("finished_at", sa.Double(), nullable=True),
         sa.Column("stop_reason", sa.String(32), nullable=True),
         sa.Column("name", sa.String(), nullable=False),
-        sa.Column("model_name", sa.String(), nullable=False),
-        sa.Column("cluster_name", sa.String(), nullable=False),
+        sa.Column("model", sa.String(), nullable=False),
+        sa.Column("cluster", sa.String(), nullable=False),
         sa.Column("engine", sa.String(), nullable=False),
-        sa.Column("trial_cluster_name", sa.String(), nullable=True),
+        sa.Column("trial_cluster", sa.String(), nullable=True),
         sa.Column("metric", sa.String(32), nullable=False),
         sa.Column("under_faults", sa.Boolean(), nullable=False),
         sa.Column("profile", sa.Text(), nullable=False),
@@ -185,7 +173,7 @@ def upgrade() -> None:  # all tables at once
         sa.Column("kinds", sa.Text(), nullable=False),
         sa.Column("format", sa.String(32), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("created_by", sa.String(), server_default=sa.text("''"), nullable=False),
+        sa.Column("created_by", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_webhooks"),
     )
     op.create_table(
@@ -199,20 +187,13 @@ def upgrade() -> None:  # all tables at once
     op.create_index("ix_workers_seen_at", "workers", ["seen_at"])
     op.create_table(
         "events",
-        sa.Column("sweep_id", sa.String(), nullable=False),
+        sa.Column("run_id", sa.String(), nullable=False),
         sa.Column("sequence", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("data", sa.JSON(), nullable=False),
-        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_events_sweep_id_sweeps"),
-        sa.PrimaryKeyConstraint("sweep_id", "sequence", name="pk_events"),
-    )
-    op.create_table(
-        "measured_gates",
-        sa.Column("content", sa.String(), nullable=False),
-        sa.Column("gate_id", sa.String(), nullable=False),
-        sa.ForeignKeyConstraint(["gate_id"], ["runs.id"], name="fk_measured_gates_gate_id_runs"),
-        sa.PrimaryKeyConstraint("content", name="pk_measured_gates"),
+        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_events_run_id_runs"),
+        sa.PrimaryKeyConstraint("run_id", "sequence", name="pk_events"),
     )
     op.create_table(
         "sessions",
@@ -239,16 +220,20 @@ def upgrade() -> None:  # all tables at once
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=True),
         sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.Column("world_size", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("world_size", sa.Integer(), nullable=False),
         sa.Column("stopped", sa.Text(), nullable=True),
-        sa.Column("jobs", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("jobs", sa.Text(), nullable=False),
         sa.Column("busy_s", sa.Double(), nullable=True),
-        sa.Column("num_busy", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("num_busy", sa.Integer(), nullable=False),
         sa.Column("scaled", sa.Text(), nullable=True),
         sa.Column("repeats", sa.Integer(), nullable=True),
         sa.Column("expected_gain", sa.Double(), nullable=True),
+        sa.Column("failure", sa.Text(), nullable=True),
+        sa.Column("failure_kind", sa.String(32), nullable=True),
+        sa.Column("gate", sa.Text(), nullable=True),
+        sa.Column("gate_hours", sa.Double(), nullable=True),
         sa.Column("waiting", sa.Text(), nullable=True),
-        sa.Column("runs", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("runs", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_trials_sweep_id_sweeps"),
         sa.PrimaryKeyConstraint("id", name="pk_trials"),
         sa.UniqueConstraint("sweep_id", "number", name="uq_trials_sweep_id_number"),
@@ -257,28 +242,8 @@ def upgrade() -> None:  # all tables at once
     op.create_index(
         "ix_trials_overview",
         "trials",
-        ["sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy", "repeats"],
+        ["sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy", "repeats", "gate_hours"],
     )
-    op.create_table(
-        "failures",
-        sa.Column("trial_id", sa.String(), nullable=False),
-        sa.Column("kind", sa.String(32), nullable=False),
-        sa.Column("document", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["trial_id"], ["trials.id"], name="fk_failures_trial_id_trials"),
-        sa.PrimaryKeyConstraint("trial_id", name="pk_failures"),
-    )
-    op.create_table(
-        "gates",
-        sa.Column("trial_id", sa.String(), nullable=False),
-        sa.Column("sweep_id", sa.String(), nullable=False),
-        sa.Column("outcome", sa.String(32), nullable=False),
-        sa.Column("accelerator_hours", sa.Double(), nullable=False),
-        sa.Column("document", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["sweep_id"], ["sweeps.id"], name="fk_gates_sweep_id_sweeps"),
-        sa.ForeignKeyConstraint(["trial_id"], ["trials.id"], name="fk_gates_trial_id_trials"),
-        sa.PrimaryKeyConstraint("trial_id", name="pk_gates"),
-    )
-    op.create_index("ix_gates_sweep_id_accelerator_hours", "gates", ["sweep_id", "accelerator_hours"])
     op.create_table(
         "measurements",
         sa.Column("trial_id", sa.String(), nullable=False),
@@ -287,8 +252,8 @@ def upgrade() -> None:  # all tables at once
         sa.Column("step_time_s", sa.Double(), nullable=False),
         sa.Column("tokens_per_s", sa.Double(), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
-        sa.Column("is_ranked", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.Column("value", sa.Double(), server_default="0", nullable=False),
+        sa.Column("is_ranked", sa.Boolean(), nullable=False),
+        sa.Column("value", sa.Double(), nullable=False),
         sa.Column("step_time_interval_s", sa.Double(), nullable=True),
         sa.Column("noise_floor", sa.Double(), nullable=True),
         sa.Column("estimate", sa.Text(), nullable=True),
@@ -317,22 +282,17 @@ def downgrade() -> None:
     for table in (
         "steps",
         "measurements",
-        "gates",
-        "failures",
         "trials",
         "sessions",
-        "optimizer_trials",
-        "measured_gates",
+        "study_trials",
         "events",
         "workers",
         "webhooks",
         "tokens",
         "sweeps",
         "retunes",
-        "profiles",
         "runs",
-        "models",
-        "clusters",
+        "descriptions",
         "baselines",
         "audit",
         "announcements",

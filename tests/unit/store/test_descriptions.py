@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from autotuner.store.identity import new_sweep_id, trial_id
+from autotuner.store.descriptions import new_id, trial_id
 
 
 def test_a_sweep_id_is_ten_random_base_32_characters() -> None:
-    ids = {new_sweep_id() for _ in range(100)}
+    ids = {new_id("sw") for _ in range(100)}
     assert len(ids) == 100
     assert all(re.fullmatch(r"sw-[a-z2-7]{10}", sweep_id) for sweep_id in ids)
 
