@@ -17,10 +17,9 @@ from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import DeviceProfile
 from autotuner.core.run import OPEN, NewRun, Run
-from autotuner.store.columns import read_document
 from autotuner.store.engine import reading, writing
 from autotuner.store.runs import RunStore, insert_run
-from autotuner.store.tables import descriptions, runs
+from autotuner.store.tables import descriptions, read_document, runs
 
 Described = TypeVar("Described", TransformerSpec, Cluster, DeviceProfile)
 

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, delete, func, insert, select, type_coerce
+from sqlalchemy import Connection, Engine, delete, func, insert, select, type_coerce
 
 from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import OPEN, KnownWorker, RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
-from autotuner.store.columns import KnownFields
 from autotuner.store.engine import AnySelect, reading, writing
-from autotuner.store.tables import runs, sweeps, trials, workers
+from autotuner.store.tables import KnownFields, runs, sweeps, trials, workers
 
 _HOUR_S = 3600.0
 
@@ -23,8 +22,6 @@ _DAY_S = 86_400.0
 
 _SHOWN_S = 7 * _DAY_S
 """A sweep, gate or delivery that went wrong is shown for so long: what nobody mended in a week is no news."""
-
-_UNFINISHED = [state for state in RunState if not state.is_finished]
 
 _OUTCOMES = {
     MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
@@ -77,16 +74,19 @@ class Health:
 
     def gauges(self, *, now: float) -> Gauges:
         """Read all gauges at one moment, by queries that take no longer the more sweeps have ended."""
+        num = func.count()
+        by_state = select(sweeps.c.state, num).group_by(sweeps.c.state)
+        of_open = select(trials.c.state, num).join_from(sweeps, trials, trials.c.sweep_id == sweeps.c.id)
+        is_open = sweeps.c.state.in_(state for state in RunState if not state.is_finished)
+        ended = select(trials.c.state, num).where(trials.c.finished_at > now - _HOUR_S).group_by(trials.c.state)
         waiting = select(func.min(sweeps.c.created_at)).where(sweeps.c.state == RunState.QUEUED)
-        pending = select(func.count(), func.min(runs.c.created_at)).where(
-            runs.c.kind == "delivery", runs.c.state.in_(OPEN)
-        )
+        deliveries = select(num, func.min(runs.c.created_at)).where(runs.c.kind == "delivery", runs.c.state.in_(OPEN))
         with reading(self._engine) as connection:
-            num_pending, oldest_pending_at = connection.execute(pending).one()
+            num_pending, oldest_pending_at = connection.execute(deliveries).one()
             return Gauges(
-                num_sweeps=dict(connection.execute(select_sweeps_by_state()).all()),
-                num_open_trials=dict(connection.execute(select_open_trials()).all()),
-                num_ended_trials=dict(connection.execute(select_ended_trials(now - _HOUR_S)).all()),
+                num_sweeps=dict(connection.execute(by_state).all()),
+                num_open_trials=dict(connection.execute(of_open.where(is_open).group_by(trials.c.state)).all()),
+                num_ended_trials=dict(connection.execute(ended).all()),
                 oldest_queued_at=connection.scalar(waiting),
                 num_pending_deliveries=num_pending,
                 oldest_pending_at=oldest_pending_at,
@@ -147,23 +147,6 @@ class Health:
         newest_first = _WORKERS.order_by(workers.c.seen_at.desc(), workers.c.name)
         with reading(self._engine) as connection:
             return [KnownWorker(**row._mapping) for row in connection.execute(newest_first)]
-
-
-# ---------------------------------------------------------------------- counts
-def select_sweeps_by_state() -> Select[RunState, int]:
-    """How many sweeps are in each state, from an index alone."""
-    return select(sweeps.c.state, func.count()).group_by(sweeps.c.state)
-
-
-def select_open_trials() -> Select[TrialState, int]:
-    """How many trials of unfinished sweeps are in each state, from indexes alone."""
-    query = select(trials.c.state, func.count()).join_from(sweeps, trials, trials.c.sweep_id == sweeps.c.id)
-    return query.where(sweeps.c.state.in_(_UNFINISHED)).group_by(trials.c.state)
-
-
-def select_ended_trials(since: float) -> Select[TrialState, int]:
-    """How many trials have ended since in each state, from the newest on."""
-    return select(trials.c.state, func.count()).where(trials.c.finished_at > since).group_by(trials.c.state)
 
 
 # ---------------------------------------------------------------------- retunes and clusters

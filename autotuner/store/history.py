@@ -17,9 +17,8 @@ from autotuner.core.job import Job
 from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, PastTrial, ScaledTrial, TrialState
-from autotuner.store.columns import KnownFields
 from autotuner.store.engine import AnyRow, AnySelect, reading
-from autotuner.store.tables import measurements, runs, steps, sweeps, trials
+from autotuner.store.tables import KnownFields, measurements, runs, steps, sweeps, trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,12 @@ from autotuner.core.upkeep import Baseline, GateRunRequest, MfuGate, MfuGateOutc
 from autotuner.search.upkeep.gates.measured import end_of, new_baseline
 from autotuner.search.upkeep.gates.told import gate_told
 from autotuner.store import announcements
-from autotuner.store.columns import read_document
 from autotuner.store.descriptions import check_name, new_id
 from autotuner.store.engine import AnyRow, AnySelect, reading, upsert, window, writing
 from autotuner.store.options import Page
 from autotuner.store.runs import Rows, RunStore, insert_run
 from autotuner.store.sweeps import queue_sweep
-from autotuner.store.tables import baselines, runs
+from autotuner.store.tables import baselines, read_document, runs
 
 _CHILDREN = runs.alias("children")
 

@@ -29,13 +29,12 @@ from autotuner.core.upkeep import (
 from autotuner.search.upkeep.retunes.standing import Standing
 from autotuner.search.upkeep.retunes.told import told
 from autotuner.store import announcements
-from autotuner.store.columns import read_document
 from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
 from autotuner.store.engine import AnyRow, AnySelect, reading, window, writing
 from autotuner.store.options import Page
 from autotuner.store.runs import Rows, RunStore, insert_run
 from autotuner.store.sweeps import queue_sweep
-from autotuner.store.tables import retunes, runs
+from autotuner.store.tables import read_document, retunes, runs
 
 _REQUEST_TEXT = type_coerce(retunes.c.request, Text).label("request")
 

@@ -24,10 +24,9 @@ from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunSta
 from autotuner.core.study import OptimizerStudyRequest
 from autotuner.search.planning.plan import Plan, PlanProgress
 from autotuner.search.planning.request import PlanRequest
-from autotuner.store.columns import read_document
 from autotuner.store.engine import AnyRow, AnySelect, reading, window, writing
 from autotuner.store.options import Page
-from autotuner.store.tables import runs
+from autotuner.store.tables import read_document, runs
 
 _RUNS: AnySelect = select(*runs.columns).select_from(runs)
 

@@ -14,7 +14,6 @@ from autotuner.store.health import Health
 from autotuner.store.history import HistoryStore
 from autotuner.store.mfu_gates import GATE_ROWS, MfuGateStore
 from autotuner.store.optimizer_studies import OptimizerStudyStore
-from autotuner.store.rankings import Rankings
 from autotuner.store.retention import Retention
 from autotuner.store.retunes import RETUNE_ROWS, RetuneStore
 from autotuner.store.runs import ROWS, RunStore
@@ -44,7 +43,7 @@ def memory_store() -> Store:
     return Store(memory_engine())
 
 
-class Store(SweepStore, TrialStore, Rankings, DescriptionStore):
+class Store(SweepStore, TrialStore, DescriptionStore):
     """Everything that is kept, on SQLite or PostgreSQL.
 
     Every method is one transaction and may be called from any thread. A database that is out of reach or cannot write

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from sqlalchemy import Connection, Engine, insert, select, update
@@ -26,13 +25,12 @@ from autotuner.core.sweep import (
 )
 from autotuner.core.trial import Stopped, TrialState
 from autotuner.store import access, announcements, overviews, trial_changes, trials
-from autotuner.store.columns import read_document
 from autotuner.store.descriptions import new_id
-from autotuner.store.engine import AnyRow, AnySelect, reading, window, writing
+from autotuner.store.engine import AnyRow, AnySelect, reading, writing
 from autotuner.store.events import sweep_facts, write_event
 from autotuner.store.options import ALL_SWEEPS, NEWEST_FIRST, Page, SweepFilter, SweepOrder
 from autotuner.store.runs import Rows, RunStore, another_request, insert_run, key_of_caller, read_lease
-from autotuner.store.tables import runs, sweeps
+from autotuner.store.tables import read_document, runs, sweeps
 
 _OF_RUN = (
     *("id", "state", "created_at", "started_at", "finished_at", "created_by", "wanted", "detail", "request", "demand"),
@@ -42,7 +40,6 @@ _OF_RUN = (
 _SWEEPS: AnySelect = select(*(runs.c[name] for name in _OF_RUN), sweeps.c.stop_reason, sweeps.c.prospects).select_from(
     sweeps.join(runs, runs.c.id == sweeps.c.id)
 )
-"""Sweeps, with what was asked of each as text: one that cannot be read does not keep the others from being read."""
 
 _BUDGETS = (StopReason.TRIAL_BUDGET, StopReason.TIME_BUDGET, StopReason.ACCELERATOR_HOURS_BUDGET)
 
@@ -95,12 +92,6 @@ class SweepStore:
         """Return a sweep as it stands now; ``NotFound`` without it."""
         with reading(self._engine) as connection:
             return get_sweep(connection, sweep_id)
-
-    def list_sweeps(self, *, state: RunState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
-        """Return sweeps, newest first, and how many there are in all."""
-        with reading(self._engine) as connection:
-            rows, total = window(connection, _newest_first(state), page)
-        return list(_read_readable(rows)), total
 
     def overview(self, sweep_id: str, *, now: float) -> SweepOverview:
         """Return the sweep with its trials counted, by queries that read no trial."""
@@ -171,19 +162,6 @@ def _read_sweep(row: AnyRow) -> Sweep:
         ),
         prospects=row.prospects,
     )
-
-
-def _read_readable(rows: Sequence[AnyRow]) -> Iterator[Sweep]:
-    """Return the sweeps in rows of ``_SWEEPS`` but for those that another release wrote and this one cannot read."""
-    for row in rows:
-        with suppress(InvalidInput):
-            yield _read_sweep(row)
-
-
-def _newest_first(state: RunState | None) -> AnySelect:
-    """Return sweeps in the order of a list, those of one state or all."""
-    chosen = _SWEEPS if state is None else _SWEEPS.where(sweeps.c.state == state)
-    return chosen.order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
 
 
 # ---------------------------------------------------------------------- new sweeps

@@ -60,7 +60,7 @@ def test_one_key_sent_by_many_threads_creates_one_sweep(store: Store) -> None:
     answers = in_threads(NUM_THREADS, lambda _: store.create_sweep(sweep_request(), now=1.0, idempotency_key="one key"))
     assert len({sweep.id for sweep, _ in answers}) == 1
     assert [created for _, created in answers].count(True) == 1
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
 
 
 def test_a_reader_sees_every_event_once_and_in_order_while_writers_write(store: Store) -> None:
@@ -90,7 +90,7 @@ def test_one_read_sees_the_database_at_one_moment(database_url: str) -> None:
         before = window(connection, overviews.OVERVIEWS, Page())
         create(store)
         assert window(connection, overviews.OVERVIEWS, Page()) == before
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
     engine.dispose()
     store.close()
 

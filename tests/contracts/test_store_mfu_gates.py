@@ -44,7 +44,7 @@ def test_a_gate_waits_with_its_queued_sweep_and_the_baseline_as_it_stood(store: 
 def test_a_gate_needs_the_name_of_a_baseline(store: Store) -> None:
     with pytest.raises(InvalidInput, match="printable"):
         asked_gate(store, request=mfu_gate_request(baseline=""))
-    assert store.list_sweeps()[1] == 0
+    assert store.runs.list("sweep")[1] == 0
 
 
 def test_a_gate_that_is_not_stored_is_missing(store: Store) -> None:
@@ -77,7 +77,7 @@ def test_a_gate_that_is_known_has_ended_at_once_without_a_sweep(store: Store) ->
     result = gate_result(reused_from="mg-x")
     gate = asked_gate(store, by=result)
     assert (gate.result, gate.finished_at, gate.sweep_id) == (result, 10.0, None)
-    assert store.list_sweeps()[1] == 0
+    assert store.runs.list("sweep")[1] == 0
     assert [told.subject_id for told in store.announcements.feed()[0]] == [gate.id]
 
 

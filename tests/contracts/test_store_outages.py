@@ -71,7 +71,7 @@ def test_a_database_that_answers_and_takes_no_write_is_not_ready(sqlite_url: str
     store = open_store(sqlite_url)
     assert store.check() == head_revision()
     with no_room_on_disk():
-        assert store.list_sweeps() == ([], 0)
+        assert store.runs.list("sweep") == ([], 0)
         with pytest.raises(StoreUnavailable, match="disk"):
             store.check()
     assert store.check() == head_revision()
@@ -85,14 +85,14 @@ def test_a_read_only_database_is_read_and_not_written(sqlite_url: str) -> None:
     assert read_only.get_sweep(sweep.id) == sweep
     with pytest.raises(StoreUnavailable, match="readonly"):
         create(read_only)
-    assert writable.list_sweeps()[1] == 1
+    assert writable.runs.list("sweep")[1] == 1
     read_only.close()
     writable.close()
 
 
 def test_a_server_that_does_not_answer_is_unavailable() -> None:
     store = open_store(NOBODY_LISTENS)
-    for act in (store.check, store.list_sweeps, lambda: create(store)):
+    for act in (store.check, lambda: store.runs.list("sweep"), lambda: create(store)):
         with pytest.raises(StoreUnavailable, match="port 1 "):
             act()
     with pytest.raises(StoreUnavailable, match="port 1 "):
@@ -135,7 +135,7 @@ def frozen(*pids: int) -> Iterator[None]:
 def test_a_connection_whose_server_process_freezes_is_replaced(postgresql_url: str) -> None:
     store, other = open_store(postgresql_url, answer_s=0.5), make_engine(postgresql_url)
     with frozen(pid_of_connection(store, other)):
-        assert store.list_sweeps() == ([], 0)
+        assert store.runs.list("sweep") == ([], 0)
     other.dispose()
     store.close()
 
@@ -145,12 +145,12 @@ def test_a_server_that_freezes_is_given_up_and_nobody_waits_for_it_until_it_answ
     pid = pid_of_connection(store, other)
     with frozen(pid, psutil.Process(pid).ppid()):
         with pytest.raises(StoreUnavailable, match="timeout"):
-            store.list_sweeps()
+            store.runs.list("sweep")
         with pytest.raises(StoreUnavailable, match="a moment ago"):
-            store.list_sweeps()
+            store.runs.list("sweep")
     while True:  # until it is asked again
         with contextlib.suppress(StoreUnavailable):
-            assert store.list_sweeps() == ([], 0)
+            assert store.runs.list("sweep") == ([], 0)
             break
         time.sleep(0.1)
     other.dispose()
@@ -193,11 +193,11 @@ def test_a_file_that_is_deleted_or_replaced_under_a_store_is_refused_and_not_mad
     if act == "replaced":
         shutil.copy(away, path)
     before = path.exists()
-    for attempt in (store.check, store.list_sweeps, lambda: create(store)):
+    for attempt in (store.check, lambda: store.runs.list("sweep"), lambda: create(store)):
         with pytest.raises(StoreUnavailable, match="deleted, moved or replaced"):
             attempt()
     with ThreadPoolExecutor(1) as pool, pytest.raises(StoreUnavailable, match="deleted, moved or replaced"):
-        pool.submit(store.list_sweeps).result()  # on a connection of its own
+        pool.submit(lambda: store.runs.list("sweep")).result()  # on a connection of its own
     assert path.exists() is before
     away.rename(path)
     assert store.get_sweep(sweep.id) == sweep
@@ -210,7 +210,7 @@ def test_a_path_that_is_no_database_is_unavailable(tmp_path: Path, kind: str) ->
     path.mkdir() if kind == "a folder" else path.write_text("no database " * 100)
     store = open_store(f"sqlite:///{path}")
     with pytest.raises(StoreUnavailable):
-        store.list_sweeps()
+        store.runs.list("sweep")
     store.close()
 
 
@@ -225,7 +225,7 @@ def test_a_database_that_was_never_migrated_is_unavailable_with_advice(tmp_path:
     with pytest.raises(StoreUnavailable, match="autotuner migrate"):
         store.check()
     with pytest.raises(StoreUnavailable):
-        store.list_sweeps()
+        store.runs.list("sweep")
     store.close()
 
 
@@ -261,5 +261,5 @@ def test_the_folders_of_an_sqlite_path_are_made(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/not/yet/there.db"
     migrate(url)
     store = open_store(url)
-    assert store.list_sweeps() == ([], 0)
+    assert store.runs.list("sweep") == ([], 0)
     store.close()

@@ -16,7 +16,6 @@ from autotuner.store import (
     history,
     mfu_gates,
     overviews,
-    rankings,
     retunes,
     runs,
     trials,
@@ -67,28 +66,28 @@ def plan(engine: Engine, query: Select[*tuple[object, ...]]) -> str:
 
 @pytest.mark.parametrize("where", [TrialFilter(), TrialFilter(tensor_parallel_degree=2)], ids=["all", "filtered"])
 def test_sqlite_ranks_a_sweep_by_its_index_without_a_sort(sqlite: Engine, where: TrialFilter) -> None:
-    steps = plan(sqlite, rankings.ranking("sw-x", where))
+    steps = plan(sqlite, trials.ranking("sw-x", where))
     assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 
 
 def test_sqlite_ranks_all_sweeps_by_their_index_without_a_sort(sqlite: Engine) -> None:
-    steps = plan(sqlite, rankings.ranking(None, TrialFilter()))
+    steps = plan(sqlite, trials.ranking(None, TrialFilter()))
     assert "SEARCH measurements USING INDEX ix_measurements_ranking (is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 
 
 def test_postgresql_can_rank_by_the_indexes_without_a_sort(postgresql: Engine) -> None:
-    of_one = plan(postgresql, rankings.ranking("sw-x", TrialFilter()))
-    of_all = plan(postgresql, rankings.ranking(None, TrialFilter()))
+    of_one = plan(postgresql, trials.ranking("sw-x", TrialFilter()))
+    of_all = plan(postgresql, trials.ranking(None, TrialFilter()))
     assert "Index Scan using ix_measurements_sweep_ranking" in of_one
     assert "Index Scan using ix_measurements_ranking" in of_all
     assert "Sort" not in of_one + of_all
 
 
 def test_sqlite_counts_what_is_ranked_from_indexes_alone(sqlite: Engine) -> None:
-    of_one = plan(sqlite, select_total(rankings.ranked_ids("sw-x", TrialFilter()), Page()))
-    of_all = plan(sqlite, select_total(rankings.ranked_ids(None, TrialFilter()), Page()))
+    of_one = plan(sqlite, select_total(trials.ranked_ids("sw-x", TrialFilter()), Page()))
+    of_all = plan(sqlite, select_total(trials.ranked_ids(None, TrialFilter()), Page()))
     assert "COVERING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in of_one
     assert "COVERING INDEX ix_measurements_ranking (is_ranked=?)" in of_all
     assert "trials" not in of_one + of_all
@@ -110,7 +109,7 @@ def test_sqlite_looks_for_trials_of_each_accelerator_by_indexes(sqlite: Engine) 
 
 
 def test_sqlite_compares_ranked_times_by_the_index_without_a_sort(sqlite: Engine) -> None:
-    steps = plan(sqlite, rankings.ranked_times("sw-x", with_worths=True))
+    steps = plan(sqlite, trials.ranked_times("sw-x", with_worths=True))
     assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 

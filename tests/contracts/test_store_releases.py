@@ -83,7 +83,6 @@ def test_a_sweep_that_cannot_be_read_is_ended_by_who_asks_for_its_end(
 def test_lists_show_the_sweeps_beside_one_that_cannot_be_read(store: Store, engine: Engine) -> None:
     unreadable, other = create(store, now=1.0), create(store, now=2.0)
     overwrite(engine, REQUEST, unreadable.id)
-    assert store.list_sweeps() == ([other], 2)
     assert [found.id for found in store.list_overviews(now=3.0)[0]] == [other.id, unreadable.id]
 
 

@@ -113,7 +113,7 @@ def test_a_due_time_that_somebody_else_started_is_not_started_again(store: Store
     saved_retune(store)
     started_run(store)
     assert start_run(store) is None
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
 
 
 def test_a_due_time_has_one_run_even_if_the_retune_is_due_then_again(store: Store) -> None:
@@ -162,7 +162,7 @@ def test_a_paused_or_removed_retune_starts_nothing(store: Store) -> None:
     assert start_run(store) is None
     store.retunes.remove("nightly")
     assert start_run(store) is None
-    assert store.list_sweeps()[1] == 0
+    assert store.runs.list("sweep")[1] == 0
 
 
 def test_a_run_out_of_turn_leaves_the_due_time_as_it_is(store: Store) -> None:
@@ -178,7 +178,7 @@ def test_one_of_many_threads_starts_a_due_run(store: Store) -> None:
     saved_retune(store)
     runs = in_threads(NUM_THREADS, lambda _: start_run(store))
     assert len([run for run in runs if run]) == 1
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
 
 
 def open_and_start_all(url: str, owner: str) -> list[str]:
@@ -196,7 +196,7 @@ def test_one_of_many_processes_starts_each_due_run(database_url: str) -> None:
     names = [saved_retune(store, f"retune {number}").name for number in range(12)]
     started = [said.partition(" ")[2] for mine in in_processes(2, open_and_start_all, database_url) for said in mine]
     assert sorted(started) == sorted(names)
-    assert store.list_sweeps()[1] == 12
+    assert store.runs.list("sweep")[1] == 12
     store.close()
 
 

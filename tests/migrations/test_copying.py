@@ -133,7 +133,7 @@ def test_a_database_that_holds_something_is_not_restored_over(empty_url: str, tm
     mine = create(store)
     with pytest.raises(Conflict, match="1 rows of runs"):
         restore(tmp_path / "source.db", empty_url)
-    assert [sweep.id for sweep in store.list_sweeps()[0]] == [mine.id]
+    assert [sweep.id for sweep in store.runs.list("sweep")[0]] == [mine.id]
     store.close()
 
 
