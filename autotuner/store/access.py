@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
 from functools import partial
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, text, union_all, update
@@ -23,18 +22,18 @@ from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.run import RunState
 from autotuner.store import overviews
 from autotuner.store.descriptions import check_name, new_id
-from autotuner.store.engine import AnySelect, reading, window, writing
+from autotuner.store.engine import AnySelect, reading, select_values, values_of, window, writing
 from autotuner.store.options import Page
 from autotuner.store.tables import audit, sessions, sweeps, tokens, trials
 
-_TOKEN_FIELDS = [field.name for field in fields(Token)]
-_TOKENS: AnySelect = select(*(tokens.c[name] for name in _TOKEN_FIELDS)).select_from(tokens)
-_SESSIONS: AnySelect = select(*(sessions.c[field.name] for field in fields(Session))).select_from(sessions)
+_TOKENS, _SESSIONS, _ENTRIES = (
+    select_values(tokens, Token),
+    select_values(sessions, Session),
+    select_values(audit, AuditEntry),
+)
 
 _UNFINISHED = tuple(state for state in RunState if not state.is_finished)
 _FINISHED = tuple(state for state in RunState if state.is_finished)
-
-_ENTRIES: AnySelect = select(*(audit.c[field.name] for field in fields(AuditEntry))).select_from(audit)
 
 
 class AccessStore:
@@ -51,10 +50,9 @@ class AccessStore:
             Conflict: The id is taken.
         """
         check_name("token.name", token.name)
-        values = {name: getattr(token, name) for name in _TOKEN_FIELDS}
         try:
             with writing(self._engine) as connection:
-                connection.execute(insert(tokens).values(**values, digest=digest))
+                connection.execute(insert(tokens).values(**values_of(token), digest=digest))
         except IntegrityError:
             raise Conflict(f"a token is stored as {token.id} already") from None
 
@@ -65,7 +63,8 @@ class AccessStore:
         if row is None:
             raise NotFound("token", token_id)
         values = dict(row._mapping)
-        return Token(**{name: values[name] for name in _TOKEN_FIELDS}), values["digest"]
+        digest = values.pop("digest")
+        return Token(**values), digest
 
     def list_tokens(self) -> Sequence[Token]:
         """Return all tokens by name, then newest first; revoked ones too."""
@@ -93,8 +92,7 @@ class AccessStore:
         with writing(self._engine) as connection:
             _get_token(connection, session.token_id)
             connection.execute(delete(sessions).where(sessions.c.expires_at <= session.created_at))
-            values = {field.name: getattr(session, field.name) for field in fields(Session)}
-            connection.execute(insert(sessions).values(values))
+            connection.execute(insert(sessions).values(values_of(session)))
 
     def get_session(self, session_id: str) -> Session:
         """Return a session as it was stored; ``NotFound`` without it."""
@@ -118,7 +116,7 @@ class AccessStore:
     def record(self, entry: AuditEntry) -> None:
         """Append to the audit log; nothing changes or removes an entry but its age."""
         with writing(self._engine) as connection:
-            connection.execute(insert(audit).values(id=new_id("au"), **asdict(entry)))
+            connection.execute(insert(audit).values(id=new_id("au"), **values_of(entry)))
 
     def audit(self, *, caller: str | None = None, page: Page = Page()) -> tuple[Sequence[AuditEntry], int]:
         """Return entries, newest first, of one caller or all, and how many there are in all."""
@@ -136,13 +134,13 @@ def _get_token(connection: Connection, token_id: str) -> Token:
 
 
 def select_audit(caller: str | None) -> AnySelect:
-    """Entries in the order of a list, those of one caller or all."""
+    """Return entries in the order of a list, those of one caller or all."""
     chosen = _ENTRIES if caller is None else _ENTRIES.where(audit.c.caller == caller)
     return chosen.order_by(audit.c.at.desc(), audit.c.id.desc())
 
 
 def lock_caller(connection: Connection, caller: Caller) -> None:
-    """Nobody else is given something of the caller's quota until the transaction ends; SQLite has one writer anyway."""
+    """Let nobody else take of the caller's quota until the transaction ends; SQLite has one writer anyway."""
     if caller.quota.is_limiting_sweeps and connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": caller.name})
 
@@ -150,7 +148,7 @@ def lock_caller(connection: Connection, caller: Caller) -> None:
 def allowed_hours(
     connection: Connection, caller: Caller, asked: float | None, now: float, *, is_new: bool = True
 ) -> float | None:
-    """Accelerator-hours that a sweep of a locked caller may take; None: as many as it likes.
+    """Return accelerator-hours that a sweep of a locked caller may take; None: as many as it likes.
 
     Args:
         connection: In the transaction that gives them.
@@ -188,7 +186,7 @@ def _promised(budget: float | None, spent: float) -> float | None:
 
 
 def select_used(caller: str, now: float) -> AnySelect:
-    """Hours of the last day with when they ended, the oldest first: of trials with their convergence gates."""
+    """Return hours of the last day with when they ended, the oldest first: of trials with their convergence gates."""
     since = now - DAY_S
     hours = func.coalesce(overviews.run_hours(now), 0.0) + func.coalesce(trials.c.gate_hours, 0.0)
     is_recent = trials.c.finished_at.is_(None) | (trials.c.finished_at > since)
@@ -199,7 +197,7 @@ def select_used(caller: str, now: float) -> AnySelect:
 
 
 def _recent_sweeps(caller: str, since: float) -> AnySelect:
-    """Ids of the sweeps whose trials may have run since then, from an index alone."""
+    """Return ids of the sweeps whose trials may have run since then, from an index alone."""
     own = select(sweeps.c.id).where(sweeps.c.created_by == caller)
     ended = own.where(sweeps.c.state.in_(_FINISHED), sweeps.c.finished_at > since)
     both = union_all(own.where(sweeps.c.state.in_(_UNFINISHED)), ended).subquery()
@@ -207,7 +205,7 @@ def _recent_sweeps(caller: str, since: float) -> AnySelect:
 
 
 def _frees_in_s(connection: Connection, caller: str, now: float, hours: float) -> float | None:
-    """After how long so many hours were used more than a day ago; None: those that are used still run."""
+    """Return after how long so many hours were used more than a day ago; None: those that are used still run."""
     freed = 0.0
     for row in connection.execute(select_used(caller, now)):
         freed += row.hours

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import fields
 
 from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -12,14 +11,12 @@ from autotuner.core.announcement import Announcement, Delivery, DeliveryProgress
 from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.run import OPEN, NewRun, Run, RunState
 from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
-from autotuner.store.engine import AnySelect, reading, window, writing
+from autotuner.store.engine import AnySelect, reading, select_values, values_of, window, writing
 from autotuner.store.options import Page
 from autotuner.store.runs import RunStore, insert_run
 from autotuner.store.tables import announcements, runs, webhooks
 
-_ANNOUNCEMENT_FIELDS = [field.name for field in fields(Announcement)]
-_ANNOUNCEMENTS: AnySelect = select(*(announcements.c[name] for name in _ANNOUNCEMENT_FIELDS)).select_from(announcements)
-_WEBHOOKS: AnySelect = select(*(webhooks.c[field.name] for field in fields(Webhook))).select_from(webhooks)
+_WEBHOOKS = select_values(webhooks, Webhook)
 
 _STATES = {
     DeliveryState.PENDING: OPEN,
@@ -49,7 +46,7 @@ class AnnouncementStore:
             raise _told_already(announcement) from None
 
     def feed(self, *, page: Page = Page()) -> tuple[Sequence[Announcement], int]:
-        """Newest first, and how many there are in all."""
+        """Return announcements, newest first, and how many there are in all."""
         with reading(self._engine) as connection:
             rows, total = window(connection, select_feed(), page)
         return [Announcement(**row._mapping) for row in rows], total
@@ -58,15 +55,14 @@ class AnnouncementStore:
     def save_webhook(self, webhook: Webhook) -> None:
         """Store a new one; a name that is taken raises ``Conflict``."""
         check_name("webhook.name", webhook.name)
-        values = {field.name: getattr(webhook, field.name) for field in fields(Webhook)}
         try:
             with writing(self._engine) as connection:
-                connection.execute(insert(webhooks).values(values))
+                connection.execute(insert(webhooks).values(values_of(webhook)))
         except IntegrityError:
             raise name_taken("webhook", webhook.name) from None
 
     def get_webhook(self, name: str) -> Webhook:
-        """The one of that name; ``NotFound`` names the nearest."""
+        """Return the webhook of that name; ``NotFound`` names the nearest."""
         with reading(self._engine) as connection:
             row = connection.execute(_WEBHOOKS.where(webhooks.c.name == name)).one_or_none()
             if row is None:
@@ -74,7 +70,7 @@ class AnnouncementStore:
         return Webhook(**row._mapping)
 
     def list_webhooks(self) -> Sequence[Webhook]:
-        """By name."""
+        """Return all webhooks by name."""
         with reading(self._engine) as connection:
             rows = connection.execute(_WEBHOOKS).all()
         found = [Webhook(**row._mapping) for row in rows]
@@ -91,7 +87,7 @@ class AnnouncementStore:
 
     # ------------------------------------------------------------------ deliveries
     def send_again(self, delivery_id: str, *, now: float) -> Delivery:
-        """Pending anew, due at once, with no attempts; one that is pending raises ``Conflict``."""
+        """Have a delivery pending anew, due at once, with no attempts; one that is pending raises ``Conflict``."""
         if not self._runs.get("delivery", delivery_id).state.is_finished:
             raise Conflict(f"delivery {delivery_id} is pending already")
         return _delivery(self._runs.reopen("delivery", delivery_id, DeliveryProgress(), now=now))
@@ -99,7 +95,7 @@ class AnnouncementStore:
     def deliveries(
         self, *, webhook: str | None = None, state: DeliveryState | None = None, page: Page = Page()
     ) -> tuple[Sequence[Delivery], int]:
-        """Newest first, those to one webhook, in one state or all, and how many there are in all."""
+        """Return deliveries, newest first, to one webhook, in one state or all, and how many there are in all."""
         found, total = self._runs.list("delivery", subject=webhook, states=_STATES[state] if state else (), page=page)
         return [_delivery(run) for run in found], total
 
@@ -110,8 +106,7 @@ def tell(connection: Connection, announcement: Announcement) -> None:
     known = select(announcements.c.id).where(announcements.c.id == announcement.id)
     if connection.scalar(known) is not None:
         raise _told_already(announcement)
-    values = {name: getattr(announcement, name) for name in _ANNOUNCEMENT_FIELDS}
-    connection.execute(insert(announcements).values(values))
+    connection.execute(insert(announcements).values(values_of(announcement)))
     for name, kinds in connection.execute(select(webhooks.c.name, webhooks.c.kinds).with_for_update(read=True)).all():
         if not kinds or announcement.kind in kinds:
             new = NewRun(
@@ -131,8 +126,8 @@ def _told_already(announcement: Announcement) -> Conflict:
 
 
 def select_feed() -> AnySelect:
-    """Rows as ``Announcement`` takes them, in the order of an index."""
-    return _ANNOUNCEMENTS.order_by(announcements.c.at.desc(), announcements.c.id.desc())
+    """Return rows as ``Announcement`` takes them, in the order of an index."""
+    return select_values(announcements, Announcement).order_by(announcements.c.at.desc(), announcements.c.id.desc())
 
 
 def deliveries_of(announcement_ids: Collection[str]) -> ColumnElement[bool]:

@@ -64,7 +64,7 @@ class KeptTrials:
         self._places: OrderedDict[str, _Place] = OrderedDict()
 
     def of(self, sweep_id: str) -> SweepTrials:
-        """The trials of a sweep as they are stored now.
+        """Return the trials of a sweep as they are stored now.
 
         Raises:
             NotFound: There is no such sweep.
@@ -106,7 +106,7 @@ class KeptTrials:
         return self._store.list_trials(sweep_id, page=Page(limit=_MOST_READ_ALONE, offset=num_known))[0]
 
     def _changed(self, sweep_id: str, before: SweepTrials, version: TrialsVersion) -> frozenset[str] | None:
-        """Which of the known trials have changed; None where all are to be read."""
+        """Return which of the known trials have changed; None where all are to be read."""
         if not 0 <= version.num_trials - len(before.trials) < _MOST_READ_ALONE:
             return None
         told = [e for e in self._store.events(sweep_id, after=before.version.last_event) if e.kind != _STEP]
@@ -117,7 +117,7 @@ class KeptTrials:
 
 
 def _named(told: Sequence[Event]) -> frozenset[str] | None:
-    """Trials that the events tell of; None where one of them may tell of any."""
+    """Return trials that the events tell of; None where one of them may tell of any."""
     if any(event.kind not in _OF_ONE_TRIAL for event in told):
         return None
     return frozenset(str(event.data["trial_id"]) for event in told)

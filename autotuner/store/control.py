@@ -136,7 +136,7 @@ def _searched_no_more(sweep: Sweep) -> bool:
 def _within_quota(
     connection: Connection, before: Sweep, after: Sweep, so_far: SweepOverview, caller: Caller, now: float
 ) -> Sweep:
-    """The changed sweep with no more accelerator-hours than its owner's quota leaves; whoever else may change it may.
+    """Return the changed sweep within the hours of its owner's quota; whoever else may change it may.
 
     Raises:
         InvalidInput: It asks for more than the quota ever has.
@@ -158,7 +158,7 @@ def _within_quota(
 
 
 def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float) -> None:
-    """Trials that the end of their sweep cut short wait again, without the steps of their last attempt."""
+    """Queue trials that the end of their sweep cut short, without the steps of their last attempt."""
     for trial in get_trials(connection, sweep_id, TrialState.CANCELLED):
         save_trial(connection, trial_changes.again(trial), "trial.interrupted", now)
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -47,7 +48,7 @@ _QUESTION_S = 30.0
 
 
 def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
-    """An engine for that database; connects to nothing yet.
+    """Return an engine for that database; connects to nothing yet.
 
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``postgresql://user@host/name``. The
@@ -71,7 +72,7 @@ def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
 
 
 def make_memory_engine() -> Engine:
-    """An engine for a new, empty SQLite database in this process's memory; it is gone with the engine.
+    """Return an engine for a new, empty SQLite database in this process's memory; it is gone with the engine.
 
     There is one connection and one transaction has it at a time, from whichever thread; others wait for it.
     """
@@ -88,7 +89,7 @@ def make_memory_engine() -> Engine:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that may write: committed at the end, rolled back by any error.
+    """Open a transaction that may write: committed at the end, rolled back by any error.
 
     On SQLite it takes the write lock at once, so two writers queue instead of one failing halfway.
 
@@ -101,7 +102,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction whose queries all see the database at one moment.
+    """Open a transaction whose queries all see the database at one moment.
 
     Raises:
         StoreUnavailable: The database cannot be reached.
@@ -275,11 +276,22 @@ class _SqliteFile:
         return (found.st_dev, found.st_ino)
 
 
+# ---------------------------------------------------------------------- rows that are values
+def select_values(table: Table, cls: type[Any]) -> AnySelect:
+    """Return rows of the table as the dataclass takes them, whose fields are columns."""
+    return select(*(table.c[field.name] for field in fields(cls))).select_from(table)
+
+
+def values_of(value: Any) -> dict[str, Any]:
+    """Return the columns of a row that is a value."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
 # ---------------------------------------------------------------------- pages
 def window(
     connection: Connection, query: AnySelect, page: Page, *, counted: AnySelect | None = None
 ) -> tuple[Sequence[AnyRow], int]:
-    """The rows of that page, and how many the query has without it.
+    """Return the rows of that page, and how many the query has without it.
 
     Args:
         connection: To the database.
@@ -294,6 +306,6 @@ def window(
 
 
 def select_total(query: AnySelect, page: Page) -> Select[int]:
-    """How many rows the query has, of which no more are counted behind a page than a page's reader cares about."""
+    """Return how many rows the query has; no more are counted behind a page than its reader cares about."""
     some = query.with_only_columns(literal(1)).limit(page.offset + page.limit + COUNTED_BEHIND)
     return select(func.count()).select_from(some.subquery())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, type_coerce
@@ -13,7 +13,7 @@ from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import OPEN, KnownWorker, RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
-from autotuner.store.engine import AnySelect, reading, writing
+from autotuner.store.engine import AnySelect, reading, select_values, values_of, writing
 from autotuner.store.tables import KnownFields, runs, sweeps, trials, workers
 
 _HOUR_S = 3600.0
@@ -28,8 +28,6 @@ _OUTCOMES = {
     MfuGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
 }
 """Of gates that measured; others could not run."""
-
-_WORKERS = select(*(workers.c[field.name] for field in fields(KnownWorker)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +95,7 @@ class Health:
         return [*self._unattended(now), *self.troubles(since=now - _SHOWN_S)]
 
     def _unattended(self, now: float) -> list[Trouble]:
-        """Sweeps that wait while no worker lives; which one lives, workers themselves have told."""
+        """Return sweeps that wait while no worker lives; which one lives, workers themselves have told."""
         if any(worker.is_alive(now) for worker in self.workers()):
             return []
         found = self.gauges(now=now)
@@ -135,7 +133,7 @@ class Health:
         replaced = (workers.c.name == worker.name) | (workers.c.seen_at < worker.seen_at - _DAY_S)
         with writing(self._engine) as connection:
             connection.execute(delete(workers).where(replaced))
-            connection.execute(insert(workers).values(asdict(worker)))
+            connection.execute(insert(workers).values(values_of(worker)))
 
     def forget(self, name: str) -> None:
         """Forget a worker that has stopped; one that is not stored is no error."""
@@ -144,14 +142,14 @@ class Health:
 
     def workers(self) -> Sequence[KnownWorker]:
         """Return the workers; those that told of themselves last come first."""
-        newest_first = _WORKERS.order_by(workers.c.seen_at.desc(), workers.c.name)
+        newest_first = select_values(workers, KnownWorker).order_by(workers.c.seen_at.desc(), workers.c.name)
         with reading(self._engine) as connection:
             return [KnownWorker(**row._mapping) for row in connection.execute(newest_first)]
 
 
 # ---------------------------------------------------------------------- retunes and clusters
 def select_last(kind: str) -> AnySelect:
-    """The last run of that kind of each subject that came to an end, where that was a failure."""
+    """Return the last run of that kind of each subject that came to an end, where that was a failure."""
     others = runs.alias("others")
     ended = others.c.state.in_((RunState.COMPLETE, RunState.FAILED))
     mine = (others.c.kind == kind) & (others.c.subject == runs.c.subject) & ended
@@ -184,7 +182,7 @@ def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
 
 # ---------------------------------------------------------------------- gates
 def select_gates(since: float) -> AnySelect:
-    """Gates that ended since then and let nothing pass."""
+    """Return gates that ended since then and let nothing pass."""
     result = type_coerce(runs.c.result, KnownFields(_Outcome)).label("result")
     asked = type_coerce(runs.c.request, KnownFields(_AskedRun)).label("asked")
     return (
@@ -204,7 +202,7 @@ def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trou
 
 # ---------------------------------------------------------------------- sweeps
 def select_sweeps(since: float) -> AnySelect:
-    """Sweeps that failed since then for nobody but who asked, and whose job no later one measured."""
+    """Return sweeps that failed since then for nobody but who asked, and whose job no later one measured."""
     later = sweeps.alias("later")
     measured = (later.c.job_key == sweeps.c.job_key) & (later.c.created_at > sweeps.c.created_at)
     mended = select(later.c.id).where(measured, later.c.state == RunState.COMPLETE).exists()
@@ -226,7 +224,7 @@ def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Tro
 
 # ---------------------------------------------------------------------- webhooks
 def select_dead(since: float) -> AnySelect:
-    """Deliveries that were given up since then."""
+    """Return deliveries that were given up since then."""
     is_dead = (runs.c.kind == "delivery") & (runs.c.state == RunState.FAILED)
     query = select(runs.c.subject, runs.c.finished_at, runs.c.detail).where(is_dead, runs.c.finished_at > since)
     return query.order_by(runs.c.created_at.desc(), runs.c.id.desc())

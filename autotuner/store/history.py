@@ -46,7 +46,7 @@ class HistoryStore:
     def measured(
         self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
-        """Those on accelerators of that name, under the stack of that name or any; later than ``after``, and newest."""
+        """Return those on accelerators of that name, under that stack or any; later than ``after``, and newest."""
         mine = [sweeps.c.accelerator == accelerator]
         if stack is not None:
             mine.append(sweeps.c.stack == stack)
@@ -55,16 +55,16 @@ class HistoryStore:
         return self._past(mine, before, limit)
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
-        """Those of sweeps for that very job (``core.sweep.job_key``), whatever their space and budget."""
+        """Return those of sweeps for that very job (``core.sweep.job_key``), whatever their space and budget."""
         return self._past([sweeps.c.job_key == job_key], before, limit)
 
     def accelerators(self) -> Sequence[str]:
-        """Names of those that sweeps were for and a trial has ended on, but for simulated ones, by name."""
+        """Return names of those that sweeps were for and a trial ended on, but for simulated ones, by name."""
         with reading(self._engine) as connection:
             return list(connection.scalars(select_accelerators()))
 
     def newest_at(self) -> float | None:
-        """When the last trial of all finished; what was asked before ``newest_at`` changed is still so."""
+        """Return when the last trial of all finished; what was asked before ``newest_at`` changed is still so."""
         with reading(self._engine) as connection:
             return connection.scalar(select(func.max(trials.c.finished_at)))
 
@@ -77,7 +77,7 @@ class HistoryStore:
 
 
 def select_accelerators() -> Select[str]:
-    """Names of the accelerators that trials ran on: each is looked for once, however many sweeps have it."""
+    """Return names of the accelerators that trials ran on: each is looked for once, however many sweeps have it."""
     names = select(sweeps.c.accelerator).distinct().subquery()
     ran = (sweeps.c.accelerator == names.c.accelerator) & (sweeps.c.engine != SIMULATED)
     ended = trials.c.finished_at.is_not(None)
@@ -86,7 +86,7 @@ def select_accelerators() -> Select[str]:
 
 
 def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySelect:
-    """Trials that ran or ran out of memory, of the sweeps that the conditions say: in the order of an index."""
+    """Return trials that ran or ran out of memory, of the sweeps that the conditions say: in the order of an index."""
     ended = or_(trials.c.state.in_((TrialState.COMPLETE, TrialState.PRUNED)), trials.c.failure_kind == FailureKind.OOM)
     past = (sweeps.c.created_at < before) & (trials.c.finished_at < before)
     return (
@@ -103,7 +103,7 @@ def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySel
 
 
 def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, SweepRequest]:
-    """What was asked, but for what another release wrote and this one cannot read."""
+    """Return what was asked, but for what another release wrote and this one cannot read."""
     found: dict[str, SweepRequest] = {}
     for sweep_id, text in connection.execute(select(runs.c.id, runs.c.request).where(runs.c.id.in_(sweep_ids))).all():
         with suppress(InvalidInput):
@@ -112,7 +112,7 @@ def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, Sweep
 
 
 def _timed_steps(connection: Connection, trial_ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
-    """Step times of trials that were ended early, without their warm-up."""
+    """Return step times of trials that were ended early, without their warm-up."""
     found: dict[str, list[float]] = {}
     for trial_id, step in connection.execute(
         select(steps.c.trial_id, steps.c.document).where(steps.c.trial_id.in_(trial_ids))
@@ -156,7 +156,7 @@ def _past_trial(row: AnyRow, request: SweepRequest, timed: Sequence[float]) -> P
 
 
 def _job(request: SweepRequest, scaled: ScaledTrial | None) -> Job:
-    """What ran, with the memory that a rank might use."""
+    """Return what ran, with the memory that a rank might use."""
     if scaled is None or request.small_cluster is None:
         return request.trial_job
     return scaled.job(request.job, request.small_cluster)
@@ -168,6 +168,6 @@ def _foreign_share(measured: _Measured, request: SweepRequest) -> float:
 
 
 def _peak_bytes(measured: _Measured, request: SweepRequest) -> float | None:
-    """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
+    """Return bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
     is_of_process = request.trainer is not None and request.runs_on.accelerator.kind == "cpu"
     return max(measured.peak_bytes) if measured.peak_bytes and not is_of_process else None

@@ -22,21 +22,12 @@ from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, new_id
 from autotuner.store.engine import AnyRow, AnySelect, reading, upsert, window, writing
 from autotuner.store.options import Page
-from autotuner.store.runs import Rows, RunStore, insert_run
+from autotuner.store.runs import Rows, RunStore, insert_run, select_with_sweep
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import baselines, read_document, runs
 
-_CHILDREN = runs.alias("children")
-
-_COLUMNS = ("id", "request", "result", "state", "detail", "created_at", "finished_at", "created_by")
-
-_GATES: AnySelect = (
-    select(
-        *(runs.c[name] for name in _COLUMNS),
-        select(_CHILDREN.c.id).where(_CHILDREN.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id"),
-    )
-    .select_from(runs)
-    .where(runs.c.kind == "gate")
+_GATES = select_with_sweep(
+    "gate", "id", "request", "result", "state", "detail", "created_at", "finished_at", "created_by"
 )
 
 _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASELINE)
@@ -89,31 +80,31 @@ class MfuGateStore:
             return _get(connection, new.id)
 
     def get(self, gate_id: str) -> MfuGate:
-        """As it stands now."""
+        """Return a gate as it stands now; ``NotFound`` without it."""
         with reading(self._engine) as connection:
             return _get(connection, gate_id)
 
     def list(self, *, baseline: str | None = None, page: Page = Page()) -> tuple[Sequence[MfuGate], int]:
-        """Newest first, those held to the baseline of that name or all, and how many there are in all."""
+        """Return gates, newest first, held to that baseline or all, and how many there are in all."""
         with reading(self._engine) as connection:
             rows, total = window(connection, newest_first(baseline), page)
         return [_read(row) for row in rows], total
 
     def find_reusable(self, content: str) -> MfuGate | None:
-        """The last gate of that content that measured something itself and came to a decision."""
+        """Return the last gate of that content that measured something itself and came to a decision."""
         with reading(self._engine) as connection:
             row = connection.execute(_GATES.where(runs.c.unique_key == _unique(content))).one_or_none()
             return None if row is None else _read(row)
 
     # ------------------------------------------------------------------ baselines
     def get_baseline(self, name: str, key: str) -> Baseline | None:
-        """What is stored under that name for the job with that key; None without it."""
+        """Return what is stored under that name for the job with that key; None without it."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with reading(self._engine) as connection:
             return connection.scalar(select(baselines.c.document).where(mine))
 
     def list_baselines(self) -> Sequence[Baseline]:
-        """By name, then newest first."""
+        """Return all baselines by name, then newest first."""
         with reading(self._engine) as connection:
             found = connection.scalars(select(baselines.c.document)).all()
         return sorted(found, key=lambda baseline: (baseline.name, -baseline.at, baseline.key))
@@ -128,7 +119,7 @@ class MfuGateStore:
 
 # ---------------------------------------------------------------------- on a connection
 def newest_first(baseline: str | None) -> AnySelect:
-    """Gates in the order of a list, those held to one baseline or all."""
+    """Return gates in the order of a list, those held to one baseline or all."""
     chosen = _GATES if baseline is None else _GATES.where(runs.c.subject == baseline)
     return chosen.order_by(runs.c.created_at.desc(), runs.c.id.desc())
 
@@ -176,7 +167,8 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
     if (baseline := new_baseline(gate, result, now=now)) is not None:
         try:
             _require_replaceable(connection, baseline, gate)
-            _set_baseline(connection, baseline)
+            values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
+            upsert(connection, baselines, ["name", "key"], values)  # of two that come at once the later stays
         except NotYours as error:
             said = f"{result.detail}; no baseline was set, as another was set meanwhile: {error}"
             result = replace(result, detail=said)
@@ -228,12 +220,6 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: MfuGa
     owner = connection.scalar(select(runs.c.created_by).where(runs.c.id == stored.gate_id))
     if owner is not None and owner != gate.created_by:
         raise NotYours("baseline", baseline.name, owner)
-
-
-def _set_baseline(connection: Connection, baseline: Baseline) -> None:
-    """In the place of the one of that name and key; of two that come at once the later stays."""
-    values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
-    upsert(connection, baselines, ["name", "key"], values)
 
 
 GATE_ROWS = Rows(

@@ -46,7 +46,7 @@ class OptimizerStudyStore:
         return self._runs.add(new, now=now)
 
     def trials(self, study_id: str) -> Sequence[OptimizerTrial]:
-        """All of a study, by number."""
+        """Return all trials of a study, by number."""
         self._runs.get("study", study_id)
         mine = select(study_trials.c.document).where(study_trials.c.run_id == study_id)
         with reading(self._engine) as connection:

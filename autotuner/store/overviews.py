@@ -35,7 +35,7 @@ BEST = measurements.alias("best")
 
 
 def _first_ranked() -> ColumnElement[str | None]:
-    """Id of the sweep's trial ranked first: one look into the index that ranks it."""
+    """Return id of the sweep's trial ranked first: one look into the index that ranks it."""
     mine = (measurements.c.sweep_id == sweeps.c.id) & measurements.c.is_ranked
     best_first = (measurements.c.value.desc(), measurements.c.trial_id)
     return select(measurements.c.trial_id).where(mine).order_by(*best_first).limit(1).scalar_subquery()
@@ -62,7 +62,7 @@ OVERVIEWS: AnySelect = select(
 
 
 def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOverview:
-    """One sweep; ``NotFound`` without it."""
+    """Return one sweep; ``NotFound`` without it."""
     rows = connection.execute(OVERVIEWS.where(sweeps.c.id == sweep_id)).all()
     if not rows:
         raise NotFound("sweep", sweep_id)
@@ -72,7 +72,7 @@ def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOver
 def list_overviews(
     connection: Connection, where: SweepFilter, order: SweepOrder, page: Page, now: float
 ) -> tuple[Sequence[SweepOverview], int]:
-    """A page of those that pass, and how many there are."""
+    """Return a page of those that pass, and how many there are."""
     conditions = passing(where)
     query = in_order(OVERVIEWS.where(*conditions), order)
     counted = select(sweeps.c.id).select_from(sweeps).where(*conditions)
@@ -161,7 +161,7 @@ def _overview(
 
 # ---------------------------------------------------------------------- lists
 def passing(where: SweepFilter) -> list[ColumnElement[bool]]:
-    """The filter as conditions on ``sweeps``."""
+    """Return the filter as conditions on ``sweeps``."""
     conditions = [_says(word) for word in where.text.split()[:_MOST_WORDS]]
     if where.state is not None:
         conditions.append(sweeps.c.state == where.state)
@@ -175,7 +175,7 @@ def _says(word: str) -> ColumnElement[bool]:
 
 
 def in_order(query: AnySelect, order: SweepOrder) -> AnySelect:
-    """The query, which joins ``BEST``, in that order; newest first, that is the order of an index."""
+    """Return the query, which joins ``BEST``, in that order; newest first, that is the order of an index."""
     newest = (sweeps.c.created_at.desc(), sweeps.c.id.desc())
     if order.column is SweepColumn.CREATED:
         return query.order_by(*(newest if order.is_descending else (sweeps.c.created_at, sweeps.c.id)))
@@ -212,7 +212,7 @@ _COLUMNS: Mapping[SweepColumn, ColumnElement[Any]] = {
 
 
 def select_best_so_far(sweep_ids: list[str]) -> AnySelect:
-    """Number and value of each ranked trial that was better than all before it, by sweep: a few rows of many trials."""
+    """Return number and value of each ranked trial that was better than all before it, by sweep: a few of many."""
     before = func.max(measurements.c.value).over(
         partition_by=measurements.c.sweep_id, order_by=trials.c.number, rows=(None, -1)
     )
@@ -228,5 +228,5 @@ def select_best_so_far(sweep_ids: list[str]) -> AnySelect:
 
 
 def select_owners() -> Select[str]:
-    """Names of all who asked for a sweep, from an index alone; whoever was not asked has none."""
+    """Return names of all who asked for a sweep, from an index alone; whoever was not asked has none."""
     return select(sweeps.c.created_by).where(sweeps.c.created_by != "").distinct().order_by(sweeps.c.created_by)

@@ -100,7 +100,7 @@ class Retention:
 
 
 def select_thinnable(before: float) -> Select[str]:
-    """Id of the sweep that ended first, at that time at the latest, and was not thinned since."""
+    """Return id of the sweep that ended first, at that time at the latest, and was not thinned since."""
     is_new = or_(sweeps.c.thinned_at.is_(None), sweeps.c.thinned_at < sweeps.c.finished_at)
     ended = sweeps.c.finished_at <= before
     return select(sweeps.c.id).where(ended, is_new).order_by(sweeps.c.finished_at).limit(1)

@@ -30,9 +30,9 @@ from autotuner.search.upkeep.retunes.standing import Standing
 from autotuner.search.upkeep.retunes.told import told
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
-from autotuner.store.engine import AnyRow, AnySelect, reading, window, writing
+from autotuner.store.engine import AnyRow, AnySelect, reading, values_of, window, writing
 from autotuner.store.options import Page
-from autotuner.store.runs import Rows, RunStore, insert_run
+from autotuner.store.runs import Rows, RunStore, insert_run, select_with_sweep
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import read_document, retunes, runs
 
@@ -43,18 +43,7 @@ _RETUNES: AnySelect = select(
 ).select_from(retunes)
 """Retunes with what was asked as text, so that one that cannot be read does not keep the others from being read."""
 
-_CHILDREN = runs.alias("children")
-
-_COLUMNS = ("id", "subject", "request", "result", "state", "detail", "finished_at")
-
-_RUNS: AnySelect = (
-    select(
-        *(runs.c[name] for name in _COLUMNS),
-        select(_CHILDREN.c.id).where(_CHILDREN.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id"),
-    )
-    .select_from(runs)
-    .where(runs.c.kind == "retune")
-)
+_RUNS = select_with_sweep("retune", "id", "subject", "request", "result", "state", "detail", "finished_at")
 
 
 class RetuneStore:
@@ -79,21 +68,20 @@ class RetuneStore:
             next_due_at=next_due_at,
             created_by=created_by,
         )
-        values = {field.name: getattr(retune, field.name) for field in fields(Retune)}
         try:
             with writing(self._engine) as connection:
-                connection.execute(insert(retunes).values(name=request.name, **values))
+                connection.execute(insert(retunes).values(name=request.name, **values_of(retune)))
         except IntegrityError:
             raise name_taken("retune", request.name) from None
         return retune
 
     def get(self, name: str) -> Retune:
-        """As it stands now; ``NotFound`` names the nearest."""
+        """Return a retune as it stands now; ``NotFound`` names the nearest."""
         with reading(self._engine) as connection:
             return _get(connection, name)
 
     def list(self) -> Sequence[Retune]:
-        """By name; without those that another release wrote and this one cannot read."""
+        """Return retunes by name, without those that another release wrote and this one cannot read."""
         with reading(self._engine) as connection:
             found = _readable(connection.execute(_RETUNES).all())
         return sorted(found, key=lambda retune: retune.name)  # not in SQL: PostgreSQL sorts text as its locale says
@@ -103,7 +91,7 @@ class RetuneStore:
         return self._change(name, is_paused=paused, next_due_at=None if paused else next_due_at)
 
     def set_incumbent(self, name: str, layout: Layout, baseline: Sequence[RunGroup]) -> Retune:
-        """Another layout is in use now, which reached ``baseline``."""
+        """Store that another layout is in use now, which reached ``baseline``."""
         return self._change(name, incumbent=layout, baseline=tuple(baseline))
 
     def remove(self, name: str) -> None:
@@ -118,7 +106,7 @@ class RetuneStore:
 
     # ------------------------------------------------------------------ runs
     def due(self, now: float) -> Sequence[Retune]:
-        """Those whose due time has come, the one due first in front."""
+        """Return retunes whose due time has come, the one due first in front."""
         query = _RETUNES.where(retunes.c.next_due_at <= now).order_by(retunes.c.next_due_at, retunes.c.name)
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
@@ -182,17 +170,17 @@ class RetuneStore:
             return _get_run(connection, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
-        """The one that is running; there is one at most."""
+        """Return the run that goes on; there is one at most."""
         with reading(self._engine) as connection:
             return _unfinished_run(connection, name)
 
     def get_run(self, run_id: str) -> RetuneRun:
-        """As it stands now."""
+        """Return a run as it stands now; ``NotFound`` without it."""
         with reading(self._engine) as connection:
             return _get_run(connection, run_id)
 
     def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
-        """Those of a retune, newest due time first, and how many there are in all."""
+        """Return runs of a retune, newest due time first, and how many there are in all."""
         with reading(self._engine) as connection:
             if connection.scalar(select(retunes.c.name).where(retunes.c.name == name)) is None:
                 raise _no_such_retune(connection, name)
@@ -207,14 +195,14 @@ class RetuneStore:
 
 # ---------------------------------------------------------------------- on a connection
 def _readable(rows: Sequence[AnyRow]) -> Iterator[Retune]:
-    """The retunes in rows of ``_RETUNES`` but for those that another release wrote and this one cannot read."""
+    """Return the retunes in rows of ``_RETUNES`` but for those that this release cannot read."""
     for row in rows:
         with suppress(InvalidInput):
             yield _read(row)
 
 
 def runs_newest_first(name: str) -> AnySelect:
-    """The history of a retune, in the order of an index."""
+    """Return the history of a retune, in the order of an index."""
     return _RUNS.where(runs.c.subject == name).order_by(runs.c.created_at.desc(), runs.c.id.desc())
 
 
@@ -234,7 +222,7 @@ def _no_such_retune(connection: Connection, name: str) -> NotFound:
 
 
 def _lock(connection: Connection, name: str, *conditions: ColumnElement[bool]) -> bool:
-    """Whether the retune is stored as the conditions say; nobody else changes it until the transaction ends."""
+    """Return True if the retune is stored as the conditions say; nobody else changes it until the transaction ends."""
     mine = select(retunes.c.name).where(retunes.c.name == name, *conditions)
     return connection.scalar(mine.with_for_update()) is not None
 
@@ -244,7 +232,7 @@ def _is_due_at(due_at: float | None) -> ColumnElement[bool]:
 
 
 def _can_start(connection: Connection, name: str, due_at: float, skipped: bool) -> bool:
-    """The due time has no run, and it is skipped if and only if another run is unfinished."""
+    """Return True if the due time has no run, and is skipped if and only if another run is unfinished."""
     taken = select(runs.c.id).where(runs.c.unique_key == _unique(name, due_at))
     is_taken = connection.scalar(taken) is not None
     return not is_taken and skipped == (_unfinished_run(connection, name) is not None)

@@ -475,6 +475,13 @@ def select_runs(kind: str, subject: str | None = None, states: Collection[RunSta
     return query.order_by(runs.c.created_at.desc(), runs.c.id.desc())
 
 
+def select_with_sweep(kind: str, *columns: str) -> AnySelect:
+    """Return these columns of runs of a kind that await sweeps, and the id of the sweep of each."""
+    children = runs.alias("children")
+    sweep_id = select(children.c.id).where(children.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id")
+    return select(*(runs.c[name] for name in columns), sweep_id).select_from(runs).where(runs.c.kind == kind)
+
+
 def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = ()) -> AnySelect:
     """Return the query for the id of the run that is due longest and that nobody holds."""
     is_free = or_(runs.c.owner.is_(None), *map(_is_still, lapsed))

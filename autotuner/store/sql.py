@@ -26,7 +26,7 @@ _ANSWER_S = 15.0
 
 
 def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:
-    """The store in the database of that URL; nothing is connected before the first call.
+    """Return the store in the database of that URL; nothing is connected before the first call.
 
     Args:
         url: As ``make_engine`` takes it.
@@ -39,7 +39,7 @@ def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:
 
 
 def memory_store() -> Store:
-    """An empty store in this process's memory, for tests and for questions whose answers nobody keeps."""
+    """Return an empty store in this process's memory, for tests and for questions whose answers nobody keeps."""
     return Store(memory_engine())
 
 
@@ -76,7 +76,7 @@ class Store(SweepStore, TrialStore, DescriptionStore):
         self.access = AccessStore(engine)
 
     def check(self) -> str:
-        """The schema revision: the one of this program, or of a newer one.
+        """Return the schema revision: the one of this program, or of a newer one.
 
         Raises:
             StoreUnavailable: The database does not answer, is not migrated or takes no write: its disk is full, say.

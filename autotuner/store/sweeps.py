@@ -250,7 +250,7 @@ def _find_created(
 
 
 def _as_asked(request: SweepRequest) -> SweepRequest:
-    """Without the rates that were measured to answer it: asking again measures again, and a little differently."""
+    """Return the request without rates that were measured to answer it: asking again measures a little differently."""
     asked = replace(request, job=replace(request.job, cluster=_unmeasured(request.job.cluster)))
     few = asked.trial_cluster
     return asked if few is None else replace(asked, trial_cluster=_unmeasured(few))

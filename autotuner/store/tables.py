@@ -130,7 +130,7 @@ class Plain(TypeDecorator[str]):
 
 
 def word(cls: type[StrEnum]) -> Enum:
-    """One of the enum's values as plain text, so that a new member needs no migration."""
+    """Return a column of the enum's values as plain text, so that a new member needs no migration."""
     return Enum(cls, native_enum=False, length=32, values_callable=lambda members: [member.value for member in members])
 
 

@@ -100,7 +100,7 @@ class TrialStore:
         return trial
 
     def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:
-        """From queued to running; ``attempts`` grows by one, but for a trial of which a job goes on.
+        """Set a queued trial running; ``attempts`` grows by one, but for a trial of which a job goes on.
 
         Writes ``trial.started``.
         """
