@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, type_coerce
+from sqlalchemy import Connection, Engine, delete, func, insert, select
 
 from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import OPEN, KnownWorker, RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
 from autotuner.store.engine import AnySelect, reading, select_values, values_of, writing
-from autotuner.store.tables import KnownFields, runs, sweeps, trials, workers
+from autotuner.store.tables import runs, sweeps, trials, workers
 
 _HOUR_S = 3600.0
 
@@ -48,20 +48,6 @@ class Gauges:
     oldest_queued_at: float | None
     num_pending_deliveries: int
     oldest_pending_at: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """The field of a gate's result that says how it ended, read without the others."""
-
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AskedRun:
-    """The field of a gate's run that names the gate, whatever else stands in it."""
-
-    gate: dict[str, Any] = field(default_factory=dict)
 
 
 class Health:
@@ -167,10 +153,14 @@ def select_last(kind: str) -> AnySelect:
     )
 
 
+def _fields(text: str | None) -> dict[str, Any]:
+    """Return what a document says, whatever else another release wrote there; nothing where there is none."""
+    return {} if text is None else json.loads(text)
+
+
 def _of_retunes(connection: Connection, limit: int) -> Iterator[Trouble]:
     for row in connection.execute(select_last("retune").limit(limit)):
-        verdict = "" if row.result is None else json.loads(row.result).get("verdict")
-        is_slower = verdict == Verdict.REGRESSION.value
+        is_slower = _fields(row.result).get("verdict") == Verdict.REGRESSION.value
         kind = TroubleKind.REGRESSION if is_slower else TroubleKind.RETUNE_COULD_NOT_RUN
         yield Trouble(kind=kind, subject=row.subject, name=row.subject, detail=row.detail, at=row.finished_at)
 
@@ -183,10 +173,8 @@ def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
 # ---------------------------------------------------------------------- gates
 def select_gates(since: float) -> AnySelect:
     """Return gates that ended since then and let nothing pass."""
-    result = type_coerce(runs.c.result, KnownFields(_Outcome)).label("result")
-    asked = type_coerce(runs.c.request, KnownFields(_AskedRun)).label("asked")
     return (
-        select(runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, result, asked)
+        select(runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, runs.c.result, runs.c.request)
         .where(runs.c.kind == "gate", runs.c.state == RunState.FAILED, runs.c.finished_at > since)
         .order_by(runs.c.created_at.desc(), runs.c.id.desc())
     )
@@ -194,9 +182,8 @@ def select_gates(since: float) -> AnySelect:
 
 def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
     for row in connection.execute(select_gates(since).limit(limit)):
-        name = row.asked.gate.get("software") or f"gate of {row.subject}"
-        outcome = "" if row.result is None else row.result.outcome
-        kind = _OUTCOMES.get(outcome, TroubleKind.GATE_COULD_NOT_RUN)
+        name = _fields(row.request).get("gate", {}).get("software") or f"gate of {row.subject}"
+        kind = _OUTCOMES.get(_fields(row.result).get("outcome", ""), TroubleKind.GATE_COULD_NOT_RUN)
         yield Trouble(kind=kind, subject=row.id, name=name, detail=row.detail, at=row.finished_at)
 
 

@@ -24,7 +24,7 @@ from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunSta
 from autotuner.core.study import OptimizerStudyRequest
 from autotuner.search.planning.plan import Plan, PlanProgress
 from autotuner.search.planning.request import PlanRequest
-from autotuner.store.engine import AnyRow, AnySelect, reading, window, writing
+from autotuner.store.engine import AnyRow, AnySelect, reading, values_of, window, writing
 from autotuner.store.options import Page
 from autotuner.store.tables import read_document, runs
 
@@ -426,27 +426,11 @@ def hold(connection: Connection, lease: Lease) -> None:
 
 def insert_run(connection: Connection, new: NewRun, now: float) -> None:
     """Queue a run."""
-    values = {
-        "id": new.id,
-        "kind": new.kind,
-        "state": RunState.QUEUED,
-        "subject": new.subject,
-        "unique_key": new.unique_key,
-        "parent_id": new.parent_id,
-        "awaits": new.awaits,
-        "created_by": new.created_by,
-        "created_at": now,
-        "due_at": now if new.due_at is None else new.due_at,
-        "request": codec.dumps(new.request),
-        "progress": _text(new.progress),
-        "demand": _text(new.demand),
-        "num_changes": 0,
-        "idle_s": 0.0,
-        "num_reopened": 0,
-        "detail": "",
-        "claim": 0,
-        "renewals": 0,
-    }
+    documents = {name: _text(getattr(new, name)) for name in ("request", "progress", "demand")}
+    due_at = now if new.due_at is None else new.due_at
+    begins = {"state": RunState.QUEUED, "created_at": now, "due_at": due_at, "idle_s": 0.0, "detail": ""}
+    zero = dict.fromkeys(("num_changes", "num_reopened", "claim", "renewals"), 0)
+    values = {**values_of(new), **documents, **begins, **zero}
     connection.execute(insert(runs).values(values))
 
 

@@ -78,10 +78,6 @@ def on_measured_cores(fp32_flop_per_s: float) -> SweepRequest:
     return sweep_request(job=tiny_job(cluster=cpu_cluster(accelerator=core)))
 
 
-def test_equal_requests_without_a_key_are_different_sweeps(store: Store) -> None:
-    assert create(store).id != create(store).id
-
-
 def test_sweeps_are_listed_newest_first_a_page_at_a_time(store: Store) -> None:
     ids = [create(store, now=float(now)).id for now in range(5)]
     page, total = store.list_overviews(now=20.0, page=Page(limit=2, offset=1))
@@ -106,10 +102,6 @@ def test_sweeps_are_listed_by_state(store: Store) -> None:
 def test_the_oldest_queued_sweep_is_claimed_first(store: Store) -> None:
     newer, older = create(store, now=2.0), create(store, now=1.0)
     assert [claim(store).id, claim(store).id] == [older.id, newer.id]
-
-
-def test_nothing_is_claimed_where_nothing_waits(store: Store) -> None:
-    assert claim_sweep(store, owner=OWNER, now=1.0, lease_s=LEASE_S) is None
 
 
 def test_a_claimed_sweep_runs_for_its_owner(store: Store) -> None:
