@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from api.dashboard.views.address import Permalink
 from autotuner.catalog.text import written_lengths
@@ -17,11 +18,15 @@ from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict_one
 from autotuner.export.registry import read
 from autotuner.export.target import Note
-from autotuner.ports import Page, Store
 from autotuner.search.results.comparison import LETTERS, Contender
 from autotuner.search.results.reached import Standing, standings
 from autotuner.search.space.moves import arranged
 from autotuner.service.build import App
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 

@@ -19,8 +19,8 @@ from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import TrialState
-from autotuner.ports import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
 from autotuner.service.build import App
+from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder, TrialFilter
 
 SweepId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5"])]
 TrialId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["sw-k3v7q2mxn5-0003"])]

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from fastapi.sse import ServerSentEvent
@@ -15,8 +16,10 @@ from fastapi.sse import ServerSentEvent
 from autotuner.core.announcement import Announcement
 from autotuner.core.codec import to_plain
 from autotuner.core.sweep import Event
-from autotuner.ports import Store
 from autotuner.service.announcing.payloads import iso_time, link
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 # Events of sweeps as they happen: asked of the store once per sweep, however many read along.
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -26,9 +26,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.run import RunState
 from autotuner.core.trial import TrialState
-from autotuner.ports import Clock, Store
-from autotuner.ports.gauges import Gauges
+from autotuner.runs.clock import Clock
 from autotuner.service.build import App
+
+if TYPE_CHECKING:
+    from autotuner.store.health import Gauges
+    from autotuner.store.sql import Store
 
 # How late the event loop is: what everybody waits for while something keeps it.
 
@@ -150,7 +153,7 @@ class StoredMetrics(Collector):
         now = self._clock.now()
         try:
             store = self._open_store()
-            gauges, workers = store.gauges.read(now=now), store.workers.list()
+            gauges, workers = store.health.gauges(now=now), store.health.workers()
         except StoreUnavailable:
             yield _gauge("database_up", "Whether the database answers.", 0)
             return

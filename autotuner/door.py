@@ -27,8 +27,9 @@ from autotuner.search.predictions import PredictionTable
 from autotuner.search.preview import best_of_space, prediction_of_layout
 
 if TYPE_CHECKING:
-    from autotuner.ports import Names, Store
-    from autotuner.search.recollection import Recollection
+    from autotuner.runs.past_trials import Recollection
+    from autotuner.store.descriptions import Names
+    from autotuner.store.sql import Store
 
 PROFILE = "profile:"
 """Before the name of a profile, where a cluster's is expected."""
@@ -150,7 +151,7 @@ class Autotuner:
     @property
     def recollection(self) -> Recollection:
         """What the stored trials teach."""
-        from autotuner.search.recollection import Recollection  # noqa: PLC0415  # only beside a store
+        from autotuner.runs.past_trials import Recollection  # noqa: PLC0415  # only beside a store
 
         store = self.store
         with self._opening:

@@ -47,11 +47,10 @@ from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.units import MIB
 from autotuner.core.workload import Workload
-from autotuner.ports import Launcher, Store
-from autotuner.search.sweeps.kept_trials import all_trials
-from autotuner.service.clock import SystemClock
+from autotuner.launch.contract import Launcher
+from autotuner.runs.clock import SystemClock
 from autotuner.store.schema import migrate
-from autotuner.store.sql import memory_store, open_store
+from autotuner.store.sql import Store, memory_store, open_store
 from bench.forked_ranks import on_ranks
 from bench.sweeping import sweep_worker
 from bench.two_node_trials import TwoNodeLauncher
@@ -270,7 +269,7 @@ def _tried(request: SweepRequest, launcher: Launcher, store: Store) -> list[Tria
     clock = SystemClock()
     sweep, _ = store.create_sweep(request, now=clock.now())
     sweep_worker(store, launcher, clock, owner="bench", lease_s=600.0).run_once()
-    return request.objective.ranked(all_trials(store, sweep.id))
+    return request.objective.ranked(store.all_trials(sweep.id))
 
 
 def _way(trial: Trial) -> Way:

@@ -10,7 +10,8 @@ from itertools import chain
 from typing import TypeVar
 
 from autotuner.core.upkeep import Retune, RetuneRun, RetuneState, Trigger
-from autotuner.ports import Page, Store
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 
 Item = TypeVar("Item")
 
@@ -61,7 +62,7 @@ def account(store: Store, first_due_at: float) -> DueTimes:
         runs = list(_every(partial(_page_of_runs, store, retune.name)))
         num_measuring += sum(run.sweep_id is not None for run in runs)
         total += _of_runs(retune, runs, first_due_at) + _of_outcomes(runs, told)
-    return total + DueTimes(twice=abs(store.list_sweeps()[1] - num_measuring))
+    return total + DueTimes(twice=abs(store.runs.list("sweep")[1] - num_measuring))
 
 
 def _of_runs(retune: Retune, runs: Sequence[RetuneRun], first_due_at: float) -> DueTimes:

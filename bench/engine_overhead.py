@@ -29,13 +29,13 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, Step
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.units import format_seconds
+from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import read_engines
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
-from autotuner.ports import Launcher
 from bench.trial_overhead import trial
 
 _REPETITIONS = 5

@@ -30,14 +30,13 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
+from autotuner.launch.contract import Launcher
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.simulated import SimulatedLauncher
-from autotuner.ports import Launcher
-from autotuner.search.sweeps.kept_trials import all_trials
+from autotuner.runs.clock import SystemClock
 from autotuner.search.text.links import trace_in_words
-from autotuner.service.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 
@@ -114,7 +113,7 @@ def tried(request: SweepRequest, launcher: Launcher) -> tuple[list[Trial], list[
     store, clock = memory_store(), SystemClock()
     sweep, _ = store.create_sweep(request, now=clock.now())
     sweep_worker(store, launcher, clock, owner="bench", lease_s=600.0).run_once()
-    trials = all_trials(store, sweep.id)
+    trials = store.all_trials(sweep.id)
     return request.objective.ranked(trials), [trial for trial in trials if not trial.is_ranked]
 
 

@@ -123,7 +123,10 @@ def _write(app: App, num_trials: int, num_steps: int, now: float) -> str:
     request = SweepRequest(job=job, space=default_trial_space(job), name="filled")
     store = app.store
     sweep, _ = store.create_sweep(request, now=now)
-    lease = store.runs.claim(["sweep"], owner=_OWNER, now=now, lease_s=3600).lease
+    claimed = store.runs.claim(["sweep"], owner=_OWNER, now=now, lease_s=3600)
+    assert claimed is not None
+    assert claimed.lease is not None
+    lease = claimed.lease
     for number, row in enumerate(best_predicted(job, request.space, limit=num_trials).rows):
         trial = store.add_trial(sweep.id, lease=lease, number=number, layout=row.layout, prediction=row.prediction)
         spec = TrialSpec(trial_id=trial.id, model=job.model, workload=workload, layout=row.layout, device="cuda")

@@ -41,9 +41,9 @@ from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.launch.this_machine import detect_cluster, profile_of
-from autotuner.ports import Page
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
+from autotuner.store.options import Page
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 

@@ -35,11 +35,10 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.upkeep import RetuneRequest
 from autotuner.core.workload import Workload
-from autotuner.ports import Store
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate
-from autotuner.store.sql import open_store
+from autotuner.store.sql import Store, open_store
 from bench.due_times import DueTimes, account
 
 _MINUTE_S = 60.0
@@ -55,7 +54,7 @@ _START_S = 0.3
 _LIFE_S = 4.0
 """About what six runs take to end; the other half of the lives end somewhere in it."""
 
-_PRELOADED = ["autotuner.runs.sweep_trials", "autotuner.search.upkeep.scheduler", "psycopg"]
+_PRELOADED = ["autotuner.runs.sweep_trials", "autotuner.runs.retune_clock", "psycopg"]
 """What a service imports once it works, so that each life begins at once."""
 
 _POLL_S = 0.05

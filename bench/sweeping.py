@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from autotuner.ports import Clock, Launcher, Store
+from autotuner.launch.contract import Launcher
+from autotuner.runs.clock import Clock
 from autotuner.runs.sweep_trials import sweep_kind
 from autotuner.runs.worker import Worker
+from autotuner.store.sql import Store
 
 
 def sweep_worker(

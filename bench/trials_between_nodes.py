@@ -15,7 +15,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.ports import TrialWatcher
+from autotuner.launch.contract import TrialWatcher
 from bench.forked_ranks import on_ranks
 from bench.two_nodes import TwoNodes
 from trials.job.attempt import attempt

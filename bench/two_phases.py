@@ -43,15 +43,13 @@ from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.upkeep import RetuneRequest, RetuneRun
 from autotuner.core.workload import Workload
 from autotuner.launch.this_machine import detect_cluster
-from autotuner.ports import Store
+from autotuner.runs.clock import SystemClock
 from autotuner.runs.retune import retune_kind
+from autotuner.runs.retune_clock import RetuneScheduler
+from autotuner.runs.retuning import Retuning
 from autotuner.runs.worker import Worker
 from autotuner.search.planning.phases import PhasesQuestion, cheapest_course, plan_phases
-from autotuner.search.sweeps.kept_trials import all_trials
-from autotuner.search.upkeep.retuning import Retuning
-from autotuner.search.upkeep.scheduler import RetuneScheduler
-from autotuner.service.clock import SystemClock
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from bench.forked_ranks import on_ranks
 from bench.sweeping import sweep_worker
 from bench.trials_between_nodes import NodesLauncher
@@ -167,7 +165,7 @@ def _concluded(store: Store, *workers: Worker) -> Layout:
 
 def _stored(store: Store, run: RetuneRun) -> dict[str, Any]:
     """A run as the store has it, with the step times of its trials."""
-    trials = all_trials(store, run.sweep_id or "")
+    trials = store.all_trials(run.sweep_id or "")
     steps = [(str(one.layout), one.measurement.step_time_s) for one in trials if one.measurement is not None]
     return {
         "trigger": run.trigger.value,

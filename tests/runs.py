@@ -6,9 +6,9 @@ from typing import Any
 
 from autotuner.core.run import Finish, Lease, Run, RunState
 from autotuner.core.upkeep import MfuGate, MfuGateResult, RetuneOutcome, RetuneRun
-from autotuner.ports import Store
 from autotuner.search.upkeep import gate as gates
 from autotuner.search.upkeep import retune as retunes
+from autotuner.store.sql import Store
 
 
 def claimed(store: Store, kind: str, *, now: float = 21.0, owner: str = "worker") -> Run:

@@ -22,7 +22,6 @@ from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.units import format_duration as duration
 from autotuner.core.units import format_long_duration as long_duration
 from autotuner.costmodel.evidence import PHRASES
-from autotuner.ports import COUNTED_BEHIND
 from autotuner.search.explain.limits import PART_WORDS
 from autotuner.search.predictions import ModelSize, Predicted
 from autotuner.search.text.sentences import (
@@ -40,6 +39,7 @@ from autotuner.search.text.trials import certainty, engine_in_words, facts, late
 from autotuner.search.text.trials import has_own_peak as differs
 from autotuner.search.text.trials import job_in_words as job
 from autotuner.search.text.trials import waiting_in_words as waiting
+from autotuner.store.options import COUNTED_BEHIND
 
 __all__ = [
     "byte_rate",

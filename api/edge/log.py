@@ -169,7 +169,7 @@ class AuditLog:
         if status in _REFUSED and not self._refusals.is_news(entry):
             return
         try:
-            await run_in_threadpool(lambda: app.store.accounts.record(entry))
+            await run_in_threadpool(lambda: app.store.access.record(entry))
         except AutotunerError:  # what was done is done; the log has it in this line at least
             structlog.get_logger("api").exception("audit.lost", action=entry.action, caller=entry.caller, status=status)
 

@@ -13,10 +13,10 @@ from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateVi
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
 from autotuner.core.rules.legality import reasons, refused_layout
-from autotuner.ports import Page
 from autotuner.search.space.trainers import trial_rules
 from autotuner.search.upkeep.gate_reports import GateReport, badge_svg, junit_xml, markdown, report_of
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 router = APIRouter(tags=["gates"])
 

@@ -39,7 +39,6 @@ from autotuner.search.planning.phases import PhasesPlan, plan_phases
 from autotuner.search.planning.plan import PlanView
 from autotuner.search.predictions import PredictionTable
 from autotuner.search.results.comparison import side_by_side
-from autotuner.search.sweeps.kept_trials import all_trials
 
 # Predictions without a sweep.
 
@@ -207,7 +206,7 @@ def read_rules(app: AppOf, sweep: SweepOf) -> Document[SweepRules]:
     Pairs of measured layouts that differ in one choice alone: how many there are, how many became faster, and by how
     much in the median and at the ends. The six subjects of arXiv 2311.05610 come first, without pairs too.
     """
-    return SweepRules.of(all_trials(app.store, sweep.id))
+    return SweepRules.of(app.store.all_trials(sweep.id))
 
 
 # Layouts side by side.

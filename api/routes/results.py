@@ -22,7 +22,6 @@ from api.schemas import (
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
 from autotuner.core.sweep import Sweep
-from autotuner.ports import Page
 from autotuner.search.explain.layers import layer_report, measured_layers
 from autotuner.search.results.accuracy import accuracy
 from autotuner.search.results.failures import failures
@@ -32,6 +31,7 @@ from autotuner.search.results.sweep_front import sweep_front
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import TableRow, as_csv
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 # What came of a sweep: the answer and how sure it is, what mattered, what failed, how right predictions were.
 

@@ -32,8 +32,8 @@ from api.schemas import (
 from autotuner.core.access import Scope, Token
 from autotuner.core.announcement import Delivery, DeliveryState
 from autotuner.core.documents import Document
-from autotuner.ports import Page
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 # Is the process alive, and can it serve.
 
@@ -53,7 +53,7 @@ def ready(app: AppOf) -> Document[Readiness]:
     A service without any worker is ready: it answers, and sweeps wait. Watch `num_workers` for that.
     """
     revision, now = app.store.check(), app.clock.now()
-    num_workers = sum(worker.is_alive(now) for worker in app.store.workers.list())
+    num_workers = sum(worker.is_alive(now) for worker in app.store.health.workers())
     return Readiness(schema_revision=revision, num_workers=num_workers)
 
 
@@ -112,7 +112,7 @@ def read_audit(app: AppOf, page: PageOf, caller: CallerName = None) -> Document[
 
     What only looks, predicts or explains is not listed. A refusal that is repeated within a minute is listed once.
     """
-    return AuditPage.of(app.store.accounts, caller, page)
+    return AuditPage.of(app.store.access, caller, page)
 
 
 # Who calls, and the tokens that let callers in.
@@ -127,7 +127,7 @@ TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,32}$", examples=["k3v7q2mxn5
 @tokens_router.get("/caller", responses=problems())
 def read_caller(app: AppOf, caller: CallerOf) -> Document[CallerView]:
     """Read who the service takes you for, what you may do, how much of it, and what you take of that now."""
-    usage = app.store.accounts.usage(caller.name, now=app.clock.now())
+    usage = app.store.access.usage(caller.name, now=app.clock.now())
     return CallerView(name=caller.name, scope=caller.scope, quota=caller.quota, token_id=caller.token_id, usage=usage)
 
 

@@ -19,10 +19,10 @@ from autotuner.core.profile import profiled
 from autotuner.core.run import Run, RunState, Stop
 from autotuner.core.trial import EngineJob
 from autotuner.launch.engines.registration import EngineStanding
-from autotuner.ports import Page
 from autotuner.requests import GivenCluster
 from autotuner.search.text.topologies import topology_said
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 # Engines that clusters name, checks of clusters, and what these found of their links.
 

@@ -13,11 +13,11 @@ from autotuner.core.documents import ONE_LINE
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
-from autotuner.ports import Page
 from autotuner.requests import GivenLayout
 from autotuner.search.upkeep.gate import is_passed
 from autotuner.search.upkeep.gate_reports import GateReport, report_of
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 

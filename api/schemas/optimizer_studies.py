@@ -22,10 +22,10 @@ from autotuner.core.study import (
 )
 from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.ports import Page
 from autotuner.requests import GivenLayout, JobRequest
 from autotuner.search.planning.optimizer_study import starts_of
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

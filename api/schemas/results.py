@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from autotuner.core.sweep import Prospects
-from autotuner.ports import Page
 from autotuner.search.explain.layers import LayerReport
 from autotuner.search.results.accuracy import Accuracy
 from autotuner.search.results.failures import FailureGroup
@@ -15,6 +14,7 @@ from autotuner.search.results.sensitivity import Choices, Grid
 from autotuner.search.results.sweep_answer import Answer
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import Column, TableRow, Unit, cells_of
+from autotuner.store.options import Page
 
 # What came of a sweep: the answer, what mattered, what failed, how right predictions were.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
@@ -15,11 +15,14 @@ from autotuner.core.documents import extended
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
-from autotuner.ports import Page, Store
 from autotuner.requests import GivenLayout
+from autotuner.runs.retuning import the_cron
 from autotuner.search.upkeep.retune import TrendPoint, trend
-from autotuner.search.upkeep.retuning import the_cron
 from autotuner.service.build import App
+from autotuner.store.options import Page
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
@@ -22,11 +22,16 @@ from autotuner.core.documents import extended
 from autotuner.core.run import KnownWorker
 from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.export.registry import target_of
-from autotuner.ports import AccountStore, AnnouncementStore, Page
 from autotuner.search.space.trainers import searched_by
-from autotuner.search.upkeep.attention import attention, place_of
+from autotuner.search.upkeep.attention import place_of
 from autotuner.service.announcing.destination import origin
 from autotuner.service.build import App
+from autotuner.store.announcements import AnnouncementStore
+from autotuner.store.options import Page
+
+if TYPE_CHECKING:
+    from autotuner.store.access import AccessStore
+    from autotuner.store.announcements import AnnouncementStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +102,7 @@ class AuditPage:
     offset: int
 
     @classmethod
-    def of(cls, store: AccountStore, caller: str | None, page: Page) -> Self:
+    def of(cls, store: AccessStore, caller: str | None, page: Page) -> Self:
         """Those of one page, of one caller or all."""
         items, total = store.audit(caller=caller, page=page)
         return cls(items=tuple(items), total=total, limit=page.limit, offset=page.offset)
@@ -128,7 +133,7 @@ class AttentionList:
     @classmethod
     def of(cls, app: App) -> Self:
         """What needs somebody by now."""
-        found = attention(app.store, now=app.clock.now())
+        found = app.store.health.attention(now=app.clock.now())
         return cls(items=tuple(TroubleView.of(trouble) for trouble in found))
 
 
@@ -366,5 +371,5 @@ class WorkerList:
         """All of them, with what they hold."""
         now = app.clock.now()
         running = {lease.owner: lease.run_id for lease in app.store.runs.leases(["sweep"])}
-        workers = app.store.workers.list()
+        workers = app.store.health.workers()
         return cls(items=tuple(WorkerView.of(worker, now, running.get(worker.name)) for worker in workers))

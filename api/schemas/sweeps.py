@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from api.schemas.trials import TrialView
 from autotuner.core.cluster import SIMULATED
@@ -14,13 +14,15 @@ from autotuner.core.objective import Objective
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import BestSoFar, Budget, Interventions, Sweep, SweepOverview, SweepRequest
 from autotuner.core.trial import Waiting
-from autotuner.ports import Page, Store, SweepFilter, SweepOrder
 from autotuner.search.predictions import ModelSize
 from autotuner.search.sweeps.challenge import findings
-from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.search.text.caveats import approximations, calibrated_on
 from autotuner.search.text.trials import findings_in_words
 from autotuner.service.build import App
+from autotuner.store.options import Page, SweepFilter, SweepOrder
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +225,7 @@ class SweepDetail(SweepSummary):
         best = TrialView.of(ranking[0]) if ranking else None
         trainer = sweep.request.trainer.name if sweep.request.trainer else None
         model = sweep.request.job.model
-        found = findings(sweep.request, all_trials(store, sweep.id)) if sweep.request.challenge else None
+        found = findings(sweep.request, store.all_trials(sweep.id)) if sweep.request.challenge else None
         return extended(
             cls,
             SweepSummary.of(overview, now),

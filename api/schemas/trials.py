@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.documents import extended
@@ -22,10 +22,13 @@ from autotuner.core.trial import (
     Waiting,
     time_to_loss_s,
 )
-from autotuner.ports import Page, Store, TrialFilter
 from autotuner.search.predictions import Predicted
 from autotuner.search.results.reached import Standing, standings
 from autotuner.search.text.trials import unranked_in_words
+from autotuner.store.options import Page, TrialFilter
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.model import TransformerSpec
 from autotuner.core.run import RunState
 from autotuner.core.trial_spec import ExportFormat
-from autotuner.ports import SweepColumn, TrialFilter
+from autotuner.store.options import SweepColumn, TrialFilter
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.units import format_seconds
+from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.ranks import ATTEMPT_ID, Death, Ranks, Starter, ask_for_stacks, launcher_work
 from autotuner.launch.reports import RankFailure, Reports, TrialFiles, TrialReports
-from autotuner.ports import TrialWatcher
 
 # What a trial's end means: a measurement, or a failure with its kind, its rank and that rank's last words.
 

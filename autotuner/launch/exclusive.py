@@ -18,9 +18,9 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.launch.this_machine import visible_gpus
-from autotuner.ports import Launcher, TrialWatcher
 
 CORES = "cpu"
 """All cores together are one device: trials on different ones share caches and the memory's bandwidth."""

@@ -8,7 +8,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
 from autotuner.core.trial import Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.ports import TrialWatcher
+from autotuner.launch.contract import TrialWatcher
 
 
 def plain_measurement(spec: TrialSpec, *, step_time_s: float = 1.0) -> Measurement:

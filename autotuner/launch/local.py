@@ -28,6 +28,7 @@ from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.core.units import format_bytes
 from autotuner.host.keeper import kernel_oom_kills
 from autotuner.launch.attempts import GRACE_S, Attempt, DecoderAttempt, follow, pass_on
+from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.exclusive import DevicePool
 from autotuner.launch.ranks import CannotRun, Ranks, Starter, environment, launcher_work
 from autotuner.launch.reports import TrialFiles
@@ -35,7 +36,6 @@ from autotuner.launch.this_machine import gemm_flop_per_s, num_usable_cores
 from autotuner.launch.trainers.attempt import TrainerAttempt
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
 from autotuner.launch.zygote import Forks
-from autotuner.ports import TrialWatcher
 
 # The room of this machine: for ranks on its cores, weights in its memory, and files of trials on its disk.
 

@@ -12,8 +12,8 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.trial import EngineJob, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.launch.proxy import extrapolated, proxies
-from autotuner.ports import Launcher, TrialWatcher
 
 # One measurement from several runs of the same trial (A/A).
 

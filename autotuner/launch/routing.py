@@ -8,7 +8,7 @@ from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
-from autotuner.ports import Launcher, TrialWatcher
+from autotuner.launch.contract import Launcher, TrialWatcher
 
 
 class RoutedLauncher:

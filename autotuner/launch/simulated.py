@@ -13,8 +13,8 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.core.units import format_bytes, format_seconds
+from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.simulation import SCENARIOS, Luck, Scenario, Truth, run_of, truth_of
-from autotuner.ports import TrialWatcher
 
 _NAP_S = 0.1
 """How long a watcher's wish may wait while simulated time passes."""

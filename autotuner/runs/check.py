@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -34,9 +34,11 @@ from autotuner.launch.checks import (
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.reports import TrialFiles
-from autotuner.ports import Store
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, OneAction, Work
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 R = TypeVar("R")
 

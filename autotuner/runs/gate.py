@@ -1,13 +1,19 @@
-"""The MFU gate as a durable run: it awaits the sweep that measures, then says what that means."""
+"""The MFU gate as a durable run: asked for, it awaits the sweep that measures, then says what that means."""
 
 from __future__ import annotations
 
-from autotuner.ports import Store
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from autotuner.core.access import NOBODY_ASKED, Caller
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateRequest, MfuGateResult, gate_content, gate_key
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.search.sweeps.challenge import findings
-from autotuner.search.sweeps.kept_trials import all_trials
-from autotuner.search.upkeep.gate import end_of, gate_result
+from autotuner.search.upkeep.gate import end_of, gate_result, gate_sweep, reused_result
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 
 def gate_kind(store: Store) -> Kind:
@@ -21,7 +27,58 @@ def gate_kind(store: Store) -> Kind:
         gate = store.mfu_gates.get(hold.run.id)
         assert gate.sweep_id is not None, "a gate without a sweep is stored as it ends"
         sweep = store.get_sweep(gate.sweep_id)
-        trials = list(all_trials(store, sweep.id))
+        trials = list(store.all_trials(sweep.id))
         return already_ended(end_of(gate_result(gate, sweep, findings(sweep.request, trials), trials)))
 
     return Kind(name="gate", begin=begin, span="gate.conclude")
+
+
+def ask_gate(
+    store: Store,
+    request: MfuGateRequest,
+    software: Mapping[str, str],
+    *,
+    now: float,
+    caller: Caller = NOBODY_ASKED,
+) -> MfuGate:
+    """The stored gate: it waits for its sweep, or is finished by what an earlier one of the same content measured.
+
+    Args:
+        store: Where it is kept.
+        request: What is asked.
+        software: Versions of what would run, as far as they are known; a registered trainer's are not.
+        now: Of the request.
+        caller: Who asks.
+
+    Raises:
+        NotYours: As ``baseline_of`` raises it.
+    """
+    key, content = gate_key(request.sweep), gate_content(request, software)
+    baseline = baseline_of(store, request, caller)
+    asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
+    found = _reused(store, asked) if _may_reuse(request) else None
+    by = found or gate_sweep(request, baseline)
+    return store.mfu_gates.create(request, key=key, content=content, baseline=baseline, by=by, now=now, caller=caller)
+
+
+def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
+    """Return the baseline that the gate is held to; None where there is none.
+
+    Raises:
+        NotYours: The gate would replace the baseline of another caller.
+    """
+    baseline = store.mfu_gates.get_baseline(request.baseline, gate_key(request.sweep))
+    if baseline is not None and request.sets_baseline:
+        caller.require_own("baseline", baseline.name, store.mfu_gates.get(baseline.gate_id).created_by)
+    return baseline
+
+
+def _reused(store: Store, gate: MfuGate) -> MfuGateResult | None:
+    """What the newest earlier gate of the same content says of this one; None where it does not decide it."""
+    earlier = store.mfu_gates.find_reusable(gate.content)
+    return None if earlier is None else reused_result(gate, earlier)
+
+
+def _may_reuse(request: MfuGateRequest) -> bool:
+    """Whether equal contents mean equal software: a trainer's own code is known by what the caller says of it alone."""
+    return request.reuses and (request.sweep.trainer is None or bool(request.software))

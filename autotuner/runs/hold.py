@@ -13,7 +13,7 @@ import structlog
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
 from autotuner.core.run import RENEWALS_PER_LEASE, Finish, Lease, Run, Stop, Wish
 from autotuner.core.trial import Stopped
-from autotuner.ports import Clock
+from autotuner.runs.clock import Clock
 from autotuner.tracing import carried
 
 if TYPE_CHECKING:  # a prediction needs no database

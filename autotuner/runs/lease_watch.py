@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autotuner.core.run import RENEWALS_PER_LEASE, Lease
-from autotuner.ports import Clock
+from autotuner.runs.clock import Clock
 
 
 class LeaseWatch:

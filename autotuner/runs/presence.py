@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import structlog
@@ -11,7 +12,10 @@ import structlog
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.run import KnownWorker
 from autotuner.host.machine import host_hash
-from autotuner.ports import Clock, WorkerStore
+from autotuner.runs.clock import Clock
+
+if TYPE_CHECKING:
+    from autotuner.store.health import Health
 
 _log = structlog.get_logger(__name__)
 
@@ -24,7 +28,7 @@ def new_owner() -> str:
 class Presence:
     """What people see of one worker."""
 
-    def __init__(self, store: WorkerStore, clock: Clock, *, name: str) -> None:
+    def __init__(self, store: Health, clock: Clock, *, name: str) -> None:
         self._store = store
         self._clock = clock
         self._name = name

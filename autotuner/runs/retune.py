@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import structlog
 
 from autotuner.core.upkeep import RetuneOutcome, Verdict
-from autotuner.ports import Store
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.search.sweeps.challenge import findings
-from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.search.upkeep.retune import end_of, outcome_of
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 _NOTHING_LEFT = "no sweep was started, as its maker's quota had nothing left"
 
@@ -31,7 +34,7 @@ def retune_kind(store: Store) -> Kind:
         request = store.retunes.get(run.retune).request
         outcome = RetuneOutcome(verdict=Verdict.COULD_NOT_RUN, detail=_NOTHING_LEFT)
         if run.sweep_id is not None:
-            sweep, trials = store.get_sweep(run.sweep_id), list(all_trials(store, run.sweep_id))
+            sweep, trials = store.get_sweep(run.sweep_id), list(store.all_trials(run.sweep_id))
             outcome = outcome_of(request, sweep, findings(sweep.request, trials), trials)
         _log.info("retune.concluded", retune=request.name, verdict=outcome.verdict.value)
         return already_ended(end_of(outcome))

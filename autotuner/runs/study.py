@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -11,11 +12,14 @@ from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
 from autotuner.core.run import Finish
 from autotuner.core.study import OptimizerStudyRequest, OptimizerTrial
 from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
-from autotuner.ports import Launcher, OptimizerStudyStore, TrialWatcher
+from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Step, Work
 from autotuner.search.planning.optimizer_study import StudyPlan
 from autotuner.tracing import working_on
+
+if TYPE_CHECKING:
+    from autotuner.store.optimizer_studies import OptimizerStudyStore
 
 LEAST_LEASE_S = 60.0
 """Four leases of a sweep by default. The lease is renewed every second, so that it need not be so long."""

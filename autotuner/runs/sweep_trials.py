@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -26,13 +26,13 @@ from autotuner.core.trial import (
 )
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.ports import Launcher, Store
+from autotuner.launch.contract import Launcher
+from autotuner.runs.convergence_gate import run_gate
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
+from autotuner.runs.past_trials import informed_with_trials
 from autotuner.runs.sweep import SweepMachine
-from autotuner.search.recollection import informed_with_trials
 from autotuner.search.space.trainers import trial_rules
-from autotuner.search.sweeps.convergence_gate import run_gate
 from autotuner.search.sweeps.instructions import (
     MAX_ATTEMPTS,
     RunGate,
@@ -41,8 +41,10 @@ from autotuner.search.sweeps.instructions import (
     lost_in_words,
     unless_lost_again,
 )
-from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.tracing import working_on
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 T = TypeVar("T")
 
@@ -87,7 +89,7 @@ def sweep_kind(store: Store, launcher: Launcher) -> Kind:
 
 def _trials(store: Store, sweep_id: str) -> Sequence[Trial]:
     """Return every trial of the sweep, with its steps where they are all that a pruned trial left."""
-    trials = all_trials(store, sweep_id)
+    trials = store.all_trials(sweep_id)
     return [store.get_trial(t.id) if t.state == TrialState.PRUNED else t for t in trials]
 
 
@@ -273,7 +275,7 @@ class TrialPerformer:
             )
 
         def added(lease: Lease) -> Trial | None:
-            stored = next((t for t in all_trials(self._store, lease.run_id) if t.number == order.number), None)
+            stored = next((t for t in self._store.all_trials(lease.run_id) if t.number == order.number), None)
             is_same = stored is not None and stored.state is TrialState.QUEUED and stored.layout == order.layout
             return stored if is_same else None
 
@@ -356,7 +358,7 @@ class TrialPerformer:
     def run_ended(self, trial: Trial, run: FinishedRun) -> None:
         """Store a run of a trial, so that whoever takes the trial over need not repeat it, unless the store is away."""
         self._unless_away(
-            lambda lease: self._store.add_run(trial.id, run, lease=lease, now=self._now()),
+            lambda lease: self._store.add_run(trial.id, run, lease=lease),
             "lease.run_not_stored",
             trial_id=trial.id,
             run=run.number,

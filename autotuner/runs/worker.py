@@ -13,7 +13,7 @@ import structlog
 
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
 from autotuner.core.run import Finish, Problem, Run, RunState, Stop
-from autotuner.ports import Clock
+from autotuner.runs.clock import Clock
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Later, Machine, Wait, Work
 from autotuner.runs.lease_watch import LeaseWatch

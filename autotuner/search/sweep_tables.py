@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 from autotuner.core.sweep import Sweep, SweepRequest
+from autotuner.core.trial import Trial, TrialsVersion
 from autotuner.search.asides import Asides
 from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from autotuner.search.results.trial_table import TableRow, ranked_rows, untried_rows
 from autotuner.search.space.trainers import trial_rules
-from autotuner.search.sweeps.kept_trials import SweepTrials
+
+T = TypeVar("T")
 
 NUM_PREDICTED = 1000
 """The best by prediction that a sweep's tables and pictures know."""
 
 _MOST = 64
 """Sweeps whose predictions are kept; of each some hundred kilobytes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SweepTrials:
+    """Every trial of a sweep by number, without steps, as of one version, with what was worked out from them."""
+
+    version: TrialsVersion
+    trials: tuple[Trial, ...]
+    _known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, key: Hashable, work_out: Callable[[], T]) -> T:
+        """What ``work_out`` makes of these trials, or made of them before.
+
+        Args:
+            key: Says what it is, and what it depends on besides.
+            work_out: Makes it, and changes nothing.
+        """
+        if key not in self._known:
+            self._known[key] = work_out()
+        return cast("T", self._known[key])
 
 
 class SweepTables:

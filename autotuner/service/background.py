@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 import structlog
 
 from autotuner.core.run import SIGN_S
+from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.this_machine import software_of_this_machine
-from autotuner.ports import Clock, Launcher, Store
 from autotuner.runs.check import check_kind
+from autotuner.runs.clock import Clock
 from autotuner.runs.delivery import delivery_kind
 from autotuner.runs.forever import forever
 from autotuner.runs.kind import Kind
@@ -22,7 +24,9 @@ from autotuner.service.announcing.posting import Poster
 from autotuner.service.announcing.webhooks import post_by
 from autotuner.service.logs import silence_optuna
 from autotuner.service.settings import Settings
-from autotuner.store.thinning import Thinning
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +76,7 @@ class Background:
 
     def start_presence(self, owner: str) -> None:
         """Tell on a thread that the worker of that name lives, and at the end that it has stopped."""
-        presence = Presence(self.open_store().workers, self.clock, name=owner)
+        presence = Presence(self.open_store().health, self.clock, name=owner)
 
         def tell_until_stopped() -> None:
             forever(presence.tell, poll_s=SIGN_S, shutdown=self._shutdown, name="presence")
@@ -121,7 +125,7 @@ class Background:
     def start_retunes(self) -> None:
         """Start runs of retunes on a thread, and decide on another how those end whose sweeps have ended."""
         from autotuner.runs.retune import retune_kind  # noqa: PLC0415  # as in ``work``
-        from autotuner.search.upkeep.scheduler import RetuneScheduler  # noqa: PLC0415  # as in ``work``
+        from autotuner.runs.retune_clock import RetuneScheduler  # noqa: PLC0415  # as in ``work``
 
         store = self.open_store()
         self._start_lane(retune_kind(store), "retune-runs")
@@ -131,10 +135,10 @@ class Background:
 
     def start_thinning(self) -> None:
         """Remove what is too old on a thread."""
-        thinning = Thinning(self.open_store().retention, self.settings.ages)
+        retention = self.open_store().retention
 
         def step() -> object:
-            done = thinning.step(now=self.clock.now())
+            done = retention.step(self.settings.ages, now=self.clock.now())
             if done is not None:
                 _log.info("thinned", **asdict(done))
             return done

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
@@ -17,6 +18,7 @@ from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
 from autotuner.door import PROFILE, Autotuner
+from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import (
     EngineRegistration,
@@ -34,25 +36,29 @@ from autotuner.launch.this_machine import software_of_this_machine
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.trainers.registration import Registration, read_trainers
 from autotuner.launch.zygote import Forks
-from autotuner.ports import Clock, Launcher, Names, Store
+from autotuner.runs.clock import Clock, SystemClock
+from autotuner.runs.gate import ask_gate, baseline_of
+from autotuner.runs.retuning import Retuning
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.planning.optimizer_study import starts_of
 from autotuner.search.preview import require_layouts
 from autotuner.search.sweep_tables import SweepTables
-from autotuner.search.sweeps.kept_trials import KeptTrials
-from autotuner.search.upkeep.gate import ask_gate, baseline_of, gate_sweep
-from autotuner.search.upkeep.retuning import Retuning
+from autotuner.search.upkeep.gate import gate_sweep
 from autotuner.service.access.tokens import Tokens
 from autotuner.service.announcing.destination import WEBHOOK_ALLOW
 from autotuner.service.announcing.posting import Poster
 from autotuner.service.announcing.webhooks import Webhooks
 from autotuner.service.asides.pool import AsidePool, Limits
 from autotuner.service.background import Background
-from autotuner.service.clock import SystemClock
 from autotuner.service.descriptions import Descriptions
 from autotuner.service.logs import configure_logs
 from autotuner.service.networks import read_networks
 from autotuner.service.settings import Settings
+from autotuner.store.cache import KeptTrials
+
+if TYPE_CHECKING:
+    from autotuner.store.descriptions import Names
+    from autotuner.store.sql import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

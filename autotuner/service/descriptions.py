@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.catalog.models import models
@@ -10,7 +11,9 @@ from autotuner.core.access import Caller
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.model import TransformerSpec
-from autotuner.ports import Store
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

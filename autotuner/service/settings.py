@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from autotuner.core.access import Scope
 from autotuner.core.errors import StoreUnavailable
-from autotuner.store.thinning import Ages
+from autotuner.store.options import Ages
 
 
 class Settings(BaseSettings):

@@ -1,58 +1,80 @@
-"""Tokens, and sessions of browsers, on SQLite and PostgreSQL."""
-
-# ruff: noqa: D102  # the port documents every method
+"""Access: tokens, sessions of browsers, what callers take, and what they did."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from functools import partial
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, select, text, union_all, update
 from sqlalchemy.exc import IntegrityError
 
-from autotuner.core.access import Session, Token
+from autotuner.core.access import (
+    DAY_S,
+    AuditEntry,
+    Caller,
+    Session,
+    Token,
+    Usage,
+    hours_allowed,
+    require_room_for_sweep,
+)
 from autotuner.core.errors import Conflict, NotFound
-from autotuner.store.engine import reading, writing
-from autotuner.store.identity import check_name
-from autotuner.store.statements import AnySelect
-from autotuner.store.tables import sessions, tokens
+from autotuner.core.run import RunState
+from autotuner.store import overviews
+from autotuner.store.descriptions import check_name, new_id
+from autotuner.store.engine import AnySelect, reading, select_values, values_of, window, writing
+from autotuner.store.options import Page
+from autotuner.store.tables import audit, sessions, sweeps, tokens, trials
 
-_TOKEN_FIELDS = [field.name for field in fields(Token)]
-_TOKENS: AnySelect = select(*(tokens.c[name] for name in _TOKEN_FIELDS)).select_from(tokens)
-_SESSIONS: AnySelect = select(*(sessions.c[field.name] for field in fields(Session))).select_from(sessions)
+_TOKENS, _SESSIONS, _ENTRIES = (
+    select_values(tokens, Token),
+    select_values(sessions, Session),
+    select_values(audit, AuditEntry),
+)
+
+_UNFINISHED = tuple(state for state in RunState if not state.is_finished)
+_FINISHED = tuple(state for state in RunState if state.is_finished)
 
 
-class SqlAccess:
-    """The AccessStore port."""
+class AccessStore:
+    """Who may call, what callers take, and what they did; every method is one transaction."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     # ------------------------------------------------------------------ tokens
     def add_token(self, token: Token, digest: str) -> None:
+        """Store a new token with what its secret hashes to.
+
+        Raises:
+            Conflict: The id is taken.
+        """
         check_name("token.name", token.name)
-        values = {name: getattr(token, name) for name in _TOKEN_FIELDS}
         try:
             with writing(self._engine) as connection:
-                connection.execute(insert(tokens).values(**values, digest=digest))
+                connection.execute(insert(tokens).values(**values_of(token), digest=digest))
         except IntegrityError:
             raise Conflict(f"a token is stored as {token.id} already") from None
 
     def get_token(self, token_id: str) -> tuple[Token, str]:
+        """Return the token and its digest; ``NotFound`` without it."""
         with reading(self._engine) as connection:
             row = connection.execute(_TOKENS.add_columns(tokens.c.digest).where(tokens.c.id == token_id)).one_or_none()
         if row is None:
             raise NotFound("token", token_id)
         values = dict(row._mapping)
-        return Token(**{name: values[name] for name in _TOKEN_FIELDS}), values["digest"]
+        digest = values.pop("digest")
+        return Token(**values), digest
 
     def list_tokens(self) -> Sequence[Token]:
+        """Return all tokens by name, then newest first; revoked ones too."""
         with reading(self._engine) as connection:
             rows = connection.execute(_TOKENS.order_by(tokens.c.created_at.desc(), tokens.c.id)).all()
         found = [Token(**row._mapping) for row in rows]
         return sorted(found, key=lambda token: token.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def revoke_token(self, token_id: str, *, now: float) -> Token:
+        """Take a token back, with the sessions that it opened; one that was taken back stays as it is."""
         valid = (tokens.c.id == token_id) & tokens.c.revoked_at.is_(None)
         with writing(self._engine) as connection:
             connection.execute(update(tokens).where(valid).values(revoked_at=now))
@@ -60,18 +82,20 @@ class SqlAccess:
             return _get_token(connection, token_id)
 
     def touch_token(self, token_id: str, *, now: float) -> None:
+        """Store that a token was used."""
         with writing(self._engine) as connection:
             connection.execute(update(tokens).where(tokens.c.id == token_id).values(last_used_at=now))
 
     # ------------------------------------------------------------------ sessions
     def add_session(self, session: Session) -> None:
+        """Store a new session, and forget those that expired before it was created."""
         with writing(self._engine) as connection:
             _get_token(connection, session.token_id)
             connection.execute(delete(sessions).where(sessions.c.expires_at <= session.created_at))
-            values = {field.name: getattr(session, field.name) for field in fields(Session)}
-            connection.execute(insert(sessions).values(values))
+            connection.execute(insert(sessions).values(values_of(session)))
 
     def get_session(self, session_id: str) -> Session:
+        """Return a session as it was stored; ``NotFound`` without it."""
         with reading(self._engine) as connection:
             row = connection.execute(_SESSIONS.where(sessions.c.id == session_id)).one_or_none()
         if row is None:
@@ -79,12 +103,112 @@ class SqlAccess:
         return Session(**row._mapping)
 
     def remove_session(self, session_id: str) -> None:
+        """Forget a session; one that is not stored is no error."""
         with writing(self._engine) as connection:
             connection.execute(delete(sessions).where(sessions.c.id == session_id))
 
+    # ------------------------------------------------------------------ accounts
+    def usage(self, caller: str, *, now: float) -> Usage:
+        """Return what sweeps of the caller of that name take, by queries that read no trial."""
+        with reading(self._engine) as connection:
+            return _usage(connection, caller, now)
 
+    def record(self, entry: AuditEntry) -> None:
+        """Append to the audit log; nothing changes or removes an entry but its age."""
+        with writing(self._engine) as connection:
+            connection.execute(insert(audit).values(id=new_id("au"), **values_of(entry)))
+
+    def audit(self, *, caller: str | None = None, page: Page = Page()) -> tuple[Sequence[AuditEntry], int]:
+        """Return entries, newest first, of one caller or all, and how many there are in all."""
+        with reading(self._engine) as connection:
+            rows, total = window(connection, select_audit(caller), page)
+        return [AuditEntry(**row._mapping) for row in rows], total
+
+
+# ---------------------------------------------------------------------- on a connection
 def _get_token(connection: Connection, token_id: str) -> Token:
     row = connection.execute(_TOKENS.where(tokens.c.id == token_id)).one_or_none()
     if row is None:
         raise NotFound("token", token_id)
     return Token(**row._mapping)
+
+
+def select_audit(caller: str | None) -> AnySelect:
+    """Return entries in the order of a list, those of one caller or all."""
+    chosen = _ENTRIES if caller is None else _ENTRIES.where(audit.c.caller == caller)
+    return chosen.order_by(audit.c.at.desc(), audit.c.id.desc())
+
+
+def lock_caller(connection: Connection, caller: Caller) -> None:
+    """Let nobody else take of the caller's quota until the transaction ends; SQLite has one writer anyway."""
+    if caller.quota.is_limiting_sweeps and connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": caller.name})
+
+
+def allowed_hours(
+    connection: Connection, caller: Caller, asked: float | None, now: float, *, is_new: bool = True
+) -> float | None:
+    """Return accelerator-hours that a sweep of a locked caller may take; None: as many as it likes.
+
+    Args:
+        connection: In the transaction that gives them.
+        caller: Whose sweep it is.
+        asked: How many it asks for; of one that is unfinished already, how many more.
+        now: The time.
+        is_new: Whether it is one sweep more that is unfinished.
+
+    Raises:
+        InvalidInput: It asks for more than the quota ever has.
+        QuotaExceeded: The caller has as many sweeps as may be, or has not so much left.
+    """
+    if not caller.quota.is_limiting_sweeps:
+        return asked
+    usage = _usage(connection, caller.name, now)
+    if is_new:
+        require_room_for_sweep(caller.quota, usage)
+    return hours_allowed(caller.quota, usage, asked, frees_in_s=partial(_frees_in_s, connection, caller.name, now))
+
+
+def _usage(connection: Connection, caller: str, now: float) -> Usage:
+    unfinished = (sweeps.c.created_by == caller) & sweeps.c.state.in_(_UNFINISHED)
+    budgets = dict(connection.execute(select(sweeps.c.id, sweeps.c.budget).where(unfinished)).all())
+    spent = overviews.hours_spent(connection, list(budgets), now)
+    promised = [_promised(budget.accelerator_hours, spent[sweep_id]) for sweep_id, budget in budgets.items()]
+    return Usage(
+        unfinished_sweeps=len(budgets),
+        accelerator_hours=sum(hours for _, hours in connection.execute(select_used(caller, now))),
+        promised_hours=None if None in promised else sum(hours for hours in promised if hours is not None),
+    )
+
+
+def _promised(budget: float | None, spent: float) -> float | None:
+    return None if budget is None else max(0.0, budget - spent)
+
+
+def select_used(caller: str, now: float) -> AnySelect:
+    """Return hours of the last day with when they ended, the oldest first: of trials with their convergence gates."""
+    since = now - DAY_S
+    hours = func.coalesce(overviews.run_hours(now), 0.0) + func.coalesce(trials.c.gate_hours, 0.0)
+    is_recent = trials.c.finished_at.is_(None) | (trials.c.finished_at > since)
+    mine = trials.c.sweep_id.in_(_recent_sweeps(caller, since))
+    used = select(trials.c.finished_at, hours.label("hours")).where(mine, is_recent).subquery()
+    is_running = used.c.finished_at.is_(None)
+    return select(used.c.finished_at, used.c.hours).where(used.c.hours > 0).order_by(is_running, used.c.finished_at)
+
+
+def _recent_sweeps(caller: str, since: float) -> AnySelect:
+    """Return ids of the sweeps whose trials may have run since then, from an index alone."""
+    own = select(sweeps.c.id).where(sweeps.c.created_by == caller)
+    ended = own.where(sweeps.c.state.in_(_FINISHED), sweeps.c.finished_at > since)
+    both = union_all(own.where(sweeps.c.state.in_(_UNFINISHED)), ended).subquery()
+    return select(both.c.id)
+
+
+def _frees_in_s(connection: Connection, caller: str, now: float, hours: float) -> float | None:
+    """Return after how long so many hours were used more than a day ago; None: those that are used still run."""
+    freed = 0.0
+    for row in connection.execute(select_used(caller, now)):
+        freed += row.hours
+        if row.finished_at is not None and freed >= hours:
+            return max(0.0, float(row.finished_at) + DAY_S - now)
+    return None

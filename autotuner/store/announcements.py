@@ -1,11 +1,8 @@
 """Announcements, webhooks and deliveries on SQLite and PostgreSQL."""
 
-# ruff: noqa: D102  # the port documents every method
-
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import fields
 
 from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -13,17 +10,13 @@ from sqlalchemy.exc import IntegrityError
 from autotuner.core.announcement import Announcement, Delivery, DeliveryProgress, DeliveryState, Webhook
 from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.run import OPEN, NewRun, Run, RunState
-from autotuner.ports import Page
-from autotuner.store import records
-from autotuner.store.engine import reading, writing
-from autotuner.store.identity import check_name, name_taken, new_delivery_id, no_such_name
+from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
+from autotuner.store.engine import AnySelect, reading, select_values, values_of, window, writing
+from autotuner.store.options import Page
 from autotuner.store.runs import RunStore, insert_run
-from autotuner.store.statements import AnySelect
 from autotuner.store.tables import announcements, runs, webhooks
 
-_ANNOUNCEMENT_FIELDS = [field.name for field in fields(Announcement)]
-_ANNOUNCEMENTS: AnySelect = select(*(announcements.c[name] for name in _ANNOUNCEMENT_FIELDS)).select_from(announcements)
-_WEBHOOKS: AnySelect = select(*(webhooks.c[field.name] for field in fields(Webhook))).select_from(webhooks)
+_WEBHOOKS = select_values(webhooks, Webhook)
 
 _STATES = {
     DeliveryState.PENDING: OPEN,
@@ -33,14 +26,19 @@ _STATES = {
 """States of the runs that deliver, by how people call them."""
 
 
-class SqlAnnouncements:
-    """The AnnouncementStore port."""
+class AnnouncementStore:
+    """Announcements, webhooks and deliveries; every method is one transaction, as in ``Store``.
+
+    An announcement is stored in the transaction of the outcome that it tells, with a queued delivery (a ``Run``) for
+    each webhook that then wants its kind.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._runs = RunStore(engine)
 
     def announce(self, announcement: Announcement) -> None:
+        """Store one by itself; an id that is stored already raises ``Conflict``."""
         try:
             with writing(self._engine) as connection:
                 tell(connection, announcement)
@@ -48,21 +46,23 @@ class SqlAnnouncements:
             raise _told_already(announcement) from None
 
     def feed(self, *, page: Page = Page()) -> tuple[Sequence[Announcement], int]:
+        """Return announcements, newest first, and how many there are in all."""
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, select_feed(), page)
+            rows, total = window(connection, select_feed(), page)
         return [Announcement(**row._mapping) for row in rows], total
 
     # ------------------------------------------------------------------ webhooks
     def save_webhook(self, webhook: Webhook) -> None:
+        """Store a new one; a name that is taken raises ``Conflict``."""
         check_name("webhook.name", webhook.name)
-        values = {field.name: getattr(webhook, field.name) for field in fields(Webhook)}
         try:
             with writing(self._engine) as connection:
-                connection.execute(insert(webhooks).values(values))
+                connection.execute(insert(webhooks).values(values_of(webhook)))
         except IntegrityError:
             raise name_taken("webhook", webhook.name) from None
 
     def get_webhook(self, name: str) -> Webhook:
+        """Return the webhook of that name; ``NotFound`` names the nearest."""
         with reading(self._engine) as connection:
             row = connection.execute(_WEBHOOKS.where(webhooks.c.name == name)).one_or_none()
             if row is None:
@@ -70,12 +70,14 @@ class SqlAnnouncements:
         return Webhook(**row._mapping)
 
     def list_webhooks(self) -> Sequence[Webhook]:
+        """Return all webhooks by name."""
         with reading(self._engine) as connection:
             rows = connection.execute(_WEBHOOKS).all()
         found = [Webhook(**row._mapping) for row in rows]
         return sorted(found, key=lambda webhook: webhook.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def remove_webhook(self, name: str) -> None:
+        """Forget it with its deliveries."""
         with writing(self._engine) as connection:
             mine = select(webhooks.c.name).where(webhooks.c.name == name).with_for_update()
             if connection.scalar(mine) is None:
@@ -85,6 +87,7 @@ class SqlAnnouncements:
 
     # ------------------------------------------------------------------ deliveries
     def send_again(self, delivery_id: str, *, now: float) -> Delivery:
+        """Have a delivery pending anew, due at once, with no attempts; one that is pending raises ``Conflict``."""
         if not self._runs.get("delivery", delivery_id).state.is_finished:
             raise Conflict(f"delivery {delivery_id} is pending already")
         return _delivery(self._runs.reopen("delivery", delivery_id, DeliveryProgress(), now=now))
@@ -92,6 +95,7 @@ class SqlAnnouncements:
     def deliveries(
         self, *, webhook: str | None = None, state: DeliveryState | None = None, page: Page = Page()
     ) -> tuple[Sequence[Delivery], int]:
+        """Return deliveries, newest first, to one webhook, in one state or all, and how many there are in all."""
         found, total = self._runs.list("delivery", subject=webhook, states=_STATES[state] if state else (), page=page)
         return [_delivery(run) for run in found], total
 
@@ -102,12 +106,11 @@ def tell(connection: Connection, announcement: Announcement) -> None:
     known = select(announcements.c.id).where(announcements.c.id == announcement.id)
     if connection.scalar(known) is not None:
         raise _told_already(announcement)
-    values = {name: getattr(announcement, name) for name in _ANNOUNCEMENT_FIELDS}
-    connection.execute(insert(announcements).values(values))
+    connection.execute(insert(announcements).values(values_of(announcement)))
     for name, kinds in connection.execute(select(webhooks.c.name, webhooks.c.kinds).with_for_update(read=True)).all():
         if not kinds or announcement.kind in kinds:
             new = NewRun(
-                id=new_delivery_id(),
+                id=new_id("dl"),
                 kind="delivery",
                 request=announcement,
                 progress=DeliveryProgress(),
@@ -123,8 +126,8 @@ def _told_already(announcement: Announcement) -> Conflict:
 
 
 def select_feed() -> AnySelect:
-    """Rows as ``Announcement`` takes them, in the order of an index."""
-    return _ANNOUNCEMENTS.order_by(announcements.c.at.desc(), announcements.c.id.desc())
+    """Return rows as ``Announcement`` takes them, in the order of an index."""
+    return select_values(announcements, Announcement).order_by(announcements.c.at.desc(), announcements.c.id.desc())
 
 
 def deliveries_of(announcement_ids: Collection[str]) -> ColumnElement[bool]:

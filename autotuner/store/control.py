@@ -1,6 +1,4 @@
-"""What people change of their sweeps, on SQLite and PostgreSQL."""
-
-# ruff: noqa: D102  # the port documents every method
+"""Sweeps as people change them after they asked for them: pauses, budgets, and trials that run again."""
 
 from __future__ import annotations
 
@@ -10,62 +8,112 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, update
 
+from autotuner.core import codec
 from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.run import Run
-from autotuner.core.sweep import Sweep, SweepOverview
-from autotuner.core.trial import TrialState
-from autotuner.store import accounts, interventions, overviews, records, transitions
+from autotuner.core.errors import Conflict, InvalidInput
+from autotuner.core.run import Run, RunState, StopReason, SweepEnd
+from autotuner.core.sweep import Budget, Rerun, Sweep, SweepOverview
+from autotuner.core.trial import Trial, TrialState
+from autotuner.core.units import format_seconds
+from autotuner.store import access, overviews, trial_changes
 from autotuner.store.engine import reading, writing
+from autotuner.store.events import sweep_facts, write_event
 from autotuner.store.runs import RunStore
+from autotuner.store.sweeps import get_sweep
 from autotuner.store.tables import sweeps
+from autotuner.store.trials import get_trial, get_trials, save_trial
+
+_BEYOND_BUDGETS = {
+    StopReason.SPACE_EXHAUSTED: "every legal layout that is likely to fit was tried; clone it with a wider space",
+    StopReason.ALL_TRIALS_FAIL: "its last trials all died of what layouts do not cause; mend that, and clone it",
+    StopReason.CANNOT_RUN: "nothing could run it; mend that, and clone it",
+    StopReason.ERROR: "it ended by an error; clone it to try again",
+}
+"""Ends after which a larger budget would change nothing."""
 
 
-class SqlControl:
-    """The ControlStore port: each write locks the sweep's run first (SQLite: the database)."""
+class ControlStore:
+    """Pauses, budgets that change, and trials that run again; every method is one transaction, as in ``Store``.
+
+    Each may be asked again without harm. A sweep that compares runs, for a retune or an MFU gate, raises ``Conflict``:
+    but for ``resume`` nothing here may change it. A worker that holds the sweep hears of each when it renews its lease.
+    """
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
         self._runs = run_store
 
     def pause(self, sweep_id: str, *, now: float) -> Sweep:
+        """Have nobody work on it: at once where no worker holds it, else when its worker has given it back.
+
+        A trial that runs is ended in good order and queued again. Where an engine still runs jobs of a sweep that
+        nobody holds, the next worker to claim it ends these, and gives it back. Writes ``sweep.paused``. A finished
+        sweep raises ``Conflict``.
+        """
         self._runs.pause("sweep", sweep_id, now=now)
         return self._get(sweep_id)
 
     def resume(self, sweep_id: str, *, now: float) -> Sweep:
+        """Queue it again, under its old place; one that was not paused yet goes on. Writes ``sweep.queued``.
+
+        The time that it was paused counts for no budget. A finished sweep raises ``Conflict``.
+        """
         self._runs.resume("sweep", sweep_id, now=now)
         return self._get(sweep_id)
 
     def change_budget(
         self, sweep_id: str, limits: Mapping[str, Any], *, now: float, caller: Caller = NOBODY_ASKED
     ) -> Sweep:
+        """Put these limits in the place of what they were, others stay; a finished sweep is queued to search on.
+
+        What its end had cut short is then queued again, too. Writes ``sweep.changed``, and ``sweep.queued`` of a sweep
+        that was finished. The idempotency key goes on to match what was asked first.
+
+        Where the caller owns the sweep, what it takes more is held to the caller's quota, as of a new sweep.
+
+        Raises:
+            InvalidInput: A limit is not legal, or the finished sweep would end by it at once.
+            Conflict: The sweep ended for a reason that no budget changes.
+            QuotaExceeded: The caller's quota has not so much left.
+        """
         with writing(self._engine) as connection:
             run, before = self._locked(connection, sweep_id)
             so_far = overviews.get_overview(connection, sweep_id, now)
-            after = interventions.change_budget(before, limits, so_far, now=now)
+            after = changed_budget(before, limits, so_far, now=now)
             after = _within_quota(connection, before, after, so_far, caller, now)
             if _searched_no_more(before) and after.interventions.ended is None and after.owner is None:
                 _queue_what_was_cut_short(connection, sweep_id, now)
             return self._stored(connection, run, before, after, now)
 
     def rerun(self, trial_id: str, *, now: float, caller: Caller = NOBODY_ASKED) -> Sweep:
+        """Have a trial run again, by itself, once what runs has ended; a finished sweep is queued to do that alone.
+
+        The new trial repeats the first of its layout that was measured, and has no rank of its own; where none was, it
+        is the first, and ranked. While one waits or runs, nothing changes. Writes ``sweep.changed``, and
+        ``sweep.queued`` of a sweep that was finished.
+
+        Raises:
+            Conflict: The trial has not ended, or the sweep's time or accelerator-hours are spent.
+            QuotaExceeded: The caller's quota has not so much left.
+        """
         with reading(self._engine) as connection:
-            sweep_id = records.get_trial(connection, trial_id).sweep_id
+            sweep_id = get_trial(connection, trial_id).sweep_id
         with writing(self._engine) as connection:
             run, before = self._locked(connection, sweep_id)
-            trial = records.get_trial(connection, trial_id)
-            ended = records.get_trials(connection, sweep_id, *(state for state in TrialState if state.finished))
+            trial = get_trial(connection, trial_id)
+            ended = get_trials(connection, sweep_id, *(state for state in TrialState if state.finished))
             num_ended = sum(one.layout == trial.layout for one in ended)
             so_far = overviews.get_overview(connection, sweep_id, now)
-            after = interventions.rerun(before, trial, num_ended, so_far, now=now)
+            after = with_rerun(before, trial, num_ended, so_far, now=now)
             after = _within_quota(connection, before, after, so_far, caller, now)
             return self._stored(connection, run, before, after, now)
 
     def _get(self, sweep_id: str) -> Sweep:
         with reading(self._engine) as connection:
-            return records.get_sweep(connection, sweep_id)
+            return get_sweep(connection, sweep_id)
 
     def _locked(self, connection: Connection, sweep_id: str) -> tuple[Run, Sweep]:
-        return self._runs.lock(connection, "sweep", sweep_id), records.get_sweep(connection, sweep_id)
+        return self._runs.lock(connection, "sweep", sweep_id), get_sweep(connection, sweep_id)
 
     def _stored(self, connection: Connection, run: Run, before: Sweep, after: Sweep, now: float) -> Sweep:
         """Store what changed, and its events; nothing where nothing did."""
@@ -74,10 +122,11 @@ class SqlControl:
             self._runs.change(connection, run, after.demand)
             mine = update(sweeps).where(sweeps.c.id == after.id)
             connection.execute(mine.values(budget=after.request.budget))
-            records.write_event(connection, after.id, "sweep.changed", transitions.demand_facts(after), now)
+            facts = {**sweep_facts(after.state), **codec.to_plain(after.demand)}
+            write_event(connection, after.id, "sweep.changed", facts, now)
         if is_reopened:
             self._runs.queue_again(connection, run, now, detail="")
-        return records.get_sweep(connection, after.id)
+        return get_sweep(connection, after.id)
 
 
 def _searched_no_more(sweep: Sweep) -> bool:
@@ -87,7 +136,7 @@ def _searched_no_more(sweep: Sweep) -> bool:
 def _within_quota(
     connection: Connection, before: Sweep, after: Sweep, so_far: SweepOverview, caller: Caller, now: float
 ) -> Sweep:
-    """The changed sweep with no more accelerator-hours than its owner's quota leaves; whoever else may change it may.
+    """Return the changed sweep within the hours of its owner's quota; whoever else may change it may.
 
     Raises:
         InvalidInput: It asks for more than the quota ever has.
@@ -99,9 +148,9 @@ def _within_quota(
     grows = had is not None and (wanted is None or wanted > had)
     if caller.name != before.created_by or had is None or not (is_reopened or grows):
         return after
-    accounts.lock_caller(connection, caller)
+    access.lock_caller(connection, caller)
     more = None if wanted is None else max(0.0, wanted - had)
-    allowed = accounts.allowed_hours(connection, caller, more, now, is_new=is_reopened)
+    allowed = access.allowed_hours(connection, caller, more, now, is_new=is_reopened)
     if wanted is not None or allowed is None:
         return after
     budget = replace(after.request.budget, accelerator_hours=had + allowed)
@@ -109,6 +158,115 @@ def _within_quota(
 
 
 def _queue_what_was_cut_short(connection: Connection, sweep_id: str, now: float) -> None:
-    """Trials that the end of their sweep cut short wait again, without the steps of their last attempt."""
-    for trial in records.get_trials(connection, sweep_id, TrialState.CANCELLED):
-        records.save_trial(connection, interventions.again(trial), "trial.interrupted", now)
+    """Queue trials that the end of their sweep cut short, without the steps of their last attempt."""
+    for trial in get_trials(connection, sweep_id, TrialState.CANCELLED):
+        save_trial(connection, trial_changes.again(trial), "trial.interrupted", now)
+
+
+# ---------------------------------------------------------------------- budgets
+def changed_budget(sweep: Sweep, limits: Mapping[str, Any], so_far: SweepOverview, *, now: float) -> Sweep:
+    """Return the sweep with these limits in the place of what they were; a finished sweep is queued, to search on.
+
+    Args:
+        sweep: As it stands.
+        limits: Fields of a budget; those that are left out stay.
+        so_far: What it has spent.
+        now: The time.
+
+    Raises:
+        InvalidInput: A limit is not legal, or a finished sweep would end by it at once.
+        Conflict: No budget would let it go on, or it compares runs.
+    """
+    _require_no_challenge(sweep, "the budget of what a retune or an MFU gate measures belongs to that")
+    budget = replace(sweep.request.budget, **limits)
+    asked = replace(sweep, request=replace(sweep.request, budget=budget))
+    ended = _end(sweep)
+    if ended is None:
+        return asked
+    if sweep.state.is_finished or budget != sweep.request.budget:
+        _require_room(sweep, ended, budget, so_far, now)
+    if not sweep.state.is_finished:  # reopened to run trials again, which it does first
+        return replace(asked, interventions=replace(sweep.interventions, ended=None))
+    return _reopened(asked, None)
+
+
+def _end(sweep: Sweep) -> SweepEnd | None:
+    """Return how its search ended; None: it goes on, or has yet to begin."""
+    if not sweep.state.is_finished:
+        return sweep.interventions.ended
+    assert sweep.stop_reason is not None, "what is finished has a reason"
+    return SweepEnd(state=sweep.state, reason=sweep.stop_reason, detail=sweep.stop_detail)
+
+
+def _require_room(sweep: Sweep, ended: SweepEnd, budget: Budget, so_far: SweepOverview, now: float) -> None:
+    if ended.reason in _BEYOND_BUDGETS:
+        raise Conflict(f"sweep {sweep.id} cannot go on by a larger budget: {_BEYOND_BUDGETS[ended.reason]}")
+    before, worked_s = sweep.request.budget, so_far.worked_s(now)
+    if budget.num_trials <= so_far.num_ran:
+        rule = f"must be more than the {so_far.num_ran} trials that ran"
+        raise InvalidInput("budget.num_trials", budget.num_trials, rule, so_far.num_ran + 1)
+    if budget.wall_clock_s is not None and budget.wall_clock_s <= worked_s:
+        rule = f"must be more than the {format_seconds(worked_s)} that it took"
+        raise InvalidInput("budget.wall_clock_s", budget.wall_clock_s, rule, round(2 * worked_s) + 1)
+    if budget.accelerator_hours is not None and budget.accelerator_hours <= so_far.accelerator_hours:
+        rule = f"must be more than the {so_far.accelerator_hours:.3g} that were used"
+        nearest = float(f"{2 * so_far.accelerator_hours:.2g}")
+        raise InvalidInput("budget.accelerator_hours", budget.accelerator_hours, rule, nearest)
+    if ended.reason is StopReason.NO_IMPROVEMENT and not _is_more_patient(before, budget):
+        rule = "must be more, or null: it ended since so many trials in a row were no better"
+        raise InvalidInput("budget.patience", budget.patience, rule, 2 * (before.patience or 1))
+    if ended.reason is StopReason.NOTHING_TO_GAIN and budget.min_gain >= before.min_gain:
+        rule = f"must be less than {before.min_gain:g}: it ended since less than that is expected of another trial"
+        raise InvalidInput("budget.min_gain", budget.min_gain, rule, 0.0)
+
+
+def _is_more_patient(before: Budget, now: Budget) -> bool:
+    return now.patience is None or before.patience is None or now.patience > before.patience
+
+
+# ---------------------------------------------------------------------- trials again
+def with_rerun(sweep: Sweep, trial: Trial, num_ended: int, so_far: SweepOverview, *, now: float) -> Sweep:
+    """Return the sweep with the trial among those to run again; a finished sweep is queued, to do that alone.
+
+    While a run again of it waits or goes on, nothing changes.
+
+    Args:
+        sweep: As it stands.
+        trial: One of its own.
+        num_ended: How many trials of that layout have ended.
+        so_far: What the sweep has spent.
+        now: The time.
+
+    Raises:
+        Conflict: The trial has not ended, the budget that passes meanwhile is spent, or the sweep compares runs.
+    """
+    _require_no_challenge(sweep, "what runs again there, and how often, is decided by what it compares")
+    if not trial.state.finished:
+        raise Conflict(f"trial {trial.id} is {trial.state.value}; once it has ended it can be run again")
+    before = sweep.interventions
+    if any(one.number == trial.number and one.num_runs > num_ended for one in before.reruns):
+        return sweep
+    _require_unspent(sweep, so_far, now)
+    wanted = Rerun(number=trial.number, num_runs=num_ended + 1)
+    others = tuple(one for one in before.reruns if one.number != trial.number)
+    asked = replace(sweep, interventions=replace(before, reruns=(*others, wanted)))
+    return _reopened(asked, _end(sweep)) if sweep.state.is_finished else asked
+
+
+def _require_unspent(sweep: Sweep, so_far: SweepOverview, now: float) -> None:
+    budget = sweep.request.budget
+    is_late = budget.wall_clock_s is not None and so_far.worked_s(now) >= budget.wall_clock_s
+    if is_late or (budget.accelerator_hours is not None and so_far.accelerator_hours >= budget.accelerator_hours):
+        spent = "time" if is_late else "accelerator-hours"
+        raise Conflict(f"the {spent} of sweep {sweep.id} are spent: extend its budget before a trial runs again")
+
+
+# ---------------------------------------------------------------------- both
+def _reopened(sweep: Sweep, ended: SweepEnd | None) -> Sweep:
+    """Return a finished sweep queued: to search again, or if it is told how its search ended, to run trials again."""
+    return replace(sweep, state=RunState.QUEUED, interventions=replace(sweep.interventions, ended=ended))
+
+
+def _require_no_challenge(sweep: Sweep, why: str) -> None:
+    if sweep.request.challenge is not None:
+        raise Conflict(f"sweep {sweep.id} belongs to a retune or an MFU gate: {why}")

@@ -92,7 +92,7 @@ def _copy(table: Table, source: Connection, target: Connection) -> int:
 
 
 def _plain(table: Table) -> Table:
-    """The table with what stands in its rows: documents as text, so that none has to be understood to be copied."""
+    """Return the table with documents as text, so that none has to be understood to be copied."""
     columns = (Column(column.name, _plain_type(column.type)) for column in table.columns)
     return Table(table.name, MetaData(), *columns)
 

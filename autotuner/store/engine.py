@@ -1,29 +1,54 @@
-"""Connections to SQLite and PostgreSQL, and the transactions that the store makes on them."""
+"""Connections to SQLite and PostgreSQL, the transactions that the store makes on them, and pages of a query."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Table,
+    create_engine,
+    event,
+    func,
+    literal,
+    make_url,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from autotuner.core.errors import InvalidInput, StoreUnavailable
-from autotuner.store.reach import Reach
-from autotuner.store.sqlite_file import watch_file
+from autotuner.store.options import COUNTED_BEHIND, Page
+
+AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 
 _LOCK_WAIT_S = 30.0  # SQLite has one writer; the others wait for it, far longer than any of our transactions takes
 _LOCK_POLL_S = 0.01
 
+_REST_S = 1.0
+"""How long nobody asks after a question that was not answered."""
+
+_QUESTION_S = 30.0
+"""How long one may ask alone, longer than any answer is waited for."""
+
 
 def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
-    """An engine for that database; connects to nothing yet.
+    """Return an engine for that database; connects to nothing yet.
 
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``postgresql://user@host/name``. The
@@ -47,7 +72,7 @@ def make_engine(url: str, *, answer_s: float | None = None) -> Engine:
 
 
 def make_memory_engine() -> Engine:
-    """An engine for a new, empty SQLite database in this process's memory; it is gone with the engine.
+    """Return an engine for a new, empty SQLite database in this process's memory; it is gone with the engine.
 
     There is one connection and one transaction has it at a time, from whichever thread; others wait for it.
     """
@@ -64,7 +89,7 @@ def make_memory_engine() -> Engine:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that may write: committed at the end, rolled back by any error.
+    """Open a transaction that may write: committed at the end, rolled back by any error.
 
     On SQLite it takes the write lock at once, so two writers queue instead of one failing halfway.
 
@@ -77,7 +102,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction whose queries all see the database at one moment.
+    """Open a transaction whose queries all see the database at one moment.
 
     Raises:
         StoreUnavailable: The database cannot be reached.
@@ -159,3 +184,128 @@ def _keep_log(connection: Any) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("sqlite_begin", "BEGIN"))
+
+
+def upsert(connection: Connection, table: Table, keys: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Insert a row, or put it in the place of the one with the same keys."""
+    insert_into = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    others = {name: value for name, value in values.items() if name not in keys}
+    new = insert_into(table).values(values)
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=others))
+
+
+# ---------------------------------------------------------------------- a database that is away
+class Reach:
+    """Whether a database answers, as all threads of a process saw it.
+
+    While it does, nobody is held up. Once it did not, one thread asks and the others are refused at once: each would
+    wait as long, and the threads that answer requests are few.
+
+    Args:
+        silences: Errors that say that nobody answered.
+    """
+
+    def __init__(self, *silences: type[Exception]) -> None:
+        self._silences = silences
+        self._mutex = threading.Lock()
+        self._asked_next_at: float | None = None
+
+    def ask(self) -> None:
+        """Return if the caller may ask the database.
+
+        Raises:
+            StoreUnavailable: It did not answer, and another thread finds out whether it does again.
+        """
+        if self._asked_next_at is None:
+            return
+        with self._mutex:
+            now = time.monotonic()
+            if self._asked_next_at is not None and now < self._asked_next_at:
+                raise StoreUnavailable("the database did not answer a moment ago and is not asked again yet")
+            self._asked_next_at = now + _QUESTION_S
+
+    def answered(self) -> None:
+        """Let everybody ask."""
+        self._asked_next_at = None
+
+    def failed(self, error: BaseException | None) -> None:
+        """Let nobody ask for a moment, where the error is one of the silences; a refusal is an answer."""
+        with self._mutex:
+            is_silent = isinstance(error, self._silences)
+            self._asked_next_at = time.monotonic() + _REST_S if is_silent else None
+
+
+def watch_file(engine: Engine, path: str) -> None:
+    """Refuse every transaction once another file, or none, lies at that path.
+
+    Without this, connections that are open go on writing to a file that nobody finds any more, and new ones make
+    an empty one in its place.
+    """
+    file = _SqliteFile(path)
+    event.listen(engine, "do_connect", lambda *_: file.check())
+    event.listen(engine, "connect", lambda *_: file.remember())
+
+    def before_transaction(_: Connection) -> None:
+        file.check()
+
+    event.listen(engine, "begin", before_transaction)
+
+
+class _SqliteFile:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._first: Any = None
+
+    def remember(self) -> None:
+        self._first = self._first or self._found()
+
+    def check(self) -> None:
+        if self._first is None or (found := self._found()) == self._first:
+            return
+        what = "is gone" if found is None else "is another file than it was"
+        raise StoreUnavailable(
+            f"the database {self._path} {what}: somebody deleted, moved or replaced it under this process. "
+            "Put it back, or restart the process to use what lies there now"
+        )
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino)
+
+
+# ---------------------------------------------------------------------- rows that are values
+def select_values(table: Table, cls: type[Any]) -> AnySelect:
+    """Return rows of the table as the dataclass takes them, whose fields are columns."""
+    return select(*(table.c[field.name] for field in fields(cls))).select_from(table)
+
+
+def values_of(value: Any) -> dict[str, Any]:
+    """Return the columns of a row that is a value."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+# ---------------------------------------------------------------------- pages
+def window(
+    connection: Connection, query: AnySelect, page: Page, *, counted: AnySelect | None = None
+) -> tuple[Sequence[AnyRow], int]:
+    """Return the rows of that page, and how many the query has without it.
+
+    Args:
+        connection: To the database.
+        query: In the order of the list.
+        page: The window on it.
+        counted: What has as many rows and is counted instead, since it reads less.
+    """
+    rows = connection.execute(query.limit(page.limit).offset(page.offset)).all()
+    if len(rows) < page.limit and (rows or not page.offset):  # it is the last page
+        return rows, page.offset + len(rows)
+    return rows, connection.scalars(select_total(query if counted is None else counted, page)).one()
+
+
+def select_total(query: AnySelect, page: Page) -> Select[int]:
+    """Return how many rows the query has; no more are counted behind a page than its reader cares about."""
+    some = query.with_only_columns(literal(1)).limit(page.offset + page.limit + COUNTED_BEHIND)
+    return select(func.count()).select_from(some.subquery())

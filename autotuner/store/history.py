@@ -1,7 +1,5 @@
 """What the trials of all sweeps measured, on SQLite and PostgreSQL."""
 
-# ruff: noqa: D102  # the port documents every method
-
 from __future__ import annotations
 
 import statistics
@@ -19,10 +17,8 @@ from autotuner.core.job import Job
 from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, PastTrial, ScaledTrial, TrialState
-from autotuner.store.engine import reading
-from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.tables import failures, measurements, runs, steps, sweeps, trials
-from autotuner.store.tables.columns import KnownFields
+from autotuner.store.engine import AnyRow, AnySelect, reading
+from autotuner.store.tables import KnownFields, measurements, runs, steps, sweeps, trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +34,11 @@ class _Measured:
     foreign_cpu_share: float = 0.0
 
 
-class SqlHistory:
-    """The HistoryStore port."""
+class HistoryStore:
+    """Trials that ran or ran out of memory, of all sweeps; simulated ones are left out.
+
+    Newest first: by their sweep's age, then by their number. ``before`` leaves out what finished then or later.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -47,6 +46,7 @@ class SqlHistory:
     def measured(
         self, accelerator: str, stack: str | None = None, *, before: float, after: float = 0.0, limit: int = 1000
     ) -> Sequence[PastTrial]:
+        """Return those on accelerators of that name, under that stack or any; later than ``after``, and newest."""
         mine = [sweeps.c.accelerator == accelerator]
         if stack is not None:
             mine.append(sweeps.c.stack == stack)
@@ -55,13 +55,16 @@ class SqlHistory:
         return self._past(mine, before, limit)
 
     def of_job(self, job_key: str, *, before: float, limit: int = 1000) -> Sequence[PastTrial]:
+        """Return those of sweeps for that very job (``core.sweep.job_key``), whatever their space and budget."""
         return self._past([sweeps.c.job_key == job_key], before, limit)
 
     def accelerators(self) -> Sequence[str]:
+        """Return names of those that sweeps were for and a trial ended on, but for simulated ones, by name."""
         with reading(self._engine) as connection:
             return list(connection.scalars(select_accelerators()))
 
     def newest_at(self) -> float | None:
+        """Return when the last trial of all finished; what was asked before ``newest_at`` changed is still so."""
         with reading(self._engine) as connection:
             return connection.scalar(select(func.max(trials.c.finished_at)))
 
@@ -74,7 +77,7 @@ class SqlHistory:
 
 
 def select_accelerators() -> Select[str]:
-    """Names of the accelerators that trials ran on: each is looked for once, however many sweeps have it."""
+    """Return names of the accelerators that trials ran on: each is looked for once, however many sweeps have it."""
     names = select(sweeps.c.accelerator).distinct().subquery()
     ran = (sweeps.c.accelerator == names.c.accelerator) & (sweeps.c.engine != SIMULATED)
     ended = trials.c.finished_at.is_not(None)
@@ -83,8 +86,8 @@ def select_accelerators() -> Select[str]:
 
 
 def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySelect:
-    """Trials that ran or ran out of memory, of the sweeps that the conditions say: in the order of an index."""
-    ended = or_(trials.c.state.in_((TrialState.COMPLETE, TrialState.PRUNED)), failures.c.kind == FailureKind.OOM)
+    """Return trials that ran or ran out of memory, of the sweeps that the conditions say: in the order of an index."""
+    ended = or_(trials.c.state.in_((TrialState.COMPLETE, TrialState.PRUNED)), trials.c.failure_kind == FailureKind.OOM)
     past = (sweeps.c.created_at < before) & (trials.c.finished_at < before)
     return (
         select(
@@ -94,14 +97,13 @@ def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySel
         .select_from(sweeps)
         .join(trials, trials.c.sweep_id == sweeps.c.id)
         .outerjoin(measurements, measurements.c.trial_id == trials.c.id)
-        .outerjoin(failures, failures.c.trial_id == trials.c.id)
         .where(*mine, sweeps.c.engine != SIMULATED, past, ended)
         .order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc(), trials.c.number.desc())
     )
 
 
 def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, SweepRequest]:
-    """What was asked, but for what another release wrote and this one cannot read."""
+    """Return what was asked, but for what another release wrote and this one cannot read."""
     found: dict[str, SweepRequest] = {}
     for sweep_id, text in connection.execute(select(runs.c.id, runs.c.request).where(runs.c.id.in_(sweep_ids))).all():
         with suppress(InvalidInput):
@@ -110,7 +112,7 @@ def _requests(connection: Connection, sweep_ids: set[str]) -> Mapping[str, Sweep
 
 
 def _timed_steps(connection: Connection, trial_ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
-    """Step times of trials that were ended early, without their warm-up."""
+    """Return step times of trials that were ended early, without their warm-up."""
     found: dict[str, list[float]] = {}
     for trial_id, step in connection.execute(
         select(steps.c.trial_id, steps.c.document).where(steps.c.trial_id.in_(trial_ids))
@@ -154,7 +156,7 @@ def _past_trial(row: AnyRow, request: SweepRequest, timed: Sequence[float]) -> P
 
 
 def _job(request: SweepRequest, scaled: ScaledTrial | None) -> Job:
-    """What ran, with the memory that a rank might use."""
+    """Return what ran, with the memory that a rank might use."""
     if scaled is None or request.small_cluster is None:
         return request.trial_job
     return scaled.job(request.job, request.small_cluster)
@@ -166,6 +168,6 @@ def _foreign_share(measured: _Measured, request: SweepRequest) -> float:
 
 
 def _peak_bytes(measured: _Measured, request: SweepRequest) -> float | None:
-    """Bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
+    """Return bytes to hold predictions to: a trainer may tell none, and on cores those of its interpreter, too."""
     is_of_process = request.trainer is not None and request.runs_on.accelerator.kind == "cpu"
     return max(measured.peak_bytes) if measured.peak_bytes and not is_of_process else None

@@ -1,15 +1,13 @@
 """MFU gates and baselines on SQLite and PostgreSQL. A gate is a run that awaits the sweep that measures for it."""
 
-# ruff: noqa: D102  # the port documents every method
-
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine, delete, select, update
+from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
 from autotuner.core.access import NOBODY_ASKED, Caller
@@ -18,35 +16,25 @@ from autotuner.core.errors import InvalidInput, NotFound, NotYours
 from autotuner.core.run import Finish, NewRun
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.upkeep import Baseline, GateRunRequest, MfuGate, MfuGateOutcome, MfuGateRequest, MfuGateResult
-from autotuner.ports import Page
 from autotuner.search.upkeep.gate import end_of, gate_told, new_baseline
-from autotuner.store import announcements, queueing, records
-from autotuner.store.engine import reading, writing
-from autotuner.store.identity import check_name, new_mfu_gate_id
-from autotuner.store.runs import Rows, RunStore, insert_run
-from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.tables import baselines, measured_gates, runs
-from autotuner.store.tables.columns import read_document
+from autotuner.store import announcements
+from autotuner.store.descriptions import check_name, new_id
+from autotuner.store.engine import AnyRow, AnySelect, reading, upsert, window, writing
+from autotuner.store.options import Page
+from autotuner.store.runs import Rows, RunStore, insert_run, select_with_sweep
+from autotuner.store.sweeps import queue_sweep
+from autotuner.store.tables import baselines, read_document, runs
 
-_CHILDREN = runs.alias("children")
-
-_COLUMNS = ("id", "request", "result", "state", "detail", "created_at", "finished_at", "created_by")
-
-_GATES: AnySelect = (
-    select(
-        *(runs.c[name] for name in _COLUMNS),
-        select(_CHILDREN.c.id).where(_CHILDREN.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id"),
-    )
-    .select_from(runs)
-    .where(runs.c.kind == "gate")
+_GATES = select_with_sweep(
+    "gate", "id", "request", "result", "state", "detail", "created_at", "finished_at", "created_by"
 )
 
 _DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASELINE)
 """Outcomes of gates that measured as much as they needed."""
 
 
-class SqlMfuGates:
-    """The MfuGateStore port."""
+class MfuGateStore:
+    """MFU gates and baselines; every method is one transaction, as in ``Store``."""
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
@@ -63,9 +51,20 @@ class SqlMfuGates:
         now: float,
         caller: Caller = NOBODY_ASKED,
     ) -> MfuGate:
+        """Store a gate that awaits the sweep that measures for it, or that is finished at once.
+
+        Args:
+            request: What was asked.
+            key: Content key of the job and what runs it.
+            content: Content key of the same with layout and software.
+            baseline: What it is held to, as the caller read it; None: there is none.
+            by: The sweep to queue, whose end frees the gate; or what an earlier gate's runs say of this one.
+            now: Of the request.
+            caller: Who asks, to whose quota the sweep is held as by ``Store.create_sweep``.
+        """
         check_name("gate.baseline", request.baseline)
         new = NewRun(
-            id=new_mfu_gate_id(),
+            id=new_id("mg"),
             kind="gate",
             request=GateRunRequest(gate=request, key=key, content=content, baseline=baseline),
             subject=request.baseline,
@@ -75,37 +74,42 @@ class SqlMfuGates:
             if isinstance(by, MfuGateResult):
                 self._runs.add_ended(connection, new, end_of(by), now)
             else:
-                sweep = queueing.queue_sweep(connection, by, now, caller=caller, parent_id=new.id)
+                sweep = queue_sweep(connection, by, now, caller=caller, parent_id=new.id)
                 insert_run(connection, replace(new, awaits=sweep.id), now)
             return _get(connection, new.id)
 
     def get(self, gate_id: str) -> MfuGate:
+        """Return a gate as it stands now; ``NotFound`` without it."""
         with reading(self._engine) as connection:
             return _get(connection, gate_id)
 
     def list(self, *, baseline: str | None = None, page: Page = Page()) -> tuple[Sequence[MfuGate], int]:
+        """Return gates, newest first, held to that baseline or all, and how many there are in all."""
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, newest_first(baseline), page)
+            rows, total = window(connection, newest_first(baseline), page)
         return [_read(row) for row in rows], total
 
     def find_reusable(self, content: str) -> MfuGate | None:
-        mine = measured_gates.c.content == content
+        """Return the last gate of that content that measured something itself and came to a decision."""
         with reading(self._engine) as connection:
-            gate_id = connection.scalar(select(measured_gates.c.gate_id).where(mine))
-            return None if gate_id is None else _get(connection, gate_id)
+            row = connection.execute(_GATES.where(runs.c.unique_key == _unique(content))).one_or_none()
+            return None if row is None else _read(row)
 
     # ------------------------------------------------------------------ baselines
     def get_baseline(self, name: str, key: str) -> Baseline | None:
+        """Return what is stored under that name for the job with that key; None without it."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with reading(self._engine) as connection:
             return connection.scalar(select(baselines.c.document).where(mine))
 
     def list_baselines(self) -> Sequence[Baseline]:
+        """Return all baselines by name, then newest first."""
         with reading(self._engine) as connection:
             found = connection.scalars(select(baselines.c.document)).all()
         return sorted(found, key=lambda baseline: (baseline.name, -baseline.at, baseline.key))
 
     def remove_baseline(self, name: str, key: str) -> None:
+        """Forget it; ``NotFound`` without it."""
         mine = (baselines.c.name == name) & (baselines.c.key == key)
         with writing(self._engine) as connection:
             if not connection.execute(delete(baselines).where(mine)).rowcount:
@@ -114,7 +118,7 @@ class SqlMfuGates:
 
 # ---------------------------------------------------------------------- on a connection
 def newest_first(baseline: str | None) -> AnySelect:
-    """Gates in the order of a list, those held to one baseline or all."""
+    """Return gates in the order of a list, those held to one baseline or all."""
     chosen = _GATES if baseline is None else _GATES.where(runs.c.subject == baseline)
     return chosen.order_by(runs.c.created_at.desc(), runs.c.id.desc())
 
@@ -162,14 +166,15 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
     if (baseline := new_baseline(gate, result, now=now)) is not None:
         try:
             _require_replaceable(connection, baseline, gate)
-            _set_baseline(connection, baseline)
+            values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
+            upsert(connection, baselines, ["name", "key"], values)  # of two that come at once the later stays
         except NotYours as error:
             said = f"{result.detail}; no baseline was set, as another was set meanwhile: {error}"
             result = replace(result, detail=said)
             mine = update(runs).where(runs.c.id == gate_id)
             connection.execute(mine.values(detail=said, result=codec.dumps(result)))
     if _is_reusable(gate, result):
-        _upsert(connection, measured_gates, ["content"], {"content": gate.content, "gate_id": gate_id})
+        _set_reusable(connection, gate)
     announcements.tell(connection, gate_told(gate, result, at=now))
 
 
@@ -193,6 +198,18 @@ def _is_reusable(gate: MfuGate, result: MfuGateResult) -> bool:
     return gate.sweep_id is not None and measured and result.outcome in _DECIDED
 
 
+def _set_reusable(connection: Connection, gate: MfuGate) -> None:
+    """Let the gate be found by its content, in the place of an earlier one; of two that end at once one is found."""
+    key = _unique(gate.content)
+    with suppress(IntegrityError), connection.begin_nested():
+        connection.execute(update(runs).where(runs.c.unique_key == key).values(unique_key=None))
+        connection.execute(update(runs).where(runs.c.id == gate.id).values(unique_key=key))
+
+
+def _unique(content: str) -> str:
+    return f"gate {content}"
+
+
 def _require_replaceable(connection: Connection, baseline: Baseline, gate: MfuGate) -> None:
     """Return if the stored baseline is the one that the gate was held to, or was set by the same caller."""
     mine = (baselines.c.name == baseline.name) & (baselines.c.key == baseline.key)
@@ -202,20 +219,6 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: MfuGa
     owner = connection.scalar(select(runs.c.created_by).where(runs.c.id == stored.gate_id))
     if owner is not None and owner != gate.created_by:
         raise NotYours("baseline", baseline.name, owner)
-
-
-def _set_baseline(connection: Connection, baseline: Baseline) -> None:
-    """In the place of the one of that name and key; of two that come at once the later stays."""
-    values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
-    _upsert(connection, baselines, ["name", "key"], values)
-
-
-def _upsert(connection: Connection, table: Table, keys: Sequence[str], values: dict[str, Any]) -> None:
-    """Insert a row, or put it in the place of the one with the same keys."""
-    upsert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    others = {name: value for name, value in values.items() if name not in keys}
-    new = upsert(table).values(values)
-    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=others))
 
 
 GATE_ROWS = Rows(

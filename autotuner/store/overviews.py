@@ -1,26 +1,41 @@
-"""Overviews of sweeps: counted, summed and ranked by the database, in as many queries for a page as for one sweep."""
+"""Overviews of sweeps: searched, ordered, counted, summed and ranked by the database.
+
+A page takes as many queries as one sweep.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, UnaryExpression, func, or_, select
 
 from autotuner.core.errors import NotFound
 from autotuner.core.objective import Objective
 from autotuner.core.run import Stop
 from autotuner.core.sweep import BestSoFar, Interventions, SweepOverview
 from autotuner.core.trial import TrialState
-from autotuner.ports import Page, SweepFilter, SweepOrder
-from autotuner.store import records, sweep_lists
-from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.sweep_lists import BEST
-from autotuner.store.tables import gates, measurements, runs, sweeps, trials
+from autotuner.store.engine import AnyRow, AnySelect, window
+from autotuner.store.options import Page, SweepColumn, SweepFilter, SweepOrder
+from autotuner.store.tables import measurements, runs, sweeps, trials
+
+_MOST_WORDS = 8
+"""Each word of a search reads every sweep's texts once more."""
+
+_SEARCHED = (
+    *(sweeps.c.name, sweeps.c.id, sweeps.c.model, sweeps.c.cluster),
+    *(sweeps.c.trial_cluster, sweeps.c.engine, sweeps.c.created_by),
+)
+
+_RAN = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+
+BEST = measurements.alias("best")
+"""The measurement of the trial that is ranked first of its sweep."""
 
 
 def _first_ranked() -> ColumnElement[str | None]:
-    """Id of the sweep's trial ranked first: one look into the index that ranks it."""
+    """Return id of the sweep's trial ranked first: one look into the index that ranks it."""
     mine = (measurements.c.sweep_id == sweeps.c.id) & measurements.c.is_ranked
     best_first = (measurements.c.value.desc(), measurements.c.trial_id)
     return select(measurements.c.trial_id).where(mine).order_by(*best_first).limit(1).scalar_subquery()
@@ -28,14 +43,14 @@ def _first_ranked() -> ColumnElement[str | None]:
 
 _OF_RUN = ("started_at", "wanted", "detail", "idle_since", "idle_s", "num_reopened", "owner", "seen_at", "lease_s")
 
-_SAID_ONCE = ("id", "name", "state", "created_at", "finished_at", "stop_reason", "budget", "engine", "created_by")
+_SAID_ONCE = (
+    *("id", "name", "state", "created_at", "finished_at", "stop_reason", "budget", "engine", "created_by"),
+    *("model", "cluster", "trial_cluster"),
+)
 
 OVERVIEWS: AnySelect = select(
     *(sweeps.c[name] for name in _SAID_ONCE),
     *(runs.c[name] for name in _OF_RUN),
-    sweeps.c.model_name.label("model"),
-    sweeps.c.cluster_name.label("cluster"),
-    sweeps.c.trial_cluster_name.label("trial_cluster"),
     *(sweeps.c[field.name] for field in fields(Objective)),
     BEST.c.trial_id.label("best_trial_id"),
     BEST.c.value.label("best_value"),
@@ -47,7 +62,7 @@ OVERVIEWS: AnySelect = select(
 
 
 def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOverview:
-    """One sweep; ``NotFound`` without it."""
+    """Return one sweep; ``NotFound`` without it."""
     rows = connection.execute(OVERVIEWS.where(sweeps.c.id == sweep_id)).all()
     if not rows:
         raise NotFound("sweep", sweep_id)
@@ -57,25 +72,27 @@ def get_overview(connection: Connection, sweep_id: str, now: float) -> SweepOver
 def list_overviews(
     connection: Connection, where: SweepFilter, order: SweepOrder, page: Page, now: float
 ) -> tuple[Sequence[SweepOverview], int]:
-    """A page of those that pass, and how many there are."""
-    passing = sweep_lists.passing(where)
-    query = sweep_lists.in_order(OVERVIEWS.where(*passing), order)
-    rows, total = records.window(
-        connection, query, page, counted=select(sweeps.c.id).select_from(sweeps).where(*passing)
-    )
+    """Return a page of those that pass, and how many there are."""
+    conditions = passing(where)
+    query = in_order(OVERVIEWS.where(*conditions), order)
+    counted = select(sweeps.c.id).select_from(sweeps).where(*conditions)
+    rows, total = window(connection, query, page, counted=counted)
     return _completed(connection, rows, now), total
 
 
 def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
-    """How many trials, repeats and accelerator-hours each sweep has in each state, from an index alone."""
-    hours = func.coalesce(func.sum(run_hours(now)), 0.0)
+    """Return how many trials, repeats and hours each sweep has in each state, from an index alone.
+
+    Hours are accelerator-hours until now, of trials and of convergence gates.
+    """
     return (
         select(
             trials.c.sweep_id,
             trials.c.state,
             func.count().label("num_trials"),
             func.count(trials.c.repeats).label("num_repeats"),
-            hours.label("accelerator_hours"),
+            func.coalesce(func.sum(run_hours(now)), 0.0).label("hours"),
+            func.coalesce(func.sum(trials.c.gate_hours), 0.0).label("gate_hours"),
         )
         .where(trials.c.sweep_id.in_(sweep_ids))
         .group_by(trials.c.sweep_id, trials.c.state)
@@ -83,50 +100,37 @@ def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
 
 
 def run_hours(now: float) -> ColumnElement[float | None]:
-    """Accelerator-hours of a trial's row until now; null before it starts, so that it is not summed."""
+    """Return accelerator-hours of a trial until now; null before it starts, so that it is not summed."""
     of_jobs = trials.c.busy_s + trials.c.num_busy * now  # null where an engine was given none
     of_attempt = func.coalesce(trials.c.finished_at, now) - trials.c.started_at
     return func.coalesce(of_jobs, of_attempt) * trials.c.world_size / 3600.0
 
 
 def hours_spent(connection: Connection, sweep_ids: Sequence[str], now: float) -> dict[str, float]:
-    """Accelerator-hours of each sweep's trials and loss gates until now."""
+    """Return accelerator-hours of each sweep's trials and convergence gates until now."""
     hours = dict.fromkeys(sweep_ids, 0.0)
     for row in connection.execute(select_progress(sweep_ids, now)):
-        hours[row.sweep_id] += row.accelerator_hours
-    for sweep_id, gate_hours in connection.execute(select_gate_hours(sweep_ids)):
-        hours[sweep_id] += gate_hours
+        hours[row.sweep_id] += row.hours + row.gate_hours
     return hours
-
-
-def select_gate_hours(sweep_ids: Sequence[str]) -> AnySelect:
-    """Accelerator-hours of loss gates by sweep, from an index alone."""
-    hours = func.sum(gates.c.accelerator_hours)
-    return select(gates.c.sweep_id, hours).where(gates.c.sweep_id.in_(sweep_ids)).group_by(gates.c.sweep_id)
 
 
 def _completed(connection: Connection, rows: Sequence[AnyRow], now: float) -> list[SweepOverview]:
     ids = [row.id for row in rows]
     num_trials: dict[str, dict[TrialState, int]] = {sweep_id: {} for sweep_id in ids}
     num_repeats, hours = dict.fromkeys(ids, 0), dict.fromkeys(ids, 0.0)
-    for sweep_id, state, count, repeats, state_hours in connection.execute(select_progress(ids, now)):
-        num_trials[sweep_id][state] = count
-        num_repeats[sweep_id] += repeats if state in _RAN else 0
-        hours[sweep_id] += state_hours
-    for sweep_id, gate_hours in connection.execute(select_gate_hours(ids)):
-        hours[sweep_id] += gate_hours
+    for found in connection.execute(select_progress(ids, now)):
+        num_trials[found.sweep_id][found.state] = found.num_trials
+        num_repeats[found.sweep_id] += found.num_repeats if found.state in _RAN else 0
+        hours[found.sweep_id] += found.hours + found.gate_hours
     best = _best_so_far(connection, ids)
     return [_overview(row, num_trials[row.id], num_repeats[row.id], hours[row.id], best[row.id]) for row in rows]
 
 
 def _best_so_far(connection: Connection, sweep_ids: list[str]) -> dict[str, list[BestSoFar]]:
     found: dict[str, list[BestSoFar]] = {sweep_id: [] for sweep_id in sweep_ids}
-    for sweep_id, number, value in connection.execute(sweep_lists.select_best_so_far(sweep_ids)):
+    for sweep_id, number, value in connection.execute(select_best_so_far(sweep_ids)):
         found[sweep_id].append(BestSoFar(number=number, value=value))
     return found
-
-
-_RAN = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
 
 
 def _overview(
@@ -153,3 +157,76 @@ def _overview(
         best_so_far=tuple(best_so_far),
         **said,
     )
+
+
+# ---------------------------------------------------------------------- lists
+def passing(where: SweepFilter) -> list[ColumnElement[bool]]:
+    """Return the filter as conditions on ``sweeps``."""
+    conditions = [_says(word) for word in where.text.split()[:_MOST_WORDS]]
+    if where.state is not None:
+        conditions.append(sweeps.c.state == where.state)
+    if where.owner is not None:
+        conditions.append(sweeps.c.created_by == where.owner)
+    return conditions
+
+
+def _says(word: str) -> ColumnElement[bool]:
+    return or_(*(column.icontains(word, autoescape=True) for column in _SEARCHED))
+
+
+def in_order(query: AnySelect, order: SweepOrder) -> AnySelect:
+    """Return the query, which joins ``BEST``, in that order; newest first, that is the order of an index."""
+    newest = (sweeps.c.created_at.desc(), sweeps.c.id.desc())
+    if order.column is SweepColumn.CREATED:
+        return query.order_by(*(newest if order.is_descending else (sweeps.c.created_at, sweeps.c.id)))
+    return query.order_by(_directed(_COLUMNS[order.column], order), *newest)
+
+
+def _directed(column: ColumnElement[Any], order: SweepOrder) -> UnaryExpression[Any]:
+    return (column.desc() if order.is_descending else column.asc()).nulls_last()
+
+
+def _num_trials() -> ColumnElement[int | None]:
+    mine = (trials.c.sweep_id == sweeps.c.id) & trials.c.state.in_(_RAN) & trials.c.repeats.is_(None)
+    return select(func.count()).select_from(trials).where(mine).scalar_subquery()
+
+
+def _hours_ended() -> ColumnElement[float | None]:
+    """Return accelerator-hours of trials that have ended, and of convergence gates: what an order can rest on."""
+    seconds = func.coalesce(trials.c.busy_s, trials.c.finished_at - trials.c.started_at)
+    hours = seconds * trials.c.world_size / 3600.0 + func.coalesce(trials.c.gate_hours, 0.0)
+    ended = (trials.c.sweep_id == sweeps.c.id) & trials.c.finished_at.is_not(None)
+    return select(func.coalesce(func.sum(hours), 0.0)).where(ended).scalar_subquery()
+
+
+_COLUMNS: Mapping[SweepColumn, ColumnElement[Any]] = {
+    SweepColumn.NAME: func.lower(func.coalesce(func.nullif(sweeps.c.name, ""), sweeps.c.id)),
+    SweepColumn.STATE: sweeps.c.state,
+    SweepColumn.MFU: BEST.c.mfu,
+    SweepColumn.TOKENS_PER_S: BEST.c.tokens_per_s,
+    SweepColumn.TRIALS: _num_trials(),
+    SweepColumn.ACCELERATOR_HOURS: _hours_ended(),
+    SweepColumn.OWNER: func.nullif(sweeps.c.created_by, ""),
+    SweepColumn.CLUSTER: sweeps.c.cluster,
+}
+
+
+def select_best_so_far(sweep_ids: list[str]) -> AnySelect:
+    """Return number and value of each ranked trial that was better than all before it, by sweep: a few of many."""
+    before = func.max(measurements.c.value).over(
+        partition_by=measurements.c.sweep_id, order_by=trials.c.number, rows=(None, -1)
+    )
+    ranked = (
+        select(measurements.c.sweep_id, trials.c.number, measurements.c.value, before.label("before"))
+        .join_from(measurements, trials, trials.c.id == measurements.c.trial_id)
+        .where(measurements.c.sweep_id.in_(sweep_ids), measurements.c.is_ranked)
+        .subquery()
+    )
+    better = ranked.c.before.is_(None) | (ranked.c.value > ranked.c.before)
+    columns = (ranked.c.sweep_id, ranked.c.number, ranked.c.value)
+    return select(*columns).where(better).order_by(ranked.c.sweep_id, ranked.c.number)
+
+
+def select_owners() -> Select[str]:
+    """Return names of all who asked for a sweep, from an index alone; whoever was not asked has none."""
+    return select(sweeps.c.created_by).where(sweeps.c.created_by != "").distinct().order_by(sweeps.c.created_by)

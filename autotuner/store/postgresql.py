@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.engine import Dialect
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from autotuner.store.reach import Reach
+from autotuner.store.engine import Reach
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class NoAnswer(psycopg.OperationalError):
 
 
 def make_postgresql_engine(address: URL, answer_s: float | None) -> Engine:
-    """An engine for that database; connects to nothing yet.
+    """Return an engine for that database; connects to nothing yet.
 
     Args:
         address: Of the database.
@@ -55,7 +55,7 @@ def make_postgresql_engine(address: URL, answer_s: float | None) -> Engine:
 
 
 def _network() -> dict[str, int]:
-    """A peer that is gone without a word is noticed within some 15 s, also by a connection that waits."""
+    """Return settings that notice a peer that is gone within some 15 s, also by a connection that waits."""
     return {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
 
 
@@ -64,7 +64,7 @@ def _connect_wait_s(answer_s: float | None) -> int:
 
 
 def _limits(answer_s: float | None) -> dict[str, str]:
-    """What the server is told; who freezes within a transaction loses it, so that its locks hold up nobody."""
+    """Return the server's timeouts; who freezes within a transaction loses it, and its locks hold up nobody."""
     if answer_s is None:
         return {}
     soon_ms = int(800 * answer_s)

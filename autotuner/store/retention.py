@@ -1,16 +1,18 @@
-"""What is removed because of its age, on SQLite and PostgreSQL."""
-
-# ruff: noqa: D102  # the port documents every method
+"""Retention: removes what nobody looks up any more, by the ages that an operator sets."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, fields
 
 from sqlalchemy import Connection, Engine, Select, delete, exists, or_, select, update
 
 from autotuner.core.trial import TrialState
-from autotuner.ports.retention import ThinnedSweep
 from autotuner.store.announcements import deliveries_of
 from autotuner.store.engine import writing
+from autotuner.store.options import Ages
 from autotuner.store.tables import announcements, audit, events, measurements, runs, steps, sweeps, trials
+
+_DAY_S = 86_400.0
 
 _THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.waiting", "trial.resumed", "trial.job")
 """Events of what went on inside trials."""
@@ -18,18 +20,65 @@ _THINNED_KINDS = ("trial.step", "trial.link_event", "trial.note", "trial.waiting
 _BATCH = 1000  # rows per transaction, so that nobody waits long for one
 
 
-class SqlRetention:
-    """The RetentionStore port."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinned:
+    """How much was removed."""
+
+    num_sweeps: int = 0
+    num_steps: int = 0
+    num_events: int = 0
+    num_announcements: int = 0
+    num_plans: int = 0
+    num_audit_entries: int = 0
+
+    def __add__(self, other: Thinned) -> Thinned:
+        names = [field.name for field in fields(self)]
+        return Thinned(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+class Retention:
+    """What is removed because of its age; every method but ``run`` is one transaction."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def thin_sweep(self, *, before: float, now: float) -> ThinnedSweep | None:
+    def run(self, ages: Ages, *, now: float) -> Thinned:
+        """Remove everything that is older, and return how much that was."""
+        done = Thinned()
+        while (more := self.step(ages, now=now)) is not None:
+            done += more
+        return done
+
+    def step(self, ages: Ages, *, now: float) -> Thinned | None:
+        """Remove some of it, in a transaction that nobody waits long for; None when nothing is left."""
+        if ages.steps is not None and (done := self.thin_sweep(before=now - ages.steps * _DAY_S, now=now)):
+            return done
+        if ages.announcements is not None and (
+            num := self.prune_announcements(before=now - ages.announcements * _DAY_S)
+        ):
+            return Thinned(num_announcements=num)
+        if ages.plans is not None and (num := self.prune_plans(before=now - ages.plans * _DAY_S)):
+            return Thinned(num_plans=num)
+        if ages.audit is not None and (num := self.prune_audit(before=now - ages.audit * _DAY_S)):
+            return Thinned(num_audit_entries=num)
+        return None
+
+    def thin_sweep(self, *, before: float, now: float) -> Thinned | None:
+        """Thin the sweep that ended first, at ``before`` at the latest, of those not thinned since; None without one.
+
+        Removed are the steps and timelines of its trials that were measured, and the events of steps, notes and jobs
+        of all. What else was measured, how trials and the sweep began and ended, and steps of trials that were ended
+        early, all of which later sweeps learn from, stay.
+        """
         with writing(self._engine) as connection:
             sweep_id = connection.scalar(select_thinnable(before).with_for_update(skip_locked=True))
             return None if sweep_id is None else _thin(connection, sweep_id, now)
 
     def prune_announcements(self, *, before: float) -> int:
+        """Remove some announcements told before then, with their deliveries; how many, 0 when there are no more.
+
+        One of which a delivery is pending stays.
+        """
         pending = exists().where(runs.c.parent_id == announcements.c.id, runs.c.finished_at.is_(None))
         old = select(announcements.c.id).where(announcements.c.at < before, ~pending).order_by(announcements.c.at)
         with writing(self._engine) as connection:
@@ -38,28 +87,30 @@ class SqlRetention:
             return connection.execute(delete(announcements).where(announcements.c.id.in_(ids))).rowcount
 
     def prune_plans(self, *, before: float) -> int:
+        """Remove some plans that were first asked for before then; how many, 0 when there are no more."""
         with writing(self._engine) as connection:
             old = select(runs.c.id).where(runs.c.kind == "plan", runs.c.created_at < before).limit(_BATCH)
             return connection.execute(delete(runs).where(runs.c.id.in_(connection.scalars(old).all()))).rowcount
 
     def prune_audit(self, *, before: float) -> int:
+        """Remove some entries of the audit log from before then; how many, 0 when there are no more."""
         with writing(self._engine) as connection:
             ids = connection.scalars(select(audit.c.id).where(audit.c.at < before).limit(_BATCH)).all()
             return connection.execute(delete(audit).where(audit.c.id.in_(ids))).rowcount
 
 
 def select_thinnable(before: float) -> Select[str]:
-    """Id of the sweep that ended first, at that time at the latest, and was not thinned since."""
+    """Return id of the sweep that ended first, at that time at the latest, and was not thinned since."""
     is_new = or_(sweeps.c.thinned_at.is_(None), sweeps.c.thinned_at < sweeps.c.finished_at)
     ended = sweeps.c.finished_at <= before
     return select(sweeps.c.id).where(ended, is_new).order_by(sweeps.c.finished_at).limit(1)
 
 
-def _thin(connection: Connection, sweep_id: str, now: float) -> ThinnedSweep:
+def _thin(connection: Connection, sweep_id: str, now: float) -> Thinned:
     measured = select(trials.c.id).where(trials.c.sweep_id == sweep_id, trials.c.state == TrialState.COMPLETE)
-    inside = (events.c.sweep_id == sweep_id) & events.c.kind.in_(_THINNED_KINDS)
+    inside = (events.c.run_id == sweep_id) & events.c.kind.in_(_THINNED_KINDS)
     num_steps = connection.execute(delete(steps).where(steps.c.trial_id.in_(measured))).rowcount
     connection.execute(update(measurements).where(measurements.c.trial_id.in_(measured)).values(timeline=None))
     num_events = connection.execute(delete(events).where(inside)).rowcount
     connection.execute(update(sweeps).where(sweeps.c.id == sweep_id).values(thinned_at=now))
-    return ThinnedSweep(sweep_id=sweep_id, num_steps=num_steps, num_events=num_events)
+    return Thinned(num_sweeps=1, num_steps=num_steps, num_events=num_events)

@@ -1,7 +1,5 @@
 """Retunes and their runs on SQLite and PostgreSQL."""
 
-# ruff: noqa: D102  # the port documents every method
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -28,15 +26,14 @@ from autotuner.core.upkeep import (
     Trigger,
     Verdict,
 )
-from autotuner.ports import Page
 from autotuner.search.upkeep.retune import Standing, told
-from autotuner.store import announcements, queueing, records
-from autotuner.store.engine import reading, writing
-from autotuner.store.identity import check_name, name_taken, new_run_id, no_such_name
-from autotuner.store.runs import Rows, RunStore, insert_run
-from autotuner.store.statements import AnyRow, AnySelect
-from autotuner.store.tables import retunes, runs
-from autotuner.store.tables.columns import read_document
+from autotuner.store import announcements
+from autotuner.store.descriptions import check_name, name_taken, new_id, no_such_name
+from autotuner.store.engine import AnyRow, AnySelect, reading, values_of, window, writing
+from autotuner.store.options import Page
+from autotuner.store.runs import Rows, RunStore, insert_run, select_with_sweep
+from autotuner.store.sweeps import queue_sweep
+from autotuner.store.tables import read_document, retunes, runs
 
 _REQUEST_TEXT = type_coerce(retunes.c.request, Text).label("request")
 
@@ -45,22 +42,15 @@ _RETUNES: AnySelect = select(
 ).select_from(retunes)
 """Retunes with what was asked as text, so that one that cannot be read does not keep the others from being read."""
 
-_CHILDREN = runs.alias("children")
-
-_COLUMNS = ("id", "subject", "request", "result", "state", "detail", "finished_at")
-
-_RUNS: AnySelect = (
-    select(
-        *(runs.c[name] for name in _COLUMNS),
-        select(_CHILDREN.c.id).where(_CHILDREN.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id"),
-    )
-    .select_from(runs)
-    .where(runs.c.kind == "retune")
-)
+_RUNS = select_with_sweep("retune", "id", "subject", "request", "result", "state", "detail", "finished_at")
 
 
-class SqlRetunes:
-    """The RetuneStore port: each write locks the retune's row first (SQLite: the database)."""
+class RetuneStore:
+    """Retunes and their runs; every method is one transaction, as in ``Store``.
+
+    ``start_run`` does all of its step or nothing, and of many that try the same step one does it. A run is durable: it
+    awaits its sweep, and the worker that takes it then stores how it ends.
+    """
 
     def __init__(self, engine: Engine, run_store: RunStore) -> None:
         self._engine = engine
@@ -68,6 +58,7 @@ class SqlRetunes:
 
     # ------------------------------------------------------------------ retunes
     def save(self, request: RetuneRequest, *, now: float, next_due_at: float | None, created_by: str = "") -> Retune:
+        """Store a new retune; a name that is taken raises ``Conflict``."""
         check_name("retune.name", request.name)
         retune = Retune(
             request=request,
@@ -76,30 +67,34 @@ class SqlRetunes:
             next_due_at=next_due_at,
             created_by=created_by,
         )
-        values = {field.name: getattr(retune, field.name) for field in fields(Retune)}
         try:
             with writing(self._engine) as connection:
-                connection.execute(insert(retunes).values(name=request.name, **values))
+                connection.execute(insert(retunes).values(name=request.name, **values_of(retune)))
         except IntegrityError:
             raise name_taken("retune", request.name) from None
         return retune
 
     def get(self, name: str) -> Retune:
+        """Return a retune as it stands now; ``NotFound`` names the nearest."""
         with reading(self._engine) as connection:
             return _get(connection, name)
 
     def list(self) -> Sequence[Retune]:
+        """Return retunes by name, without those that another release wrote and this one cannot read."""
         with reading(self._engine) as connection:
             found = _readable(connection.execute(_RETUNES).all())
         return sorted(found, key=lambda retune: retune.name)  # not in SQL: PostgreSQL sorts text as its locale says
 
     def set_paused(self, name: str, paused: bool, *, next_due_at: float | None) -> Retune:
+        """Pause it, which forgets when it was due, or go on at ``next_due_at``."""
         return self._change(name, is_paused=paused, next_due_at=None if paused else next_due_at)
 
     def set_incumbent(self, name: str, layout: Layout, baseline: Sequence[RunGroup]) -> Retune:
+        """Store that another layout is in use now, which reached ``baseline``."""
         return self._change(name, incumbent=layout, baseline=tuple(baseline))
 
     def remove(self, name: str) -> None:
+        """Forget it with its runs; their sweeps stay. A run that is not finished raises ``Conflict``."""
         with writing(self._engine) as connection:
             if not _lock(connection, name):
                 raise _no_such_retune(connection, name)
@@ -110,6 +105,7 @@ class SqlRetunes:
 
     # ------------------------------------------------------------------ runs
     def due(self, now: float) -> Sequence[Retune]:
+        """Return retunes whose due time has come, the one due first in front."""
         query = _RETUNES.where(retunes.c.next_due_at <= now).order_by(retunes.c.next_due_at, retunes.c.name)
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
@@ -129,6 +125,24 @@ class SqlRetunes:
         skipped: bool = False,
         caller: Caller = NOBODY_ASKED,
     ) -> RetuneRun | None:
+        """Store a run with its queued sweep, and the retune's next due time; all at once.
+
+        None, and nothing is changed, where somebody else was first or things are not as the caller saw them: the retune
+        is gone or due at another time than ``expected_due_at``, a run of ``due_at`` is stored, or another run is
+        unfinished and this one is not skipped; or the other way round.
+
+        Args:
+            name: Whose run it is.
+            expected_due_at: The retune's ``next_due_at`` as the caller saw it.
+            due_at: When the run was due; now, of a run out of turn.
+            next_due_at: What the retune's becomes; as it was, of a run out of turn.
+            trigger: Why it begins.
+            now: Of its start.
+            sweep: What it measures; None of one that is skipped, or that cannot start and ends at once.
+            num_missed: Due times that it stands for, beside its own.
+            skipped: It was due while another was unfinished, and is over.
+            caller: Whose sweep it is, held to their quota as by ``Store.create_sweep``.
+        """
         assert not (skipped and sweep), "what is skipped measures nothing"
         with writing(self._engine) as connection:
             if not (
@@ -139,7 +153,7 @@ class SqlRetunes:
                 due_at=due_at, trigger=trigger, started_at=now, num_missed=num_missed, is_skipped=skipped
             )
             new = NewRun(
-                id=new_run_id(),
+                id=new_id("rt"),
                 kind="retune",
                 request=request,
                 subject=name,
@@ -149,24 +163,27 @@ class SqlRetunes:
             if skipped:
                 self._runs.add_ended(connection, new, _SKIPPED, due_at, ended_at=now)
             else:
-                child = sweep and queueing.queue_sweep(connection, sweep, now, caller=caller, parent_id=new.id)
+                child = sweep and queue_sweep(connection, sweep, now, caller=caller, parent_id=new.id)
                 insert_run(connection, replace(new, awaits=child.id if child else None), due_at)
             connection.execute(update(retunes).where(retunes.c.name == name).values(next_due_at=next_due_at))
             return _get_run(connection, new.id)
 
     def unfinished_run(self, name: str) -> RetuneRun | None:
+        """Return the run that goes on; there is one at most."""
         with reading(self._engine) as connection:
             return _unfinished_run(connection, name)
 
     def get_run(self, run_id: str) -> RetuneRun:
+        """Return a run as it stands now; ``NotFound`` without it."""
         with reading(self._engine) as connection:
             return _get_run(connection, run_id)
 
     def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
+        """Return runs of a retune, newest due time first, and how many there are in all."""
         with reading(self._engine) as connection:
             if connection.scalar(select(retunes.c.name).where(retunes.c.name == name)) is None:
                 raise _no_such_retune(connection, name)
-            rows, total = records.window(connection, runs_newest_first(name), page)
+            rows, total = window(connection, runs_newest_first(name), page)
         return [_read_run(row) for row in rows], total
 
     def _change(self, name: str, **changed: Any) -> Retune:
@@ -177,14 +194,14 @@ class SqlRetunes:
 
 # ---------------------------------------------------------------------- on a connection
 def _readable(rows: Sequence[AnyRow]) -> Iterator[Retune]:
-    """The retunes in rows of ``_RETUNES`` but for those that another release wrote and this one cannot read."""
+    """Return the retunes in rows of ``_RETUNES`` but for those that this release cannot read."""
     for row in rows:
         with suppress(InvalidInput):
             yield _read(row)
 
 
 def runs_newest_first(name: str) -> AnySelect:
-    """The history of a retune, in the order of an index."""
+    """Return the history of a retune, in the order of an index."""
     return _RUNS.where(runs.c.subject == name).order_by(runs.c.created_at.desc(), runs.c.id.desc())
 
 
@@ -204,7 +221,7 @@ def _no_such_retune(connection: Connection, name: str) -> NotFound:
 
 
 def _lock(connection: Connection, name: str, *conditions: ColumnElement[bool]) -> bool:
-    """Whether the retune is stored as the conditions say; nobody else changes it until the transaction ends."""
+    """Return True if the retune is stored as the conditions say; nobody else changes it until the transaction ends."""
     mine = select(retunes.c.name).where(retunes.c.name == name, *conditions)
     return connection.scalar(mine.with_for_update()) is not None
 
@@ -214,7 +231,7 @@ def _is_due_at(due_at: float | None) -> ColumnElement[bool]:
 
 
 def _can_start(connection: Connection, name: str, due_at: float, skipped: bool) -> bool:
-    """The due time has no run, and it is skipped if and only if another run is unfinished."""
+    """Return True if the due time has no run, and is skipped if and only if another run is unfinished."""
     taken = select(runs.c.id).where(runs.c.unique_key == _unique(name, due_at))
     is_taken = connection.scalar(taken) is not None
     return not is_taken and skipped == (_unfinished_run(connection, name) is not None)

@@ -16,19 +16,17 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, case, func, inse
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
+from autotuner.core.access import Caller
 from autotuner.core.announcement import Announcement, DeliveryProgress
 from autotuner.core.cluster_check import CheckFindings, ClusterCheck
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.core.run import OPEN, Finish, Lease, NewRun, Problem, Run, RunState, Stop, Wish
 from autotuner.core.study import OptimizerStudyRequest
-from autotuner.ports import Page
 from autotuner.search.planning.plan import Plan, PlanProgress
 from autotuner.search.planning.request import PlanRequest
-from autotuner.store import records
-from autotuner.store.engine import reading, writing
-from autotuner.store.statements import AnyRow, AnySelect, read_lease
-from autotuner.store.tables import runs
-from autotuner.store.tables.columns import read_document
+from autotuner.store.engine import AnyRow, AnySelect, reading, values_of, window, writing
+from autotuner.store.options import Page
+from autotuner.store.tables import read_document, runs
 
 _RUNS: AnySelect = select(*runs.columns).select_from(runs)
 
@@ -110,9 +108,7 @@ class RunStore:
         with reading(self._engine) as connection:
             found = self._read(connection.execute(_RUNS.where(runs.c.kind == new.kind, same)).one())
         if found.request != new.request:
-            raise Conflict(
-                f"this idempotency key made {new.kind} {found.id} of another request; send a new key with a new request"
-            )
+            raise another_request(new.kind, found.id)
         return found
 
     def get(self, kind: str, run_id: str) -> Run:
@@ -142,7 +138,7 @@ class RunStore:
             page: Which of them.
         """
         with reading(self._engine) as connection:
-            rows, total = records.window(connection, select_runs(kind, subject, states), page)
+            rows, total = window(connection, select_runs(kind, subject, states), page)
         return [self._read(row) for row in rows], total
 
     def reopen(self, kind: str, run_id: str, progress: Any, *, now: float) -> Run:
@@ -430,28 +426,29 @@ def hold(connection: Connection, lease: Lease) -> None:
 
 def insert_run(connection: Connection, new: NewRun, now: float) -> None:
     """Queue a run."""
-    values = {
-        "id": new.id,
-        "kind": new.kind,
-        "state": RunState.QUEUED,
-        "subject": new.subject,
-        "unique_key": new.unique_key,
-        "parent_id": new.parent_id,
-        "awaits": new.awaits,
-        "created_by": new.created_by,
-        "created_at": now,
-        "due_at": now if new.due_at is None else new.due_at,
-        "request": codec.dumps(new.request),
-        "progress": _text(new.progress),
-        "demand": _text(new.demand),
-        "num_changes": 0,
-        "idle_s": 0.0,
-        "num_reopened": 0,
-        "detail": "",
-        "claim": 0,
-        "renewals": 0,
-    }
+    documents = {name: _text(getattr(new, name)) for name in ("request", "progress", "demand")}
+    due_at = now if new.due_at is None else new.due_at
+    begins = {"state": RunState.QUEUED, "created_at": now, "due_at": due_at, "idle_s": 0.0, "detail": ""}
+    zero = dict.fromkeys(("num_changes", "num_reopened", "claim", "renewals"), 0)
+    values = {**values_of(new), **documents, **begins, **zero}
     connection.execute(insert(runs).values(values))
+
+
+def read_lease(row: AnyRow) -> Lease | None:
+    """Return the lease in a row of ``runs``, or None if nobody holds the run."""
+    if row.owner is None:
+        return None
+    return Lease(run_id=row.id, owner=row.owner, claim=row.claim, renewals=row.renewals, lease_s=row.lease_s)
+
+
+def another_request(noun: str, run_id: str) -> Conflict:
+    """Return the error for an idempotency key that comes with another request than before."""
+    return Conflict(f"this idempotency key made {noun} {run_id} of another request; send a new key with a new request")
+
+
+def key_of_caller(caller: Caller, key: str | None) -> str | None:
+    """Return the key as it is stored: another caller's equal key is another. Keys of HTTP hold no line break."""
+    return f"{caller.name}\n{key}" if key is not None and caller.name else key
 
 
 def select_runs(kind: str, subject: str | None = None, states: Collection[RunState] = ()) -> AnySelect:
@@ -460,6 +457,13 @@ def select_runs(kind: str, subject: str | None = None, states: Collection[RunSta
     query = query if subject is None else query.where(runs.c.subject == subject)
     query = query.where(runs.c.state.in_(states)) if states else query
     return query.order_by(runs.c.created_at.desc(), runs.c.id.desc())
+
+
+def select_with_sweep(kind: str, *columns: str) -> AnySelect:
+    """Return these columns of runs of a kind that await sweeps, and the id of the sweep of each."""
+    children = runs.alias("children")
+    sweep_id = select(children.c.id).where(children.c.parent_id == runs.c.id).scalar_subquery().label("sweep_id")
+    return select(*(runs.c[name] for name in columns), sweep_id).select_from(runs).where(runs.c.kind == kind)
 
 
 def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = ()) -> AnySelect:

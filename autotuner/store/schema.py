@@ -57,7 +57,7 @@ def migrate_if_embedded(url: str) -> None:
 
 
 def memory_engine() -> Engine:
-    """An engine on a new database in memory, made at the newest revision instead of led there."""
+    """Return an engine on a new database in memory, made at the newest revision instead of led there."""
     engine = make_memory_engine()
     with engine.connect() as new, _COPYING, _empty_database().connect() as empty:
         _of_sqlite(empty).backup(_of_sqlite(new))
@@ -70,7 +70,7 @@ _COPYING = Lock()
 
 @cache
 def _empty_database() -> Engine:
-    """A database in memory without anything in it: to copy its pages takes a tenth of what making them takes."""
+    """Return an empty database in memory: to copy its pages takes a tenth of what making them takes."""
     engine = make_memory_engine()
     with writing(engine) as connection:
         metadata.create_all(connection, checkfirst=False)
@@ -85,7 +85,7 @@ def _of_sqlite(connection: Connection) -> sqlite3.Connection:
 
 
 def current_revision(connection: Connection) -> str | None:
-    """What the database has; None before the first migration."""
+    """Return the revision of the database; None before the first migration."""
     return _versions(connection).get_current_revision()
 
 
@@ -101,19 +101,19 @@ def _versions(connection: Connection) -> MigrationContext:
 
 @cache
 def head_revision() -> str:
-    """What this program needs."""
+    """Return the revision that this program needs."""
     head = _directory().get_current_head()
     assert head is not None, "installed without its migrations"
     return head
 
 
 def is_known(revision: str) -> bool:
-    """Whether this program leads a database of that revision to its own."""
+    """Return whether this program leads a database of that revision to its own."""
     return revision in {script.revision for script in _directory().walk_revisions()}
 
 
 def why_unfit(revision: str | None) -> str | None:
-    """Why this program cannot work on a database of that revision, and what to do; None: it can.
+    """Return why this program cannot work on such a database, and what to do; None: it can.
 
     A newer revision only adds what this program can do without.
     """
@@ -150,7 +150,7 @@ def write_revision(url: str, message: str, scripts: Path | None = None) -> Path:
 
 
 def alembic_config(connection: Connection, scripts: Path | None = None) -> Config:
-    """Alembic set up for one connection, which stays the caller's to commit and close."""
+    """Return Alembic set up for one connection, which stays the caller's to commit and close."""
     config = Config()
     config.set_main_option("script_location", str(scripts or _scripts()).replace("%", "%%"))
     config.attributes.update(
@@ -160,7 +160,7 @@ def alembic_config(connection: Connection, scripts: Path | None = None) -> Confi
 
 
 def _without_our_types(kind: str, item: object, _: AutogenContext) -> str | Literal[False]:
-    """A revision outlives the code it was drafted from: write the SQL type under a type of ours, leave the rest."""
+    """Return the SQL type under a type of ours, as a revision outlives the code it was drafted from."""
     return f"sa.{item.impl_instance!r}" if kind == "type" and isinstance(item, TypeDecorator) else False
 
 

@@ -1,74 +1,32 @@
-"""SqlStore: the Store port on SQLite and PostgreSQL."""
-
-# ruff: noqa: D102  # the port documents every method
+"""Store: sweeps and trials, descriptions by name, checks of clusters, and the parts that keep the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from sqlalchemy import Engine
 
-from sqlalchemy import Connection, Engine, select, update
-from sqlalchemy.exc import IntegrityError
-
-from autotuner.core.access import NOBODY_ASKED, Caller
-from autotuner.core.cluster import Cluster
-from autotuner.core.cluster_check import CheckRequest
-from autotuner.core.convergence_gate import GateResult
-from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, StoreUnavailable
-from autotuner.core.layout import Layout
-from autotuner.core.measurement import FinishedRun, LinkEvent, StepReport
-from autotuner.core.model import TransformerSpec
-from autotuner.core.prediction import Prediction, TrialEstimate
-from autotuner.core.profile import DeviceProfile
-from autotuner.core.run import Lease, Run, RunState
-from autotuner.core.sweep import Event, Prospects, Sweep, SweepOverview, SweepRequest
-from autotuner.core.trial import EngineJob, Outcome, ScaledTrial, Trial
-from autotuner.ports import (
-    ALL_SWEEPS,
-    NEWEST_FIRST,
-    Page,
-    RankedTime,
-    SweepFilter,
-    SweepOrder,
-    TrialFilter,
-    TrialsVersion,
-)
-from autotuner.store import (
-    checks,
-    overviews,
-    queueing,
-    records,
-    statements,
-    steps,
-    sweep_lists,
-    transitions,
-)
-from autotuner.store.access import SqlAccess
-from autotuner.store.accounts import SqlAccounts
-from autotuner.store.announcements import SqlAnnouncements
-from autotuner.store.control import SqlControl
-from autotuner.store.engine import make_engine, reading, writing
-from autotuner.store.gauges import SqlGauges
-from autotuner.store.history import SqlHistory
-from autotuner.store.identity import new_sweep_id
-from autotuner.store.mfu_gates import GATE_ROWS, SqlMfuGates
-from autotuner.store.optimizer_studies import SqlOptimizerStudies
-from autotuner.store.retention import SqlRetention
-from autotuner.store.retunes import RETUNE_ROWS, SqlRetunes
-from autotuner.store.runs import ROWS, RunStore, hold
+from autotuner.core.errors import StoreUnavailable
+from autotuner.store.access import AccessStore
+from autotuner.store.announcements import AnnouncementStore
+from autotuner.store.control import ControlStore
+from autotuner.store.descriptions import DescriptionStore
+from autotuner.store.engine import make_engine, writing
+from autotuner.store.health import Health
+from autotuner.store.history import HistoryStore
+from autotuner.store.mfu_gates import GATE_ROWS, MfuGateStore
+from autotuner.store.optimizer_studies import OptimizerStudyStore
+from autotuner.store.retention import Retention
+from autotuner.store.retunes import RETUNE_ROWS, RetuneStore
+from autotuner.store.runs import ROWS, RunStore
 from autotuner.store.schema import current_revision, memory_engine, why_unfit, write_again
-from autotuner.store.shelf import Shelf
-from autotuner.store.sweeps import SWEEP_ROWS
-from autotuner.store.tables import clusters, models, profiles, sweeps, trials
-from autotuner.store.troubles import SqlTroubles
-from autotuner.store.workers import SqlWorkers
+from autotuner.store.sweeps import SWEEP_ROWS, SweepStore
+from autotuner.store.trials import TrialStore
 
 _ANSWER_S = 15.0
 """Far longer than any statement of ours takes, and about as long as somebody waits for a page."""
 
 
-def open_store(url: str, *, answer_s: float = _ANSWER_S) -> SqlStore:
-    """The store in the database of that URL; nothing is connected before the first call.
+def open_store(url: str, *, answer_s: float = _ANSWER_S) -> Store:
+    """Return the store in the database of that URL; nothing is connected before the first call.
 
     Args:
         url: As ``make_engine`` takes it.
@@ -77,307 +35,52 @@ def open_store(url: str, *, answer_s: float = _ANSWER_S) -> SqlStore:
     Raises:
         InvalidInput: The URL names no SQLite or PostgreSQL database.
     """
-    return SqlStore(make_engine(url, answer_s=answer_s))
+    return Store(make_engine(url, answer_s=answer_s))
 
 
-def memory_store() -> SqlStore:
-    """An empty store in this process's memory, for tests and for questions whose answers nobody keeps."""
-    return SqlStore(memory_engine())
+def memory_store() -> Store:
+    """Return an empty store in this process's memory, for tests and for questions whose answers nobody keeps."""
+    return Store(memory_engine())
 
 
-class SqlStore:
-    """The Store port on SQLite and PostgreSQL.
+class Store(SweepStore, TrialStore, DescriptionStore):
+    """Everything that is kept, on SQLite or PostgreSQL.
 
-    A write to a sweep locks the row of its run first (SQLite: the database), so writes to one sweep happen one after
-    another and its events get their sequence in the order in which they become visible.
+    Every method is one transaction and may be called from any thread. A database that is out of reach or cannot write
+    raises ``StoreUnavailable``. An id that is not stored raises ``NotFound``.
+
+    Attributes:
+        runs: The queue of durable runs.
+        control: What people change of sweeps that they asked for.
+        retunes: Retunes and their runs.
+        mfu_gates: MFU gates and their baselines.
+        optimizer_studies: Optimizer studies and their trials.
+        announcements: Outcomes, the webhooks that they go to, and their deliveries.
+        history: What trials of all sweeps measured.
+        retention: What is removed because of its age.
+        health: What an operator watches of all of this, what went wrong, and who runs it.
+        access: Tokens of callers, sessions of browsers, what callers take, and what they did.
     """
 
-    def __init__(self, engine: Engine, *, new_id: Callable[[], str] = new_sweep_id) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._new_id = new_id
-        self._models = Shelf(engine, models.c.document, "model")
-        self._clusters = Shelf(engine, clusters.c.document, "cluster")
-        self._profiles = Shelf(engine, profiles.c.document, "profile")
-        self.accounts = SqlAccounts(engine)
         self.runs = RunStore(engine, {**ROWS, "sweep": SWEEP_ROWS, "gate": GATE_ROWS, "retune": RETUNE_ROWS})
-        self.retunes = SqlRetunes(engine, self.runs)
-        self.mfu_gates = SqlMfuGates(engine, self.runs)
-        self.optimizer_studies = SqlOptimizerStudies(engine)
-        self.announcements = SqlAnnouncements(engine)
-        self.history = SqlHistory(engine)
-        self.retention = SqlRetention(engine)
-        self.gauges = SqlGauges(engine)
-        self.troubles = SqlTroubles(engine)
-        self.control = SqlControl(engine, self.runs)
-        self.access = SqlAccess(engine)
-        self.workers = SqlWorkers(engine)
+        self.control = ControlStore(engine, self.runs)
+        self.retunes = RetuneStore(engine, self.runs)
+        self.mfu_gates = MfuGateStore(engine, self.runs)
+        self.optimizer_studies = OptimizerStudyStore(engine)
+        self.announcements = AnnouncementStore(engine)
+        self.history = HistoryStore(engine)
+        self.retention = Retention(engine)
+        self.health = Health(engine)
+        self.access = AccessStore(engine)
 
-    # ------------------------------------------------------------------ sweeps
-    def create_sweep(
-        self,
-        request: SweepRequest,
-        *,
-        now: float,
-        idempotency_key: str | None = None,
-        caller: Caller = NOBODY_ASKED,
-    ) -> tuple[Sweep, bool]:
-        try:
-            with writing(self._engine) as connection:
-                key, new_id = idempotency_key, self._new_id
-                return queueing.create_sweep(
-                    connection, request, now, caller=caller, idempotency_key=key, new_id=new_id
-                )
-        except IntegrityError:  # a request with the same key was faster
-            with reading(self._engine) as connection:
-                if found := queueing.find_created(connection, request, caller, idempotency_key):
-                    return found, False
-            raise
-
-    def get_sweep(self, sweep_id: str) -> Sweep:
-        with reading(self._engine) as connection:
-            return records.get_sweep(connection, sweep_id)
-
-    def list_sweeps(self, *, state: RunState | None = None, page: Page = Page()) -> tuple[Sequence[Sweep], int]:
-        with reading(self._engine) as connection:
-            rows, total = records.window(connection, statements.newest_first(statements.SWEEPS, state), page)
-        return list(statements.read_readable(rows)), total
-
-    def overview(self, sweep_id: str, *, now: float) -> SweepOverview:
-        with reading(self._engine) as connection:
-            return overviews.get_overview(connection, sweep_id, now)
-
-    def list_overviews(
-        self, *, now: float, where: SweepFilter = ALL_SWEEPS, order: SweepOrder = NEWEST_FIRST, page: Page = Page()
-    ) -> tuple[Sequence[SweepOverview], int]:
-        with reading(self._engine) as connection:
-            return overviews.list_overviews(connection, where, order, page, now)
-
-    def sweep_owners(self) -> Sequence[str]:
-        with reading(self._engine) as connection:
-            return connection.scalars(sweep_lists.select_owners()).all()
-
-    def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
-        try:
-            self.runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
-        except InvalidInput as problem:
-            self.runs.fail_unreadable("sweep", sweep_id, problem, now=now)
-            raise Conflict(f"this release cannot read the sweep {sweep_id}; it has ended as failed") from problem
-        return self.get_sweep(sweep_id)
-
-    # ------------------------------------------------------------------ trials
-    def add_trial(
-        self,
-        sweep_id: str,
-        *,
-        lease: Lease,
-        number: int,
-        layout: Layout,
-        prediction: Prediction,
-        scaled: ScaledTrial | None = None,
-        repeats: int | None = None,
-        prospects: Prospects | None = None,
-    ) -> Trial:
-        queued = transitions.new_trial(sweep_id, number, layout, prediction, scaled, repeats)
-        trial = transitions.chosen(queued, prospects)
-        try:
-            with self.runs.holding(lease) as connection:
-                connection.execute(statements.insert_trial(trial))
-                if prospects is not None:
-                    mine = update(sweeps).where(sweeps.c.id == sweep_id)
-                    connection.execute(mine.values(prospects=prospects))
-        except IntegrityError as error:
-            raise transitions.number_taken(trial) from error
-        return trial
-
-    def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:
-        with self._holding(lease, trial_id) as connection:
-            trial = transitions.start_trial(records.get_trial(connection, trial_id), now=now)
-            return records.save_trial(connection, trial, "trial.started", now)
-
-    def add_step(self, trial_id: str, step: StepReport, *, lease: Lease, now: float) -> None:
-        try:
-            with self._holding(lease, trial_id) as connection:
-                number, state = connection.execute(statements.select_progress(trial_id)).one()
-                transitions.check_running(trial_id, state)
-                connection.execute(steps.insert_step(trial_id, step))
-                facts = transitions.step_facts(trial_id, number, step)
-                records.write_event(connection, lease.run_id, steps.STEP, facts, now)
-        except IntegrityError as error:
-            raise transitions.step_taken(trial_id, step) from error
-
-    def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
-        with self._holding(lease, trial_id) as connection:
-            trial = transitions.finish_trial(records.get_trial(connection, trial_id), outcome, now=now)
-            if trial.measurement is not None:
-                objective = records.objective_of(connection, lease.run_id)
-                connection.execute(statements.insert_measurement(trial, trial.measurement, objective))
-            if trial.failure is not None:
-                connection.execute(statements.insert_failure(trial, trial.failure))
-            kind = "trial.finished" if trial.state.finished else "trial.interrupted"
-            return records.save_trial(connection, trial, kind, now)
-
-    def add_note(self, trial_id: str, note: str, *, lease: Lease, now: float) -> None:
-        with self._holding(lease, trial_id) as connection:
-            number, _ = connection.execute(statements.select_progress(trial_id)).one()
-            facts = transitions.note_facts(trial_id, number, note)
-            records.write_event(connection, lease.run_id, "trial.note", facts, now)
-
-    def add_link_event(self, trial_id: str, event: LinkEvent, *, lease: Lease, now: float) -> None:
-        with self._holding(lease, trial_id) as connection:
-            number, _ = connection.execute(statements.select_progress(trial_id)).one()
-            facts = transitions.link_facts(trial_id, number, event)
-            records.write_event(connection, lease.run_id, "trial.link_event", facts, now)
-
-    def set_job(self, trial_id: str, job: EngineJob, *, lease: Lease, now: float) -> Trial:
-        with self._holding(lease, trial_id) as connection:
-            trial = transitions.set_job(records.get_trial(connection, trial_id), job)
-            connection.execute(statements.update_trial(trial))
-            records.write_event(connection, lease.run_id, "trial.job", transitions.job_facts(trial, job), now)
-            return trial
-
-    def set_waiting(self, trial_id: str, reason: str | None, *, lease: Lease, now: float) -> Trial:
-        with self._holding(lease, trial_id) as connection:
-            trial = transitions.wait(records.get_trial(connection, trial_id), reason, now=now)
-            connection.execute(statements.update_trial(trial))
-            kind = "trial.waiting" if trial.waiting else "trial.resumed"
-            records.write_event(connection, trial.sweep_id, kind, transitions.waiting_facts(trial), now)
-            return trial
-
-    def add_run(self, trial_id: str, run: FinishedRun, *, lease: Lease, now: float) -> None:
-        del now  # no event tells of it
-        with self._holding(lease, trial_id) as connection:
-            trial = transitions.add_run(records.get_trial(connection, trial_id), run)
-            connection.execute(statements.update_trial(trial))
-
-    def add_gate(self, trial_id: str, result: GateResult, *, lease: Lease, now: float) -> Trial:
-        with self._holding(lease, trial_id) as connection:
-            trial = transitions.gate_trial(records.get_trial(connection, trial_id), result)
-            connection.execute(statements.insert_gate(trial, result))
-            connection.execute(statements.update_rank(trial))
-            records.write_event(connection, lease.run_id, "trial.gated", transitions.gate_facts(trial, result), now)
-            return trial
-
-    def set_estimates(
-        self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, lease: Lease, now: float
-    ) -> Sequence[Trial]:
-        with self.runs.holding(lease) as connection:
-            objective, estimated = records.objective_of(connection, sweep_id), []
-            for trial_id, estimate in estimates.items():
-                trial = transitions.estimate_trial(records.get_trial(connection, trial_id), estimate)
-                connection.execute(statements.update_estimate(trial, objective))
-                estimated.append(trial)
-            facts = transitions.estimates_facts(estimated)
-            records.write_event(connection, sweep_id, "sweep.estimated", facts, now)
-            return estimated
-
-    @contextmanager
-    def _holding(self, lease: Lease, trial_id: str) -> Iterator[Connection]:
-        """Open a transaction in which a worker may write what belongs to a trial.
+    def check(self) -> str:
+        """Return the schema revision: the one of this program, or of a newer one.
 
         Raises:
-            NotFound: No trial has that id.
-            LeaseLost: Another worker holds the trial's sweep.
+            StoreUnavailable: The database does not answer, is not migrated or takes no write: its disk is full, say.
         """
-        with writing(self._engine) as connection:
-            sweep_id = connection.scalar(select(trials.c.sweep_id).where(trials.c.id == trial_id))
-            if sweep_id is None:
-                raise NotFound("trial", trial_id)
-            if sweep_id != lease.run_id:
-                raise LeaseLost(sweep_id, lease.owner)
-            hold(connection, lease)
-            yield connection
-
-    def get_trial(self, trial_id: str) -> Trial:
-        with reading(self._engine) as connection:
-            return records.get_trial(connection, trial_id)
-
-    def list_trials(
-        self, sweep_id: str, *, where: TrialFilter = TrialFilter(), page: Page = Page()
-    ) -> tuple[Sequence[Trial], int]:
-        mine = (trials.c.sweep_id == sweep_id, *statements.passing(where))
-        with reading(self._engine) as connection:
-            records.check_sweep(connection, sweep_id)
-            query = statements.TRIALS.where(*mine).order_by(trials.c.number)
-            rows, total = records.window(connection, query, page, counted=select(trials.c.id).where(*mine))
-        return [statements.read_trial(row) for row in rows], total
-
-    def ranking(
-        self, sweep_id: str | None = None, *, where: TrialFilter = TrialFilter(), page: Page = Page()
-    ) -> tuple[Sequence[Trial], int]:
-        with reading(self._engine) as connection:
-            if sweep_id is not None:
-                records.check_sweep(connection, sweep_id)
-            ids = statements.ranked_ids(sweep_id, where)
-            rows, total = records.window(connection, statements.ranking(sweep_id, where), page, counted=ids)
-        return [statements.read_trial(row) for row in rows], total
-
-    def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
-        with reading(self._engine) as connection:
-            records.check_sweep(connection, sweep_id)
-            return records.ranked_times(connection, sweep_id)
-
-    def trials_version(self, sweep_id: str) -> TrialsVersion:
-        with reading(self._engine) as connection:
-            records.check_sweep(connection, sweep_id)
-            last_event = connection.scalar(steps.last_other_event(sweep_id)) or 0
-            num_trials = connection.scalar(statements.count_trials(sweep_id)) or 0
-            return TrialsVersion(last_event=last_event, num_trials=num_trials)
-
-    # ------------------------------------------------------------------ events
-    def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
-        with reading(self._engine) as connection:
-            records.check_sweep(connection, sweep_id)
-            return steps.read_events(connection, sweep_id, after, limit)
-
-    # ------------------------------------------------------------------ names
-    def save_model(self, model: TransformerSpec, *, created_by: str = "") -> None:
-        self._models.add(model, created_by)
-
-    def get_model(self, name: str) -> TransformerSpec:
-        return self._models.get(name)
-
-    def list_models(self) -> Sequence[TransformerSpec]:
-        return self._models.list()
-
-    def model_owners(self) -> Mapping[str, str]:
-        return self._models.owners()
-
-    def remove_model(self, name: str) -> None:
-        self._models.remove(name)
-
-    def save_cluster(self, cluster: Cluster, *, created_by: str = "") -> None:
-        self._clusters.add(cluster, created_by)
-
-    def get_cluster(self, name: str) -> Cluster:
-        return self._clusters.get(name)
-
-    def list_clusters(self) -> Sequence[Cluster]:
-        return self._clusters.list()
-
-    def cluster_owners(self) -> Mapping[str, str]:
-        return self._clusters.owners()
-
-    def remove_cluster(self, name: str) -> None:
-        with writing(self._engine) as connection:
-            checks.remove_cluster(connection, name)
-
-    def save_profile(self, profile: DeviceProfile) -> None:
-        self._profiles.put(profile)
-
-    def get_profile(self, name: str) -> DeviceProfile:
-        return self._profiles.get(name)
-
-    def list_profiles(self) -> Sequence[DeviceProfile]:
-        return self._profiles.list()
-
-    # ------------------------------------------------------------------ checks of clusters
-    def create_check(self, name: str, request: CheckRequest, *, now: float, created_by: str = "") -> Run:
-        with writing(self._engine) as connection:
-            check_id = checks.create_check(connection, name, request, now, created_by)
-        return self.runs.get("check", check_id)
-
-    # ------------------------------------------------------------------ health
-    def check(self) -> str:
         with writing(self._engine) as connection:
             revision = current_revision(connection)
             if revision is not None:
@@ -388,4 +91,5 @@ class SqlStore:
         return revision
 
     def close(self) -> None:
+        """Release connections; the store is not used afterwards."""
         self._engine.dispose()

@@ -1,19 +1,45 @@
-"""Sweeps as runs: what changes in other tables in the transaction that changes the run of a sweep."""
+"""Sweeps, which are runs: asked for within a quota, read, listed, cancelled, and what else their runs change."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Engine, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
+from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.announcement import announce_end
-from autotuner.core.errors import Conflict
-from autotuner.core.run import Finish, Run, RunState, StopReason
-from autotuner.core.sweep import Demand, SweepRequest, SweepResult
+from autotuner.core.cluster import Cluster
+from autotuner.core.errors import Conflict, InvalidInput, NotFound
+from autotuner.core.run import Finish, NewRun, Run, RunState, Stop, StopReason
+from autotuner.core.sweep import (
+    Budget,
+    Demand,
+    Interventions,
+    Sweep,
+    SweepOverview,
+    SweepRequest,
+    SweepResult,
+    job_key,
+)
 from autotuner.core.trial import Stopped, TrialState
-from autotuner.store import announcements, overviews, records, transitions
-from autotuner.store.runs import Rows
-from autotuner.store.tables import runs, sweeps
+from autotuner.store import access, announcements, overviews, trial_changes, trials
+from autotuner.store.descriptions import new_id
+from autotuner.store.engine import AnyRow, AnySelect, reading, writing
+from autotuner.store.events import sweep_facts, write_event
+from autotuner.store.options import ALL_SWEEPS, NEWEST_FIRST, Page, SweepFilter, SweepOrder
+from autotuner.store.runs import Rows, RunStore, another_request, insert_run, key_of_caller, read_lease
+from autotuner.store.tables import read_document, runs, sweeps
+
+_OF_RUN = (
+    *("id", "state", "created_at", "started_at", "finished_at", "created_by", "wanted", "detail", "request", "demand"),
+    *("idle_since", "idle_s", "num_reopened", "owner", "claim", "renewals", "lease_s"),
+)
+
+_SWEEPS: AnySelect = select(*(runs.c[name] for name in _OF_RUN), sweeps.c.stop_reason, sweeps.c.prospects).select_from(
+    sweeps.join(runs, runs.c.id == sweeps.c.id)
+)
 
 _BUDGETS = (StopReason.TRIAL_BUDGET, StopReason.TIME_BUDGET, StopReason.ACCELERATOR_HOURS_BUDGET)
 
@@ -21,19 +47,236 @@ _EVENTS = {RunState.PAUSED: "sweep.paused", RunState.QUEUED: "sweep.queued"}
 """Events of changes of state that no other event tells."""
 
 
+class SweepStore:
+    """Sweeps; every method is one transaction.
+
+    A write to a sweep locks the row of its run first (SQLite: the database), so writes to one sweep happen one after
+    another and its events get their sequence in the order in which they become visible.
+    """
+
+    def __init__(self, engine: Engine, run_store: RunStore) -> None:
+        self._engine = engine
+        self.runs = run_store
+
+    def create_sweep(
+        self,
+        request: SweepRequest,
+        *,
+        now: float,
+        idempotency_key: str | None = None,
+        caller: Caller = NOBODY_ASKED,
+    ) -> tuple[Sweep, bool]:
+        """Store a queued sweep of the caller and say whether it is new.
+
+        The same key of the same caller with an equal request returns the stored sweep and False, whatever became of its
+        budget since; with another request it raises ``Conflict``. Two concurrent calls with one key create one sweep.
+        Writes the event ``sweep.created``.
+
+        A new sweep is held to the caller's quota, however many ask at once: ``QuotaExceeded`` where nothing is left of
+        it, and where it counts accelerator-hours, no more of them than are left.
+        """
+        try:
+            with writing(self._engine) as connection:
+                access.lock_caller(connection, caller)
+                if found := _find_created(connection, request, caller, idempotency_key):
+                    return found, False  # whatever the quota says now
+                key = key_of_caller(caller, idempotency_key)
+                return queue_sweep(connection, request, now, caller=caller, idempotency_key=key), True
+        except IntegrityError:  # a request with the same key was faster
+            with reading(self._engine) as connection:
+                if found := _find_created(connection, request, caller, idempotency_key):
+                    return found, False
+            raise
+
+    def get_sweep(self, sweep_id: str) -> Sweep:
+        """Return a sweep as it stands now; ``NotFound`` without it."""
+        with reading(self._engine) as connection:
+            return get_sweep(connection, sweep_id)
+
+    def overview(self, sweep_id: str, *, now: float) -> SweepOverview:
+        """Return the sweep with its trials counted, by queries that read no trial."""
+        with reading(self._engine) as connection:
+            return overviews.get_overview(connection, sweep_id, now)
+
+    def list_overviews(
+        self, *, now: float, where: SweepFilter = ALL_SWEEPS, order: SweepOrder = NEWEST_FIRST, page: Page = Page()
+    ) -> tuple[Sequence[SweepOverview], int]:
+        """Return those that pass, in that order, and how many: as many queries for a thousand sweeps as for one."""
+        with reading(self._engine) as connection:
+            return overviews.list_overviews(connection, where, order, page, now)
+
+    def sweep_owners(self) -> Sequence[str]:
+        """Return the names of all callers who asked for a sweep, by name."""
+        with reading(self._engine) as connection:
+            return connection.scalars(overviews.select_owners()).all()
+
+    def request_cancel(self, sweep_id: str, *, now: float) -> Sweep:
+        """Ask for the end: of a sweep that a worker holds it comes by that worker, of another at once.
+
+        Where an engine still runs jobs of a sweep that nobody holds, the next worker to claim it ends these, and it.
+        A finished sweep stays as it is.
+        """
+        try:
+            self.runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
+        except InvalidInput as problem:
+            self.runs.fail_unreadable("sweep", sweep_id, problem, now=now)
+            raise Conflict(f"this release cannot read the sweep {sweep_id}; it has ended as failed") from problem
+        return self.get_sweep(sweep_id)
+
+
+# ---------------------------------------------------------------------- on a connection
+def get_sweep(connection: Connection, sweep_id: str) -> Sweep:
+    """Return a sweep as it stands now; ``NotFound`` without it."""
+    row = connection.execute(_SWEEPS.where(sweeps.c.id == sweep_id)).one_or_none()
+    if row is None:
+        raise NotFound("sweep", sweep_id)
+    return _read_sweep(row)
+
+
+def _read_sweep(row: AnyRow) -> Sweep:
+    """Return the sweep in a row of ``_SWEEPS``. Its request has the budget that it has now.
+
+    Raises:
+        Unreadable: Another release wrote it.
+    """
+    asked, demand = read_document(SweepRequest, row.request), read_document(Demand, row.demand)
+    return Sweep(
+        id=row.id,
+        request=replace(asked, budget=demand.budget),
+        state=row.state,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        cancel_requested=row.wanted is Stop.CANCEL,
+        stop_reason=row.stop_reason,
+        stop_detail=row.detail,
+        created_by=row.created_by,
+        pause_requested=row.wanted is Stop.PAUSE,
+        lease=read_lease(row),
+        interventions=Interventions(
+            idle_since=row.idle_since,
+            idle_s=row.idle_s,
+            num_reopened=row.num_reopened,
+            reruns=demand.reruns,
+            ended=None if row.state.is_finished else demand.ended,
+        ),
+        prospects=row.prospects,
+    )
+
+
+# ---------------------------------------------------------------------- new sweeps
+def queue_sweep(
+    connection: Connection,
+    request: SweepRequest,
+    now: float,
+    *,
+    caller: Caller = NOBODY_ASKED,
+    idempotency_key: str | None = None,
+    parent_id: str | None = None,
+) -> Sweep:
+    """Queue a new sweep of the caller; its end is told by its parent if it has one.
+
+    Raises:
+        InvalidInput: It asks for more accelerator-hours than the caller's quota ever has.
+        QuotaExceeded: It asks for more than is left of the quota.
+    """
+    access.lock_caller(connection, caller)
+    held = _held(connection, request, caller, now)
+    new = NewRun(
+        id=new_id("sw"),
+        kind="sweep",
+        request=request,
+        demand=Demand(budget=held.budget),
+        created_by=caller.name,
+        unique_key=_unique(idempotency_key),
+        parent_id=parent_id,
+        due_at=0.0,
+    )
+    insert_run(connection, new, now)
+    sweep = Sweep(id=new.id, request=held, state=RunState.QUEUED, created_at=now, created_by=caller.name)
+    _insert_sweep(connection, sweep)
+    write_event(connection, sweep.id, "sweep.created", sweep_facts(sweep.state), now)
+    return sweep
+
+
+def _unique(key: str | None) -> str | None:
+    return None if key is None else f"sweep {key}"
+
+
+def _held(connection: Connection, request: SweepRequest, caller: Caller, now: float) -> SweepRequest:
+    """Return the request with no more accelerator-hours than the caller's quota leaves."""
+    asked: Budget = request.budget
+    hours = access.allowed_hours(connection, caller, asked.accelerator_hours, now)
+    if hours == asked.accelerator_hours:
+        return request
+    return replace(request, budget=replace(asked, accelerator_hours=hours))
+
+
+def _insert_sweep(connection: Connection, sweep: Sweep) -> None:
+    """Store the columns that a list shows of a new sweep, beside its run."""
+    request = sweep.request
+    values = {
+        "id": sweep.id,
+        "created_at": sweep.created_at,
+        "created_by": sweep.created_by,
+        "state": sweep.state,
+        "name": request.name,
+        "model": request.job.model.name,
+        "cluster": request.job.cluster.name,
+        "engine": request.runs_on.engine,
+        "trial_cluster": request.trial_cluster.name if request.trial_cluster else None,
+        **{field.name: getattr(request.objective, field.name) for field in fields(request.objective)},
+        "budget": request.budget,
+        "accelerator": request.runs_on.accelerator.name,
+        "stack": request.job.stack.name,
+        "job_key": job_key(request),
+    }
+    connection.execute(insert(sweeps).values(values))
+
+
+def _find_created(
+    connection: Connection, request: SweepRequest, caller: Caller, idempotency_key: str | None
+) -> Sweep | None:
+    """Return the sweep that the caller's key made of this request; ``Conflict`` where it was made of another."""
+    if idempotency_key is None:
+        return None
+    mine = runs.c.unique_key == _unique(key_of_caller(caller, idempotency_key))
+    row = connection.execute(_SWEEPS.where(mine)).one_or_none()
+    if row is None:
+        return None
+    if _as_asked(read_document(SweepRequest, row.request)) != _as_asked(request):
+        raise another_request("sweep", row.id)
+    return _read_sweep(row)
+
+
+def _as_asked(request: SweepRequest) -> SweepRequest:
+    """Return the request without rates that were measured to answer it: asking again measures a little differently."""
+    asked = replace(request, job=replace(request.job, cluster=_unmeasured(request.job.cluster)))
+    few = asked.trial_cluster
+    return asked if few is None else replace(asked, trial_cluster=_unmeasured(few))
+
+
+def _unmeasured(cluster: Cluster) -> Cluster:
+    accelerator = cluster.accelerator
+    if not accelerator.peak_is_measured:
+        return cluster
+    return replace(cluster, accelerator=replace(accelerator, fp32_flop_per_s=1.0, bf16_flop_per_s=1.0))
+
+
+# ---------------------------------------------------------------------- in the transaction that changes the run
 def _claimed(connection: Connection, run: Run, now: float) -> None:
     """Queue the trials whose worker is gone, and tell that the sweep goes on."""
-    for trial in records.get_trials(connection, run.id, TrialState.RUNNING, TrialState.WAITING):
-        records.save_trial(connection, transitions.take_over(trial), "trial.interrupted", now)
+    for trial in trials.get_trials(connection, run.id, TrialState.RUNNING, TrialState.WAITING):
+        trials.save_trial(connection, trial_changes.take_over(trial), "trial.interrupted", now)
     kind = "sweep.started" if run.started_at is None else "sweep.resumed"
-    records.write_event(connection, run.id, kind, transitions.sweep_facts(RunState.RUNNING), now)
+    write_event(connection, run.id, kind, sweep_facts(RunState.RUNNING), now)
 
 
 def _set_state(connection: Connection, run_id: str, state: RunState, now: float) -> None:
     unfinished = {"state": state, "finished_at": None, "stop_reason": None}
     connection.execute(update(sweeps).where(sweeps.c.id == run_id).values(unfinished))
     if state in _EVENTS:
-        records.write_event(connection, run_id, _EVENTS[state], transitions.sweep_facts(state), now)
+        write_event(connection, run_id, _EVENTS[state], sweep_facts(state), now)
 
 
 def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
@@ -46,9 +289,9 @@ def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
         ended["prospects"] = result.prospects
     connection.execute(update(sweeps).where(sweeps.c.id == run_id).values(ended))
     stopped = Stopped(reason="budget" if reason in _BUDGETS else "cancelled", detail=end.detail)
-    records.end_trials(connection, run_id, stopped, now)
-    facts = transitions.sweep_facts(end.state, reason, end.detail)
-    records.write_event(connection, run_id, "sweep.finished", facts, now)
+    trials.end_trials(connection, run_id, stopped, now)
+    facts = sweep_facts(end.state, reason, end.detail)
+    write_event(connection, run_id, "sweep.finished", facts, now)
     if connection.scalar(select(runs.c.parent_id).where(runs.c.id == run_id)) is None:
         announcements.tell(connection, announce_end(overviews.get_overview(connection, run_id, now)))
 
@@ -63,7 +306,7 @@ def _cancelled(run: Run, end: Finish) -> Finish:
 
 
 def _has_jobs(connection: Connection, run: Run) -> bool:
-    return records.has_jobs(connection, run.id)
+    return trials.has_jobs(connection, run.id)
 
 
 def _check_pause(run: Run) -> None:

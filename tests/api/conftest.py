@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from autotuner.ports import Store
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.api.service import PlainService, StoreDriver, serve_plain
 
 

@@ -25,10 +25,10 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, Outcome, Trial
 from autotuner.launch.fake import FakeLauncher
-from autotuner.ports import Clock, Store
+from autotuner.runs.clock import Clock
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.builders import cpu_layout, estimate, measurement, prediction, small_trial, step_report, sweep_request
 from tests.contracts.acts import claim_sweep, finish_sweep, lease_of
 

@@ -7,7 +7,7 @@ import json
 import httpx
 
 from autotuner.core.codec import to_plain
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.api.service import NOW
 from tests.builders import cpu_cluster, tiny_model
 
@@ -15,7 +15,7 @@ WORKLOAD = {"seq_len": 64, "global_batch_size": 8}
 
 
 def actions(store: Store) -> list[tuple[str, int]]:
-    return [(entry.action, entry.status) for entry in store.accounts.audit()[0]]
+    return [(entry.action, entry.status) for entry in store.access.audit()[0]]
 
 
 def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: httpx.Client) -> None:
@@ -51,7 +51,7 @@ def test_what_only_looks_predicts_or_is_wrong_is_not_listed(client: httpx.Client
 def test_the_entry_is_there_when_the_answer_is(client: httpx.Client, store: Store) -> None:
     for number in range(20):
         client.put(f"/models/m{number}", json=to_plain(tiny_model(name=f"m{number}")))
-        assert store.accounts.audit()[1] == number + 1
+        assert store.access.audit()[1] == number + 1
 
 
 def test_a_page_of_another_site_is_refused_and_listed_once(client: httpx.Client, store: Store) -> None:

@@ -59,7 +59,7 @@ def test_an_explanation_knows_what_a_prediction_knows(client: httpx.Client) -> N
 
 
 def test_a_trial_is_explained_with_what_its_sweep_knew(client: httpx.Client, slow: StoreDriver) -> None:
-    explained = client.get(f"/trials/{slow.store.list_sweeps()[0][0].id}-0000/explanation").json()
+    explained = client.get(f"/trials/{slow.store.runs.list('sweep')[0][0].id}-0000/explanation").json()
     assert not any("calibrated" in caveat for caveat in explained["caveats"])
 
 
@@ -101,7 +101,7 @@ def test_equal_requests_stay_equal_whatever_was_measured_between_them(client: ht
 
 
 def test_a_sweep_says_what_its_predictions_were_calibrated_on(client: httpx.Client, slow: StoreDriver) -> None:
-    first, _ = slow.store.list_sweeps()
+    first, _ = slow.store.runs.list("sweep")
     assert client.get(f"/sweeps/{first[0].id}").json()["caveats"] == []
     later = slow.store.create_sweep(sweep_request(name="later"), now=NOW + 3600)[0]
     (said,) = client.get(f"/sweeps/{later.id}").json()["caveats"]

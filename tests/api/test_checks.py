@@ -18,9 +18,9 @@ from autotuner.core.profile import with_links
 from autotuner.core.profile_fit import fit_profile
 from autotuner.core.run import RunState
 from autotuner.launch.fake import FakeLauncher
-from autotuner.ports import Store
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
+from autotuner.store.sql import Store
 from tests import runs
 from tests.api.service import NOW, FixedClock, serve
 from tests.builders import cpu_cluster, engine_job, link_point, measurement, pair_measurements, profile

@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.core.comparison import Challenge
 from autotuner.core.sweep import Sweep
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.api.service import NOW, StoreDriver
 from tests.api.test_sweeps import BODY
 from tests.builders import cpu_layout, sweep_request

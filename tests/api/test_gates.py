@@ -12,9 +12,9 @@ import pytest
 from autotuner.core.codec import to_plain
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
-from autotuner.ports import Store
 from autotuner.runs.gate import gate_kind
 from autotuner.runs.worker import Worker
+from autotuner.store.sql import Store
 from tests.api.service import NOW
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, tiny_model
 from tests.clocks import ManualClock

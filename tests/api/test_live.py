@@ -11,7 +11,7 @@ from api.events import LiveEvents
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Event, Sweep
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import sweep_request
 
 SWEEP = Sweep(id="sw-live", request=sweep_request(), state=RunState.RUNNING, created_at=0.0)

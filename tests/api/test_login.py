@@ -11,8 +11,7 @@ import pytest
 
 from api.edge.caller import SESSION_COOKIE
 from autotuner.core.access import Scope
-from autotuner.ports import Store
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.api.access import People, bearing
 from tests.api.service import app_on, serve
 
@@ -114,7 +113,7 @@ def test_a_link_from_another_site_leads_through_a_page_of_ours(browser: httpx.Cl
 
 def test_the_audit_log_says_who_logged_in(people: People, browser: httpx.Client) -> None:
     logged_in(browser, people.token(name="grace"))
-    (entry,), _ = people.app.store.accounts.audit(caller="grace")
+    (entry,), _ = people.app.store.access.audit(caller="grace")
     assert (entry.action, entry.status) == ("log_in", 303)
     assert entry.token_id is not None
 
@@ -177,7 +176,7 @@ def test_a_token_in_the_wrong_place_is_neither_in_the_log_nor_in_the_audit_log(
     captured = capsys.readouterr()
     assert "/api/v1/tokens/at_" in captured.err
     assert secret not in captured.err + captured.out
-    audited, _ = people.app.store.accounts.audit()
+    audited, _ = people.app.store.access.audit()
     assert any(entry.subject.startswith("/api/v1/tokens/at_") for entry in audited)
     assert secret not in str(audited)
 

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from autotuner.core.run import KnownWorker
 from autotuner.launch.fake import FakeLauncher
-from autotuner.ports import Store
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
+from autotuner.store.sql import Store
 from tests.api.service import NOW, StoreDriver, app_on, serve
 from tests.builders import sweep_request
 from tests.patience import PATIENCE_S
@@ -73,7 +73,7 @@ def test_sweeps_trials_and_the_queue_are_told_as_they_are_stored(
     driver.running(driver.sweep(), 0)
     store.create_sweep(sweep_request(), now=NOW - 90.0)
     for name, seen_at in (("worker-a", NOW - 30.0), ("worker-b", NOW - 90.0)):
-        store.workers.tell(KnownWorker(name=name, version="1", started_at=NOW - 100.0, seen_at=seen_at))
+        store.health.tell(KnownWorker(name=name, version="1", started_at=NOW - 100.0, seen_at=seen_at))
     found = told(address)
     assert found["autotuner_sweeps"][labels(state="running")] == 1
     assert found["autotuner_sweeps"][labels(state="failed")] == 0

@@ -11,8 +11,8 @@ import httpx
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import TrialFailure
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.contract import Launcher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.ports import Launcher
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.runs import claimed, lease_of
 from tests.studies import candidate, reached_trial, study_trial
 

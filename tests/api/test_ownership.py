@@ -12,7 +12,7 @@ import pytest
 
 from autotuner.core.access import Quota, Scope
 from autotuner.core.codec import to_plain
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.api.access import People, bearing
 from tests.api.service import app_on, serve
 from tests.api.test_gates import LAYOUT, run

@@ -12,10 +12,10 @@ from api.schemas import PlanCreate, PlanView
 from autotuner.core import codec
 from autotuner.core.documents import Document
 from autotuner.core.run import NewRun
-from autotuner.ports import Clock, Store
+from autotuner.runs.clock import Clock, SystemClock
 from autotuner.search.planning.plan import PlanProgress, plan_id_of
 from autotuner.search.planning.request import PlanRequest
-from autotuner.service.clock import SystemClock
+from autotuner.store.sql import Store
 from tests.api.service import app_on
 from tests.clocks import ManualClock
 

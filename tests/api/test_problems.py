@@ -15,7 +15,7 @@ from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
 from autotuner.core.model import TransformerSpec
 from autotuner.store.schema import memory_engine
-from autotuner.store.sql import SqlStore
+from autotuner.store.sql import Store
 from autotuner.store.tables import runs
 from tests.api.service import app_on, serve
 from tests.api.test_sweeps import BODY
@@ -202,14 +202,14 @@ def test_another_model_under_a_stored_name_is_a_conflict(client: httpx.Client) -
     problem(client.put("/models/tiny", json=to_plain(tiny_model(num_layers=8))), 409, "conflict")
 
 
-class LostStore(SqlStore):
+class LostStore(Store):
     """A store whose database went away."""
 
     def check(self) -> str:
         raise StoreUnavailable("the database cannot be reached")
 
 
-class BrokenStore(SqlStore):
+class BrokenStore(Store):
     """A store with a bug in it."""
 
     def list_models(self) -> Sequence[TransformerSpec]:
@@ -256,7 +256,7 @@ def test_a_stored_row_that_cannot_be_read_is_our_own_error_and_the_log_names_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     engine = memory_engine()
-    with serve(app_on(SqlStore(engine))) as address:
+    with serve(app_on(Store(engine))) as address:
         sweep = httpx.post(f"{address}/api/v1/sweeps", json=BODY, timeout=PATIENCE_S).json()
         with engine.begin() as connection:
             connection.execute(update(runs).values(request='{"schema_version": 0}'))

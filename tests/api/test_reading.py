@@ -9,7 +9,7 @@ import pytest
 from autotuner.core.run import KnownWorker
 from autotuner.core.trial import Trial
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.api.service import NOW, StoreDriver
 from tests.browser.in_use import finished_gate, finished_run, retune
 from tests.builders import cpu_layout, measurement, sweep_request
@@ -40,7 +40,7 @@ def test_sweeps_that_wait_need_somebody_only_while_no_worker_lives(client: httpx
     (waiting,) = client.get("/attention").json()["items"]
     assert (waiting["kind"], waiting["at"], waiting["path"]) == ("no_worker", NOW - 60, "/?state=queued")
     assert waiting["detail"] == "1 sweep waits, and no worker has told within a minute that it lives"
-    driver.store.workers.tell(KnownWorker(name="node1", version="1", started_at=NOW - 99, seen_at=NOW - 3))
+    driver.store.health.tell(KnownWorker(name="node1", version="1", started_at=NOW - 99, seen_at=NOW - 3))
     assert client.get("/attention").json()["items"] == []
 
 
@@ -48,7 +48,7 @@ def test_sweeps_that_wait_need_somebody_only_while_no_worker_lives(client: httpx
 def test_workers_are_listed_with_whether_they_live_and_what_they_run(client: httpx.Client, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     for name, silent_s in ((driver.owner, 10.0), ("idle", 20.0), ("dead", 3600.0)):
-        driver.store.workers.tell(KnownWorker(name=name, version="1", started_at=NOW - 7200, seen_at=NOW - silent_s))
+        driver.store.health.tell(KnownWorker(name=name, version="1", started_at=NOW - 7200, seen_at=NOW - silent_s))
     items = client.get("/workers").json()["items"]
     assert [(item["name"], item["is_alive"], item["sweep_id"]) for item in items] == [
         (driver.owner, True, sweep.id),

@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.core.codec import to_plain
 from autotuner.core.upkeep import RetuneOutcome, Verdict
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.api.service import NOW
 from tests.runs import conclude_retune
 from tests.unit.search.upkeep.builders import BETTER, CHALLENGER, INCUMBENT, SLOWER, runs

@@ -16,7 +16,7 @@ from autotuner.core.trial import Stopped
 from autotuner.launch import this_machine
 from autotuner.launch.this_machine import forget_cluster
 from autotuner.store.schema import memory_engine
-from autotuner.store.sql import SqlStore
+from autotuner.store.sql import Store
 from tests.api.service import NOW, StoreDriver, app_on, loss_gate_result, serve
 from tests.builders import (
     cpu_cluster,
@@ -327,7 +327,7 @@ def test_the_utilization_of_the_precision_in_use_stands_beside_mfu(client: httpx
     assert (read["measured"]["mfu"], read["measured_precision_utilization"]) == (0.6, 0.3)
 
 
-class WithoutTrials(SqlStore):
+class WithoutTrials(Store):
     """A store that reads no trial."""
 
     def list_trials(self, *_: Any, **__: Any) -> Any:

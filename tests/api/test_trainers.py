@@ -14,9 +14,9 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial_spec import ExportFormat, Trainer
 from autotuner.launch.fake import FakeLauncher
-from autotuner.ports import Store
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
+from autotuner.store.sql import Store
 from tests.api.service import NOW, FixedClock, StoreDriver, serve
 from tests.api.test_sweeps import BODY
 from tests.builders import measurement, sweep_request

@@ -12,11 +12,11 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from autotuner.core.announcement import AnnouncementKind
 from autotuner.launch.fake import FakeLauncher
-from autotuner.ports import Store
+from autotuner.runs.clock import SystemClock
 from autotuner.service.announcing.payloads import new_secret
 from autotuner.service.build import build
-from autotuner.service.clock import SystemClock
 from autotuner.service.settings import Settings
+from autotuner.store.sql import Store
 from tests.announcements import announcement, receiver, status
 from tests.api.service import NOW, serve
 from tests.patience import PATIENCE_S

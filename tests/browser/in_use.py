@@ -99,7 +99,7 @@ def finished_run(
 
 def _free(driver: StoreDriver, run_id: str) -> None:
     """Have a run await nothing, though its sweep stays in the queue."""
-    with writing(driver.store._engine) as connection:  # type: ignore[attr-defined]  # no method does that
+    with writing(driver.store._engine) as connection:  # no method does that
         connection.execute(update(queue).where(queue.c.id == run_id).values(awaits=None))
 
 

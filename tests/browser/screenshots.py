@@ -21,7 +21,7 @@ from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.topology.read import read_topology
 from autotuner.catalog.topology.topology import on_cluster
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
-from autotuner.ports import Page as Window
+from autotuner.store.options import Page as Window
 from autotuner.store.sql import memory_store
 from tests.announcements import webhook
 from tests.api.service import NOW, FixedClock, StoreDriver, app_on, serve

@@ -14,7 +14,7 @@ from tests.builders import measurement, sweep_request
 
 @pytest.fixture(autouse=True)
 def living_worker(driver: StoreDriver) -> None:
-    driver.store.workers.tell(KnownWorker(name="node1", version="1", started_at=NOW, seen_at=NOW))
+    driver.store.health.tell(KnownWorker(name="node1", version="1", started_at=NOW, seen_at=NOW))
 
 
 def names(page: Page) -> list[str]:
@@ -67,7 +67,8 @@ def test_what_is_being_typed_is_not_lost_while_the_list_changes(own_page: Page, 
     own_page.clock.install()
     own_page.goto("/")
     own_page.get_by_label("Words of sweep").fill("llam")
-    driver.finish(driver.store.list_sweeps()[0][0])
+    (run,) = driver.store.runs.list("sweep")[0]
+    driver.finish(driver.store.get_sweep(run.id))
     own_page.clock.run_for(10_000)  # longer than until the next look
     expect(own_page.get_by_label("Words of sweep")).to_have_value("llam")
 

@@ -56,7 +56,7 @@ def test_one_click_starts_the_sweep_and_shows_it(page: Page, driver: StoreDriver
     page.get_by_role("textbox", name="Name").fill("from the form")
     page.get_by_role("button", name="Start sweep").click()
     page.wait_for_url("**/sweeps/sw-*")
-    (sweep,) = driver.store.list_sweeps()[0]
+    (sweep,) = driver.store.runs.list("sweep")[0]
     assert sweep.request.name == "from the form"
 
 
@@ -64,7 +64,7 @@ def test_enter_in_an_input_starts_nothing(page: Page, driver: StoreDriver) -> No
     page.goto(SMALL)
     page.get_by_label("Seed").press("Enter")
     expect(page.get_by_role("heading", name="New sweep")).to_be_visible()
-    assert driver.store.list_sweeps()[1] == 0
+    assert driver.store.runs.list("sweep")[1] == 0
 
 
 def test_without_script_the_form_is_checked_and_started_by_its_buttons(

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotuner.core.trial import Trial, TrialState
-from autotuner.ports import Page, Store
-from autotuner.search.sweeps.kept_trials import all_trials
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Account:
 def account_of(store: Store, sweep_id: str, *, is_ordered: bool) -> Account:
     """What is stored now; ordered where one trial runs after the other."""
     sweep = store.get_sweep(sweep_id)
-    trials = all_trials(store, sweep_id)
+    trials = store.all_trials(sweep_id)
     ranked, _ = store.ranking(sweep_id, page=Page(limit=500))
     return Account(
         end=f"{sweep.state.value}, {sweep.stop_reason}",
@@ -61,7 +61,7 @@ def differences(found: Account, expected: Account) -> Iterator[str]:
 
 def lost_or_twice(store: Store, sweep_id: str, seen: Mapping[str, Trial]) -> Iterator[str]:
     """Sentences on completed trials that were seen and are not there now, or not as they were, or told twice."""
-    now = {trial.id: trial for trial in all_trials(store, sweep_id)}
+    now = {trial.id: trial for trial in store.all_trials(sweep_id)}
     for trial_id, trial in seen.items():
         if (stored := now.get(trial_id)) is None or stored.measurement != trial.measurement:
             yield f"trial {trial.number} was complete, and is {stored and _came(stored)} now"
@@ -77,7 +77,7 @@ def lost_or_twice(store: Store, sweep_id: str, seen: Mapping[str, Trial]) -> Ite
 
 def run_again(store: Store, sweep_id: str) -> Iterator[str]:
     """Sentences on trials that needed more than one attempt."""
-    for trial in all_trials(store, sweep_id):
+    for trial in store.all_trials(sweep_id):
         if trial.attempts != 1:
             yield f"trial {trial.number} took {trial.attempts} attempts, though nothing that runs it was touched"
 
@@ -99,4 +99,4 @@ def _finished(store: Store, sweep_id: str) -> Iterator[str]:
 
 def completed(store: Store, sweep_id: str) -> dict[str, Trial]:
     """Completed trials by their id, as they are stored now."""
-    return {trial.id: trial for trial in all_trials(store, sweep_id) if trial.state is TrialState.COMPLETE}
+    return {trial.id: trial for trial in store.all_trials(sweep_id) if trial.state is TrialState.COMPLETE}

@@ -15,9 +15,8 @@ from pathlib import Path
 from autotuner.core.errors import NotFound, StoreUnavailable
 from autotuner.core.trial import Trial
 from autotuner.launch.ranks import free_port
-from autotuner.ports import Store
 from autotuner.store.schema import migrate
-from autotuner.store.sql import open_store
+from autotuner.store.sql import Store, open_store
 from tests.chaos.account import Account, account_of, announced, completed, differences, lost_or_twice, run_again
 from tests.chaos.client import create_sweep, unexpected_answer
 from tests.chaos.databases import Database, StoreName, database
@@ -138,7 +137,7 @@ class Arena:
         yield from differences(found, self._expected(sweep_id, job))
         yield from lost_or_twice(self.store, sweep_id, {k: t for k, t in seen.items() if t.sweep_id == sweep_id})
         yield from announced(self.store, sweep_id)
-        total = self.store.list_sweeps()[1]
+        total = self.store.runs.list("sweep")[1]
         if total != self._num_sweeps + 1:
             yield f"there are {total} sweeps of {self._num_sweeps + 1} that were asked for"
         yield from self._left()
@@ -190,7 +189,7 @@ class Arena:
 
     def _seen(self) -> Sequence[Trial]:
         try:
-            sweeps, _ = self.store.list_sweeps()
+            sweeps, _ = self.store.runs.list("sweep")
             return list(completed(self.store, sweeps[0].id).values()) if sweeps else []
         except (StoreUnavailable, NotFound):
             return []

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotuner.core.cluster import LOCAL, SIMULATED
+from autotuner.launch.contract import Launcher
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher
 from autotuner.launch.local import LocalLauncher
@@ -15,7 +16,6 @@ from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.simulation import Scenario
 from autotuner.launch.zygote import Forks
-from autotuner.ports import Launcher
 from tests.chaos.outcome import measured
 
 _RANK_TASK = "tests.chaos.rank_task:perform"

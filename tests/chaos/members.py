@@ -28,7 +28,7 @@ MARK = "AUTOTUNER_CHAOS"
 _START_S = 60.0
 _PRELOADED = [
     "autotuner.runs.sweep_trials",
-    "autotuner.search.upkeep.scheduler",
+    "autotuner.runs.retune_clock",
     "psycopg",
     "tests.chaos.life",
 ]

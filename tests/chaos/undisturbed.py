@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from autotuner.core.sweep import SweepRequest
-from autotuner.service.clock import SystemClock
+from autotuner.runs.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.chaos.account import Account, account_of

@@ -14,7 +14,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.run import Finish, Lease, RunState, StopReason, Wish
 from autotuner.core.sweep import Prospects, Sweep, SweepResult
 from autotuner.core.trial import Outcome, Trial
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request
 
 OWNER = "worker-a"

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.schema import migrate
-from autotuner.store.sql import open_store
+from autotuner.store.sql import Store, open_store
 from autotuner.store.tables import metadata
 from tests.databases import postgres_database
 

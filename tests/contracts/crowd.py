@@ -8,8 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from threading import Barrier
 from typing import TypeVar
 
-from autotuner.ports import Store
-from autotuner.store.sql import open_store
+from autotuner.store.sql import Store, open_store
 from tests.contracts.acts import LEASE_S, claim_sweep
 
 T = TypeVar("T")

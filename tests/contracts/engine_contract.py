@@ -19,8 +19,8 @@ import psutil
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJobPhase, FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.engines.launcher import EngineLauncher
-from autotuner.ports import TrialWatcher
 from tests.contracts.held import HeldEngine
 from tests.contracts.launcher_contract import (
     test_a_cluster_that_it_has_is_not_refused,

@@ -9,13 +9,13 @@ from typing import Literal
 
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.emulated import EmulatedEngine
 from autotuner.launch.engines.engine import Engine
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import EngineRegistration, read_engines
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.trainers.registration import Registration
-from autotuner.ports import Launcher
 from tests.builders import cpu_cluster
 from tests.trainers.registered import by_trainer
 from tests.trials.launching import left_over

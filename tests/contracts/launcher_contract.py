@@ -18,7 +18,7 @@ import pytest
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.ports import Launcher, TrialWatcher
+from autotuner.launch.contract import Launcher, TrialWatcher
 from tests.contracts.held import Held
 from tests.trials.launching import ENDLESS, Watcher, spec, too_large
 

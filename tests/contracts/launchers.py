@@ -8,6 +8,7 @@ from pathlib import Path
 from autotuner.core.measurement import Measurement
 from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.contract import Launcher
 from autotuner.launch.exclusive import DevicePool, ExclusiveLauncher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.local import LocalLauncher
@@ -15,7 +16,6 @@ from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.simulated import SimulatedLauncher
 from autotuner.launch.torchrun import Torchrun
 from autotuner.launch.zygote import Forks
-from autotuner.ports import Launcher
 from tests.builders import failure, h100_cluster
 from tests.contracts.held import Held
 from tests.trainers.registered import registered

@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.core.access import Quota, Scope, Session, Token
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.contracts.crowd import in_threads
 
 DIGEST = "$argon2id$v=19$m=8,t=1,p=1$c2FsdA$ZGlnZXN0"

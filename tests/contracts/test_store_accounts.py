@@ -10,7 +10,8 @@ import pytest
 from autotuner.core.access import AuditEntry, Caller, Quota, Scope, Usage
 from autotuner.core.errors import Conflict, InvalidInput, QuotaExceeded
 from autotuner.core.sweep import Budget, Sweep
-from autotuner.ports import Page, Store
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 from tests.builders import cpu_layout, measurement, prediction, sweep_request
 from tests.contracts.acts import claim, finish, gate_result, lease_of
 from tests.contracts.crowd import in_threads
@@ -69,7 +70,7 @@ def test_usage_counts_what_is_unfinished_and_the_hours_of_the_last_day(store: St
     run_trial(store, sweep, 1, start=3600.0, end=None)
     store.add_gate(trial_id, gate_result(accelerator_hours=0.5), lease=lease_of(store, trial_id), now=3600.0)
     ask(store, caller("bob"), hours=1.0)
-    used = store.accounts.usage("ada", now=5400.0)
+    used = store.access.usage("ada", now=5400.0)
     assert used == Usage(unfinished_sweeps=1, accelerator_hours=3.5, promised_hours=6.5)
 
 
@@ -78,18 +79,18 @@ def test_hours_are_free_again_a_day_after_they_were_used(store: Store) -> None:
     claim(store)
     run_trial(store, sweep, 0, start=0.0, end=3600.0)
     finish(store, sweep, now=3700.0)
-    assert store.accounts.usage("ada", now=3600.0 + DAY_S - 1).accelerator_hours == 2.0
-    assert store.accounts.usage("ada", now=3600.0 + DAY_S).accelerator_hours == 0.0
+    assert store.access.usage("ada", now=3600.0 + DAY_S - 1).accelerator_hours == 2.0
+    assert store.access.usage("ada", now=3600.0 + DAY_S).accelerator_hours == 0.0
 
 
 def test_an_unfinished_sweep_without_a_budget_of_hours_promises_no_number(store: Store) -> None:
     ask(store, caller())
-    assert store.accounts.usage("ada", now=2.0).promised_hours is None
+    assert store.access.usage("ada", now=2.0).promised_hours is None
 
 
 def test_who_made_nothing_uses_nothing(store: Store) -> None:
     nothing = Usage(unfinished_sweeps=0, accelerator_hours=0.0, promised_hours=0.0)
-    assert store.accounts.usage("nobody", now=1.0) == nothing
+    assert store.access.usage("nobody", now=1.0) == nothing
 
 
 # ---------------------------------------------------------------------- what is left
@@ -197,16 +198,16 @@ def entry(**changes: Any) -> AuditEntry:
 def test_the_audit_log_keeps_every_entry_newest_first(store: Store) -> None:
     entries = [entry(at=float(at), caller=name) for at, name in enumerate(("ada", "bob", "ada"))]
     for one in entries:
-        store.accounts.record(one)
-    assert store.accounts.audit() == (entries[::-1], 3)
-    assert store.accounts.audit(caller="ada") == ([entries[2], entries[0]], 2)
-    assert store.accounts.audit(page=Page(limit=1, offset=1)) == ([entries[1]], 3)
+        store.access.record(one)
+    assert store.access.audit() == (entries[::-1], 3)
+    assert store.access.audit(caller="ada") == ([entries[2], entries[0]], 2)
+    assert store.access.audit(page=Page(limit=1, offset=1)) == ([entries[1]], 3)
 
 
 def test_the_audit_log_keeps_equal_entries_and_text_of_any_kind(store: Store) -> None:
     odd = entry(caller="\0", token_id=None, subject="/\ud800")
     for _ in range(2):
-        store.accounts.record(odd)
-    found, total = store.accounts.audit()
+        store.access.record(odd)
+    found, total = store.access.audit()
     assert total == 2
     assert found == [replace(odd, caller="\\0", subject="/\\ud800")] * 2

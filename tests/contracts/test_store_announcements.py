@@ -7,7 +7,8 @@ import pytest
 from autotuner.core.announcement import AnnouncementKind, Delivery, DeliveryState, PayloadFormat
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from autotuner.core.run import RunState
-from autotuner.ports import Page, Store
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 from tests.contracts.acts import claim, create, finish, held_sweep, measure
 from tests.contracts.upkeep import (
     announcement,

@@ -9,7 +9,7 @@ import pytest
 from autotuner.core.cluster_check import CheckFindings, CheckRequest
 from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.run import Run, RunState, Stop
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests import runs
 from tests.builders import cpu_cluster, profile, sweep_request, tiny_job
 

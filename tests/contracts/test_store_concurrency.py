@@ -7,10 +7,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from autotuner.core.trial import Trial
-from autotuner.ports import Page, Store
-from autotuner.store import records, statements
-from autotuner.store.engine import make_engine, reading
-from autotuner.store.sql import open_store
+from autotuner.store import overviews
+from autotuner.store.engine import make_engine, reading, window
+from autotuner.store.options import Page
+from autotuner.store.sql import Store, open_store
 from tests.builders import step_report, sweep_request
 from tests.contracts.acts import (
     claim,
@@ -60,7 +60,7 @@ def test_one_key_sent_by_many_threads_creates_one_sweep(store: Store) -> None:
     answers = in_threads(NUM_THREADS, lambda _: store.create_sweep(sweep_request(), now=1.0, idempotency_key="one key"))
     assert len({sweep.id for sweep, _ in answers}) == 1
     assert [created for _, created in answers].count(True) == 1
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
 
 
 def test_a_reader_sees_every_event_once_and_in_order_while_writers_write(store: Store) -> None:
@@ -87,10 +87,10 @@ def test_a_reader_sees_every_event_once_and_in_order_while_writers_write(store: 
 def test_one_read_sees_the_database_at_one_moment(database_url: str) -> None:
     store, engine = open_store(database_url), make_engine(database_url)
     with reading(engine) as connection:
-        before = records.window(connection, statements.SWEEPS, Page())
+        before = window(connection, overviews.OVERVIEWS, Page())
         create(store)
-        assert records.window(connection, statements.SWEEPS, Page()) == before
-    assert store.list_sweeps()[1] == 1
+        assert window(connection, overviews.OVERVIEWS, Page()) == before
+    assert store.runs.list("sweep")[1] == 1
     engine.dispose()
     store.close()
 
@@ -108,17 +108,17 @@ def test_workers_on_different_sweeps_do_not_disturb_each_other(store: Store) -> 
 
 KILLED_WRITER = """
 import sys
-from autotuner.store import statements
 from autotuner.store.engine import make_engine, writing
 from tests.builders import cpu_layout, prediction
 from autotuner.core.run import Lease
 from autotuner.store.runs import hold
-from autotuner.store.transitions import new_trial
+from autotuner.store.trial_changes import new_trial
+from autotuner.store.trials import insert_trial
 
 url, sweep_id = sys.argv[1:]
 with writing(make_engine(url)) as connection:
     hold(connection, Lease(run_id=sweep_id, owner="worker-a", claim=1, renewals=1, lease_s=30.0))
-    connection.execute(statements.insert_trial(new_trial(sweep_id, 0, cpu_layout(), prediction())))
+    insert_trial(connection, new_trial(sweep_id, 0, cpu_layout(), prediction()))
     print("half done", flush=True)
     sys.stdin.read()
 """

@@ -6,8 +6,8 @@ import pytest
 
 from autotuner.core.errors import Conflict, LeaseLost
 from autotuner.core.sweep import Sweep
-from autotuner.core.trial import Trial, TrialState
-from autotuner.ports import RankedTime, Store
+from autotuner.core.trial import RankedTime, Trial, TrialState
+from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, cpu_layout, estimate, failure, measurement, prediction, small_trial, tiny_job
 from tests.contracts.acts import OTHER, claim, create, lease_of, measure
 

@@ -7,7 +7,7 @@ import pytest
 from autotuner.core.errors import Conflict
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.trial import FailureKind, Stopped
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import failure, step_report
 from tests.contracts.acts import (
     create,

@@ -10,7 +10,7 @@ from autotuner.core.stack import Stack
 from autotuner.core.sweep import Sweep, job_key
 from autotuner.core.trial import FailureKind, Stopped
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import (
     breakdown,
     cpu_cluster,

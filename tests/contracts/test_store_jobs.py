@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.core.errors import Conflict, LeaseLost
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, Trial, TrialState
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import cpu_layout, step_report
 from tests.contracts.acts import OTHER, end, held_sweep, lease_of, measure, start, take_over
 

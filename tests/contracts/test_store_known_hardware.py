@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import tiny_job
 from tests.contracts.acts import create, held_sweep, measure
 

@@ -12,7 +12,7 @@ from tests.contracts.crowd import claim_all, in_threads
 def test_each_store_in_memory_is_empty_and_at_the_newest_revision() -> None:
     first, second = memory_store(), memory_store()
     create(first)
-    assert (first.list_sweeps()[1], second.list_sweeps()[1]) == (1, 0)
+    assert (first.runs.list("sweep")[1], second.runs.list("sweep")[1]) == (1, 0)
     assert second.check() == head_revision()
     first.close()
     second.close()

@@ -13,8 +13,9 @@ from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.run import RunState
 from autotuner.core.upkeep import MfuGateOutcome, MfuGateResult
-from autotuner.ports import Page, Store
 from autotuner.store.engine import writing
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 from autotuner.store.tables import runs
 from tests.contracts.acts import LEASE_S, OWNER, claim_sweep
 from tests.contracts.upkeep import (
@@ -43,7 +44,7 @@ def test_a_gate_waits_with_its_queued_sweep_and_the_baseline_as_it_stood(store: 
 def test_a_gate_needs_the_name_of_a_baseline(store: Store) -> None:
     with pytest.raises(InvalidInput, match="printable"):
         asked_gate(store, request=mfu_gate_request(baseline=""))
-    assert store.list_sweeps()[1] == 0
+    assert store.runs.list("sweep")[1] == 0
 
 
 def test_a_gate_that_is_not_stored_is_missing(store: Store) -> None:
@@ -76,7 +77,7 @@ def test_a_gate_that_is_known_has_ended_at_once_without_a_sweep(store: Store) ->
     result = gate_result(reused_from="mg-x")
     gate = asked_gate(store, by=result)
     assert (gate.result, gate.finished_at, gate.sweep_id) == (result, 10.0, None)
-    assert store.list_sweeps()[1] == 0
+    assert store.runs.list("sweep")[1] == 0
     assert [told.subject_id for told in store.announcements.feed()[0]] == [gate.id]
 
 
@@ -133,7 +134,7 @@ def test_a_gate_whose_sweep_another_release_wrote_goes_on_to_its_end(store: Stor
 
 def overwrite(store: Store, run_id: str | None) -> None:
     """Store of a run what a newer release asks."""
-    with writing(store._engine) as connection:  # type: ignore[attr-defined]  # no method writes what cannot be read
+    with writing(store._engine) as connection:  # no method writes what cannot be read
         connection.execute(update(runs).where(runs.c.id == run_id).values(request='{"schema_version":1,"later":1}'))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import h100_cluster, llama_70b, profile, sweep_request, tiny_model
 
 

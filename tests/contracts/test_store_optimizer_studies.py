@@ -10,7 +10,7 @@ from autotuner.core.access import Caller, Scope
 from autotuner.core.errors import Conflict, LeaseLost, NotFound
 from autotuner.core.run import Run, RunState
 from autotuner.core.trial import TrialState
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.runs import claimed, lease_of
 from tests.studies import reached_trial, study_request, study_trial
 

@@ -22,10 +22,9 @@ from sqlalchemy.exc import InternalError
 from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
-from autotuner.ports import Store
 from autotuner.store.engine import make_engine
 from autotuner.store.schema import head_revision, migrate
-from autotuner.store.sql import SqlStore, open_store
+from autotuner.store.sql import Store, open_store
 from tests.contracts.acts import add, create, held_sweep
 
 NOBODY_LISTENS = "postgresql://nobody@127.0.0.1:1/nothing"  # port 1 is reserved (tcpmux)
@@ -43,7 +42,7 @@ def test_a_full_disk_is_unavailable_and_loses_nothing_that_was_stored(sqlite_url
         bound = 12 + connection.exec_driver_sql("PRAGMA page_count").scalar_one()
     engine.dispose()
     event.listen(engine, "connect", lambda raw, _: raw.execute(f"PRAGMA max_page_count = {bound}").close())
-    full = SqlStore(engine)
+    full = Store(engine)
     sweep = held_sweep(full)
     stored: list[Trial] = []
     with pytest.raises(StoreUnavailable, match="full"):
@@ -72,7 +71,7 @@ def test_a_database_that_answers_and_takes_no_write_is_not_ready(sqlite_url: str
     store = open_store(sqlite_url)
     assert store.check() == head_revision()
     with no_room_on_disk():
-        assert store.list_sweeps() == ([], 0)
+        assert store.runs.list("sweep") == ([], 0)
         with pytest.raises(StoreUnavailable, match="disk"):
             store.check()
     assert store.check() == head_revision()
@@ -86,14 +85,14 @@ def test_a_read_only_database_is_read_and_not_written(sqlite_url: str) -> None:
     assert read_only.get_sweep(sweep.id) == sweep
     with pytest.raises(StoreUnavailable, match="readonly"):
         create(read_only)
-    assert writable.list_sweeps()[1] == 1
+    assert writable.runs.list("sweep")[1] == 1
     read_only.close()
     writable.close()
 
 
 def test_a_server_that_does_not_answer_is_unavailable() -> None:
     store = open_store(NOBODY_LISTENS)
-    for act in (store.check, store.list_sweeps, lambda: create(store)):
+    for act in (store.check, lambda: store.runs.list("sweep"), lambda: create(store)):
         with pytest.raises(StoreUnavailable, match="port 1 "):
             act()
     with pytest.raises(StoreUnavailable, match="port 1 "):
@@ -112,7 +111,7 @@ def test_connections_that_the_server_dropped_are_replaced(postgresql_url: str) -
     store.close()
 
 
-def pid_of_connection(store: SqlStore, other: Engine) -> int:
+def pid_of_connection(store: Store, other: Engine) -> int:
     """The server's process behind the store's one connection."""
     store.check()
     mine = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
@@ -136,7 +135,7 @@ def frozen(*pids: int) -> Iterator[None]:
 def test_a_connection_whose_server_process_freezes_is_replaced(postgresql_url: str) -> None:
     store, other = open_store(postgresql_url, answer_s=0.5), make_engine(postgresql_url)
     with frozen(pid_of_connection(store, other)):
-        assert store.list_sweeps() == ([], 0)
+        assert store.runs.list("sweep") == ([], 0)
     other.dispose()
     store.close()
 
@@ -146,12 +145,12 @@ def test_a_server_that_freezes_is_given_up_and_nobody_waits_for_it_until_it_answ
     pid = pid_of_connection(store, other)
     with frozen(pid, psutil.Process(pid).ppid()):
         with pytest.raises(StoreUnavailable, match="timeout"):
-            store.list_sweeps()
+            store.runs.list("sweep")
         with pytest.raises(StoreUnavailable, match="a moment ago"):
-            store.list_sweeps()
+            store.runs.list("sweep")
     while True:  # until it is asked again
         with contextlib.suppress(StoreUnavailable):
-            assert store.list_sweeps() == ([], 0)
+            assert store.runs.list("sweep") == ([], 0)
             break
         time.sleep(0.1)
     other.dispose()
@@ -194,11 +193,11 @@ def test_a_file_that_is_deleted_or_replaced_under_a_store_is_refused_and_not_mad
     if act == "replaced":
         shutil.copy(away, path)
     before = path.exists()
-    for attempt in (store.check, store.list_sweeps, lambda: create(store)):
+    for attempt in (store.check, lambda: store.runs.list("sweep"), lambda: create(store)):
         with pytest.raises(StoreUnavailable, match="deleted, moved or replaced"):
             attempt()
     with ThreadPoolExecutor(1) as pool, pytest.raises(StoreUnavailable, match="deleted, moved or replaced"):
-        pool.submit(store.list_sweeps).result()  # on a connection of its own
+        pool.submit(lambda: store.runs.list("sweep")).result()  # on a connection of its own
     assert path.exists() is before
     away.rename(path)
     assert store.get_sweep(sweep.id) == sweep
@@ -211,7 +210,7 @@ def test_a_path_that_is_no_database_is_unavailable(tmp_path: Path, kind: str) ->
     path.mkdir() if kind == "a folder" else path.write_text("no database " * 100)
     store = open_store(f"sqlite:///{path}")
     with pytest.raises(StoreUnavailable):
-        store.list_sweeps()
+        store.runs.list("sweep")
     store.close()
 
 
@@ -226,13 +225,13 @@ def test_a_database_that_was_never_migrated_is_unavailable_with_advice(tmp_path:
     with pytest.raises(StoreUnavailable, match="autotuner migrate"):
         store.check()
     with pytest.raises(StoreUnavailable):
-        store.list_sweeps()
+        store.runs.list("sweep")
     store.close()
 
 
 def test_a_database_at_an_older_revision_is_unavailable_with_both_named(database_url: str) -> None:
     engine = make_engine(database_url)
-    store = SqlStore(engine)
+    store = Store(engine)
     at_head = store.check()
     with engine.begin() as connection:
         connection.execute(text("UPDATE autotuner_alembic_version SET version_num = '0001'"))
@@ -262,5 +261,5 @@ def test_the_folders_of_an_sqlite_path_are_made(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/not/yet/there.db"
     migrate(url)
     store = open_store(url)
-    assert store.list_sweeps() == ([], 0)
+    assert store.runs.list("sweep") == ([], 0)
     store.close()

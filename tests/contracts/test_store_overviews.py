@@ -10,12 +10,10 @@ from sqlalchemy import event
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import NotFound
 from autotuner.core.objective import Metric, Objective
-from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget, Sweep
 from autotuner.core.trial import Stopped, TrialState, Waiting
-from autotuner.ports import Page, Store, SweepFilter
 from autotuner.store.engine import make_engine
-from autotuner.store.sql import SqlStore
+from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, cpu_layout, failure, measurement, tiny_job
 from tests.contracts.acts import (
     OWNER,
@@ -40,7 +38,7 @@ def counted(database_url: str) -> Iterator[tuple[Store, list[str]]]:
     """A store, and the statements that it sent."""
     engine, sent = make_engine(database_url), list[str]()
     event.listen(engine, "before_cursor_execute", lambda *call: sent.append(call[2]))
-    store = SqlStore(engine)
+    store = Store(engine)
     yield store, sent
     store.close()
 
@@ -141,17 +139,6 @@ def test_an_overview_of_a_sweep_without_trials_is_empty(store: Store) -> None:
 def test_an_unknown_sweep_has_no_overview(store: Store) -> None:
     with pytest.raises(NotFound, match="sw-missing"):
         store.overview("sw-missing", now=1.0)
-
-
-def test_overviews_are_listed_as_sweeps_are(store: Store) -> None:
-    busy_sweep(store)
-    for number in range(4):
-        create(store, now=float(number))
-    for state in (None, RunState.QUEUED, RunState.FAILED):
-        for page in (Page(), Page(limit=2, offset=1), Page(offset=9)):
-            listed, total = store.list_overviews(now=20.0, where=SweepFilter(state=state), page=page)
-            sweeps, of_sweeps = store.list_sweeps(state=state, page=page)
-            assert ([found.id for found in listed], total) == ([sweep.id for sweep in sweeps], of_sweeps)
 
 
 def test_a_listed_overview_is_the_one_that_is_read_alone(store: Store) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.errors import NotFound
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import h100_cluster, sweep_request, tiny_model
 from tests.contracts.acts import create
 from tests.contracts.test_store_checks import PAIR

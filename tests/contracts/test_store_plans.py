@@ -8,22 +8,20 @@ import pytest
 from sqlalchemy import Engine, Select, literal, select, text
 
 from autotuner.core.run import Lease, RunState
-from autotuner.ports import Page, SweepOrder, TrialFilter
 from autotuner.store import (
-    accounts,
+    access,
     announcements,
+    events,
+    health,
     history,
     mfu_gates,
     overviews,
-    records,
     retunes,
     runs,
-    statements,
-    steps,
-    sweep_lists,
-    troubles,
+    trials,
 )
-from autotuner.store.engine import make_engine, reading
+from autotuner.store.engine import make_engine, reading, select_total
+from autotuner.store.options import Page, SweepOrder, TrialFilter
 from autotuner.store.schema import migrate
 from autotuner.store.tables import sweeps
 from tests.databases import postgres_database
@@ -68,28 +66,28 @@ def plan(engine: Engine, query: Select[*tuple[object, ...]]) -> str:
 
 @pytest.mark.parametrize("where", [TrialFilter(), TrialFilter(tensor_parallel_degree=2)], ids=["all", "filtered"])
 def test_sqlite_ranks_a_sweep_by_its_index_without_a_sort(sqlite: Engine, where: TrialFilter) -> None:
-    steps = plan(sqlite, statements.ranking("sw-x", where))
+    steps = plan(sqlite, trials.ranking("sw-x", where))
     assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 
 
 def test_sqlite_ranks_all_sweeps_by_their_index_without_a_sort(sqlite: Engine) -> None:
-    steps = plan(sqlite, statements.ranking(None, TrialFilter()))
+    steps = plan(sqlite, trials.ranking(None, TrialFilter()))
     assert "SEARCH measurements USING INDEX ix_measurements_ranking (is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 
 
 def test_postgresql_can_rank_by_the_indexes_without_a_sort(postgresql: Engine) -> None:
-    of_one = plan(postgresql, statements.ranking("sw-x", TrialFilter()))
-    of_all = plan(postgresql, statements.ranking(None, TrialFilter()))
+    of_one = plan(postgresql, trials.ranking("sw-x", TrialFilter()))
+    of_all = plan(postgresql, trials.ranking(None, TrialFilter()))
     assert "Index Scan using ix_measurements_sweep_ranking" in of_one
     assert "Index Scan using ix_measurements_ranking" in of_all
     assert "Sort" not in of_one + of_all
 
 
 def test_sqlite_counts_what_is_ranked_from_indexes_alone(sqlite: Engine) -> None:
-    of_one = plan(sqlite, records.select_total(statements.ranked_ids("sw-x", TrialFilter()), Page()))
-    of_all = plan(sqlite, records.select_total(statements.ranked_ids(None, TrialFilter()), Page()))
+    of_one = plan(sqlite, select_total(trials.ranked_ids("sw-x", TrialFilter()), Page()))
+    of_all = plan(sqlite, select_total(trials.ranked_ids(None, TrialFilter()), Page()))
     assert "COVERING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in of_one
     assert "COVERING INDEX ix_measurements_ranking (is_ranked=?)" in of_all
     assert "trials" not in of_one + of_all
@@ -100,10 +98,7 @@ def test_a_list_counts_no_further_behind_a_page_than_stated(sqlite: Engine, offs
     first = select(literal(1).label("n")).cte("numbers", recursive=True)
     numbers = first.union_all(select(first.c.n + 1).where(first.c.n < 20_000))
     with reading(sqlite) as connection:
-        assert (
-            connection.scalar(records.select_total(select(numbers.c.n).select_from(numbers), Page(offset=offset)))
-            == total
-        )
+        assert connection.scalar(select_total(select(numbers.c.n).select_from(numbers), Page(offset=offset))) == total
 
 
 def test_sqlite_looks_for_trials_of_each_accelerator_by_indexes(sqlite: Engine) -> None:
@@ -114,21 +109,21 @@ def test_sqlite_looks_for_trials_of_each_accelerator_by_indexes(sqlite: Engine) 
 
 
 def test_sqlite_compares_ranked_times_by_the_index_without_a_sort(sqlite: Engine) -> None:
-    steps = plan(sqlite, statements.ranked_times("sw-x", with_worths=True))
+    steps = plan(sqlite, trials.ranked_times("sw-x", with_worths=True))
     assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 
 
 def test_sqlite_finds_the_version_of_a_sweep_s_trials_by_keys_alone(sqlite: Engine) -> None:
-    last = plan(sqlite, steps.last_other_event("sw-x"))
-    count = plan(sqlite, statements.count_trials("sw-x"))
+    last = plan(sqlite, events.last_other_event("sw-x"))
+    count = plan(sqlite, trials.count_trials("sw-x"))
     assert "SEARCH events USING" in last
     assert "SEARCH trials USING COVERING INDEX" in count
     assert "TEMP B-TREE" not in last + count
 
 
 def test_sqlite_lists_overviews_in_the_order_of_an_index_and_looks_up_each_best(sqlite: Engine) -> None:
-    steps = plan(sqlite, sweep_lists.in_order(overviews.OVERVIEWS, SweepOrder()))
+    steps = plan(sqlite, overviews.in_order(overviews.OVERVIEWS, SweepOrder()))
     assert "SCAN sweeps USING INDEX ix_sweeps_created_at_id" in steps
     assert "SEARCH measurements USING COVERING INDEX ix_measurements_sweep_ranking" in steps
     assert "TEMP B-TREE" not in steps
@@ -136,21 +131,19 @@ def test_sqlite_lists_overviews_in_the_order_of_an_index_and_looks_up_each_best(
 
 def test_sqlite_counts_trials_and_sums_hours_from_indexes_alone(sqlite: Engine) -> None:
     progress = plan(sqlite, overviews.select_progress(["sw-x", "sw-y"], 1.0))
-    gate_hours = plan(sqlite, overviews.select_gate_hours(["sw-x", "sw-y"]))
     assert "SEARCH trials USING COVERING INDEX ix_trials_overview (sweep_id=?)" in progress
-    assert "SEARCH gates USING COVERING INDEX ix_gates_sweep_id_accelerator_hours (sweep_id=?)" in gate_hours
-    assert "TEMP B-TREE" not in progress + gate_hours
+    assert "TEMP B-TREE" not in progress
 
 
 def test_sqlite_finds_how_the_best_grew_and_who_asked_from_indexes_alone(sqlite: Engine) -> None:
-    grew = plan(sqlite, sweep_lists.select_best_so_far(["sw-x", "sw-y"]))
+    grew = plan(sqlite, overviews.select_best_so_far(["sw-x", "sw-y"]))
     assert "SEARCH measurements USING COVERING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in grew
     assert "SCAN trials" not in grew
-    assert "COVERING INDEX ix_sweeps_created_by_state_finished_at" in plan(sqlite, sweep_lists.select_owners())
+    assert "COVERING INDEX ix_sweeps_created_by_state_finished_at" in plan(sqlite, overviews.select_owners())
 
 
 def test_postgresql_can_count_and_look_up_by_the_indexes_without_a_sort(postgresql: Engine) -> None:
-    listed = plan(postgresql, sweep_lists.in_order(overviews.OVERVIEWS, SweepOrder()))
+    listed = plan(postgresql, overviews.in_order(overviews.OVERVIEWS, SweepOrder()))
     progress = plan(postgresql, overviews.select_progress(["sw-x", "sw-y"], 1.0))
     assert "using ix_sweeps_created_at_id" in listed
     assert "using ix_measurements_sweep_ranking" in listed
@@ -159,11 +152,10 @@ def test_postgresql_can_count_and_look_up_by_the_indexes_without_a_sort(postgres
 
 
 def test_sqlite_finds_what_a_caller_used_by_indexes_alone(sqlite: Engine) -> None:
-    steps = plan(sqlite, accounts.select_used("ada", 1e6))
+    steps = plan(sqlite, access.select_used("ada", 1e6))
     assert "SEARCH sweeps USING COVERING INDEX ix_sweeps_created_by_state_finished_at" not in steps  # it has no id
     assert "SEARCH sweeps USING INDEX ix_sweeps_created_by_state_finished_at (created_by=? AND state=?" in steps
     assert "SCAN trials" not in steps
-    assert "SCAN gates" not in steps
     assert "SCAN sweeps" not in steps
 
 
@@ -175,19 +167,19 @@ def test_sqlite_finds_the_sweep_to_claim_among_open_ones_only(sqlite: Engine) ->
 
 
 def test_sqlite_reads_events_behind_a_sequence_by_the_primary_key(sqlite: Engine) -> None:
-    found = plan(sqlite, steps.select_events("sw-x", 7, 50))
-    assert "(sweep_id=? AND sequence>?)" in found
+    found = plan(sqlite, events.select_events("sw-x", 7, 50))
+    assert "(run_id=? AND sequence>?)" in found
     assert "TEMP B-TREE" not in found
 
 
 def test_sqlite_reads_the_reports_of_told_steps_by_the_primary_key(sqlite: Engine) -> None:
-    assert "(trial_id=? AND step>? AND step<?)" in plan(sqlite, steps.select_reports({"a", "b"}, [3, 9]))
+    assert "(trial_id=? AND step>? AND step<?)" in plan(sqlite, events.select_reports({"a", "b"}, [3, 9]))
 
 
 TROUBLES = {
-    "ix_runs_kind_subject_created_at_id": troubles.select_last("retune"),
-    "ix_sweeps_state_created_at_id": troubles.select_sweeps(1.0),
-    "ix_runs_kind_state_created_at_id": troubles.select_gates(1.0),
+    "ix_runs_kind_subject_created_at_id": health.select_last("retune"),
+    "ix_sweeps_state_created_at_id": health.select_sweeps(1.0),
+    "ix_runs_kind_state_created_at_id": health.select_gates(1.0),
     "ix_runs_kind_state_due_at_created_at_id": runs.select_due(["plan"], 1.0),
 }
 """Queries by an index that each is found by; of open runs there are few, and these are sorted."""
@@ -205,8 +197,8 @@ UPKEEP = {
     "ix_runs_kind_created_at_id": mfu_gates.newest_first(None),
     "ix_runs_kind_subject_created_at_id": retunes.runs_newest_first("nightly"),
     "ix_runs_kind_state_created_at_id": runs.select_runs("delivery", states=[RunState.FAILED]),
-    "ix_audit_at_id": accounts.select_audit(None),
-    "ix_audit_caller_at_id": accounts.select_audit("ada"),
+    "ix_audit_at_id": access.select_audit(None),
+    "ix_audit_caller_at_id": access.select_audit("ada"),
 }
 """Queries by the index that each is read in the order of."""
 

@@ -12,8 +12,9 @@ from autotuner.core.errors import Conflict
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint, Power
 from autotuner.core.objective import Metric, Objective, Weight
-from autotuner.core.trial import Stopped, TrialState
-from autotuner.ports import Page, RankedTime, Store, TrialFilter
+from autotuner.core.trial import RankedTime, Stopped, TrialState
+from autotuner.store.options import Page, TrialFilter
+from autotuner.store.sql import Store
 from tests.builders import big_job, cpu_layout, failure, measurement, step_report
 from tests.contracts.acts import claim, create, end, gate_result, held_sweep, lease_of, measure, start
 

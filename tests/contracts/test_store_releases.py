@@ -10,9 +10,8 @@ from sqlalchemy import Engine, text
 from autotuner.core.errors import Conflict
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.trial import TrialState
-from autotuner.ports import Store
 from autotuner.store.engine import make_engine
-from autotuner.store.sql import SqlStore
+from autotuner.store.sql import Store
 from tests.contracts.acts import add, claim, create, start, take_over
 
 NEWER = '{"schema_version": 1, "what_a_newer_release_asks": true}'
@@ -27,7 +26,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def store(engine: Engine) -> Store:
-    return SqlStore(engine)
+    return Store(engine)
 
 
 def overwrite(engine: Engine, statement: str, sweep_id: str) -> None:
@@ -84,7 +83,6 @@ def test_a_sweep_that_cannot_be_read_is_ended_by_who_asks_for_its_end(
 def test_lists_show_the_sweeps_beside_one_that_cannot_be_read(store: Store, engine: Engine) -> None:
     unreadable, other = create(store, now=1.0), create(store, now=2.0)
     overwrite(engine, REQUEST, unreadable.id)
-    assert store.list_sweeps() == ([other], 2)
     assert [found.id for found in store.list_overviews(now=3.0)[0]] == [other.id, unreadable.id]
 
 

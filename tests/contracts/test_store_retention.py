@@ -11,9 +11,10 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Outcome, Stopped
-from autotuner.ports import Store
+from autotuner.store.descriptions import trial_id
 from autotuner.store.engine import make_engine, reading, writing
-from autotuner.store.identity import trial_id
+from autotuner.store.retention import Thinned
+from autotuner.store.sql import Store
 from autotuner.store.tables import audit, sweeps
 from tests import runs
 from tests.builders import failure, measurement, step_report, step_timeline
@@ -37,11 +38,10 @@ def lived_sweep(store: Store, *, ended_at: float = 20.0) -> Sweep:
 
 
 def test_a_sweep_is_thinned_once_from_its_age_on(store: Store) -> None:
-    sweep = lived_sweep(store, ended_at=20.0)
+    lived_sweep(store, ended_at=20.0)
     assert store.retention.thin_sweep(before=19.9, now=100.0) is None
     thinned = store.retention.thin_sweep(before=20.0, now=100.0)
-    assert thinned is not None
-    assert (thinned.sweep_id, thinned.num_steps, thinned.num_events) == (sweep.id, 2, 12)
+    assert thinned == Thinned(num_sweeps=1, num_steps=2, num_events=12)
     assert store.retention.thin_sweep(before=20.0, now=101.0) is None
 
 
@@ -77,22 +77,25 @@ def test_an_unfinished_sweep_is_never_thinned(store: Store) -> None:
 
 
 def test_a_sweep_that_ended_again_is_thinned_again(store: Store, database_url: str) -> None:
-    sweep = lived_sweep(store)
+    lived_sweep(store)
     store.retention.thin_sweep(before=20.0, now=100.0)
     engine = make_engine(database_url)
     with writing(engine) as connection:
         connection.execute(sweeps.update().values(finished_at=200.0))
     engine.dispose()
     thinned = store.retention.thin_sweep(before=200.0, now=300.0)
-    assert thinned is not None
-    assert thinned.sweep_id == sweep.id
+    assert thinned == Thinned(num_sweeps=1)
 
 
 def test_the_sweep_that_ended_first_is_thinned_first(store: Store) -> None:
     late = lived_sweep(store, ended_at=30.0)
     early = lived_sweep(store, ended_at=25.0)
-    thinned = [store.retention.thin_sweep(before=50.0, now=100.0) for _ in range(3)]
-    assert [one and one.sweep_id for one in thinned] == [early.id, late.id, None]
+    num_events = {sweep.id: len(store.events(sweep.id)) for sweep in (late, early)}
+    for sweep in (early, late):
+        assert len(store.events(sweep.id)) == num_events[sweep.id]
+        assert store.retention.thin_sweep(before=50.0, now=100.0) is not None
+        assert len(store.events(sweep.id)) < num_events[sweep.id]
+    assert store.retention.thin_sweep(before=50.0, now=100.0) is None
 
 
 # ---------------------------------------------------------------------- announcements and the audit log

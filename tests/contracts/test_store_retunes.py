@@ -11,9 +11,9 @@ from autotuner.core.announcement import AnnouncementKind
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
 from autotuner.core.run import RunState
 from autotuner.core.upkeep import Retune, RetuneState, Trigger, Verdict
-from autotuner.ports import Page, Store
 from autotuner.store.engine import make_engine
-from autotuner.store.sql import SqlStore, open_store
+from autotuner.store.options import Page
+from autotuner.store.sql import Store, open_store
 from tests.builders import cpu_layout
 from tests.contracts.crowd import in_processes, in_threads
 from tests.contracts.upkeep import (
@@ -113,7 +113,7 @@ def test_a_due_time_that_somebody_else_started_is_not_started_again(store: Store
     saved_retune(store)
     started_run(store)
     assert start_run(store) is None
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
 
 
 def test_a_due_time_has_one_run_even_if_the_retune_is_due_then_again(store: Store) -> None:
@@ -162,7 +162,7 @@ def test_a_paused_or_removed_retune_starts_nothing(store: Store) -> None:
     assert start_run(store) is None
     store.retunes.remove("nightly")
     assert start_run(store) is None
-    assert store.list_sweeps()[1] == 0
+    assert store.runs.list("sweep")[1] == 0
 
 
 def test_a_run_out_of_turn_leaves_the_due_time_as_it_is(store: Store) -> None:
@@ -178,7 +178,7 @@ def test_one_of_many_threads_starts_a_due_run(store: Store) -> None:
     saved_retune(store)
     runs = in_threads(NUM_THREADS, lambda _: start_run(store))
     assert len([run for run in runs if run]) == 1
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
 
 
 def open_and_start_all(url: str, owner: str) -> list[str]:
@@ -196,7 +196,7 @@ def test_one_of_many_processes_starts_each_due_run(database_url: str) -> None:
     names = [saved_retune(store, f"retune {number}").name for number in range(12)]
     started = [said.partition(" ")[2] for mine in in_processes(2, open_and_start_all, database_url) for said in mine]
     assert sorted(started) == sorted(names)
-    assert store.list_sweeps()[1] == 12
+    assert store.runs.list("sweep")[1] == 12
     store.close()
 
 
@@ -311,7 +311,7 @@ def overwrite(engine: Engine, table: str, column: str, key: str, value: str | No
 
 
 def test_a_retune_that_cannot_be_read_keeps_no_other_from_being_listed_or_due(engine: Engine) -> None:
-    store = SqlStore(engine)
+    store = Store(engine)
     saved_retune(store, "newer")
     other = saved_retune(store, "other")
     overwrite(engine, "retunes", "request", "name", "newer")
@@ -319,7 +319,7 @@ def test_a_retune_that_cannot_be_read_keeps_no_other_from_being_listed_or_due(en
 
 
 def test_a_run_that_cannot_be_read_could_not_run_and_keeps_no_other_from_its_end(engine: Engine) -> None:
-    store = SqlStore(engine)
+    store = Store(engine)
     for name in ("newer", "other"):
         saved_retune(store, name)
     unreadable, other = started_run(store, "newer"), started_run(store, "other", due_at=DUE_AT + 1, now=102.0)

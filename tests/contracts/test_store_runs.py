@@ -11,8 +11,9 @@ from sqlalchemy import update
 from autotuner.core.announcement import DeliveryProgress
 from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound, Unreadable
 from autotuner.core.run import Finish, NewRun, Problem, Run, RunState, Stop, Wish
-from autotuner.ports import Page, Store
 from autotuner.store.engine import writing
+from autotuner.store.options import Page
+from autotuner.store.sql import Store
 from autotuner.store.tables import runs
 from tests.contracts.crowd import in_threads
 from tests.contracts.upkeep import announcement
@@ -197,7 +198,7 @@ def test_the_error_that_ended_a_run_comes_back_as_it_was(store: Store) -> None:
 def test_a_run_that_another_release_wrote_fails_and_holds_up_no_other(store: Store) -> None:
     queued(store, "dl-1", due_at=1.0)
     queued(store, "dl-2", due_at=2.0)
-    with writing(store._engine) as connection:  # type: ignore[attr-defined]  # no method writes what cannot be read
+    with writing(store._engine) as connection:  # no method writes what cannot be read
         connection.execute(update(runs).where(runs.c.id == "dl-1").values(request='{"schema_version":1,"later":1}'))
     assert claimed(store, "delivery").id == "dl-2"
     with pytest.raises(Unreadable):

@@ -6,8 +6,8 @@ from sqlalchemy import select
 
 from autotuner.core import codec
 from autotuner.core.trial import Stopped, Trial
-from autotuner.ports import Store
-from autotuner.store.engine import make_engine, reading, writing
+from autotuner.store.engine import make_engine, reading
+from autotuner.store.sql import Store
 from autotuner.store.tables import events
 from tests.builders import step_report
 from tests.contracts.acts import end, held_sweep, lease_of, start, take_over
@@ -60,14 +60,3 @@ def test_no_sequence_is_given_twice_where_an_attempt_was_forgotten(store: Store)
     last_seen = store.events(sweep.id)[-1].sequence
     take_over(store)
     assert [event.kind for event in store.events(sweep.id, after=last_seen)] == ["trial.interrupted", "sweep.resumed"]
-
-
-def test_an_event_of_an_older_release_keeps_what_it_says(store: Store, database_url: str) -> None:
-    trial = start(store, held_sweep(store))
-    report(store, trial, 0)
-    whole = {"trial_id": trial.id, "number": 0, **codec.to_plain(step_report(0, loss=9.0))}
-    engine = make_engine(database_url)
-    with writing(engine) as connection:
-        connection.execute(events.update().where(events.c.kind == "trial.step").values(data=whole))
-    engine.dispose()
-    assert steps_told(store, trial.sweep_id) == [whole]

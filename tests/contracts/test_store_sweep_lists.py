@@ -9,7 +9,8 @@ import pytest
 from autotuner.core.access import Caller, Scope
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
-from autotuner.ports import ALL_SWEEPS, NEWEST_FIRST, Page, Store, SweepColumn, SweepFilter, SweepOrder
+from autotuner.store.options import ALL_SWEEPS, NEWEST_FIRST, Page, SweepColumn, SweepFilter, SweepOrder
+from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, measurement, sweep_request, tiny_job, tiny_model
 from tests.contracts.acts import claim, create, end, finish, start
 

@@ -13,7 +13,8 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.run import RunState, Stop, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, TrialState
-from autotuner.ports import Page, Store
+from autotuner.store.options import Page, SweepFilter
+from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, cpu_layout, measurement, prediction, step_report, sweep_request, tiny_job
 from tests.contracts.acts import (
     LEASE_S,
@@ -51,7 +52,7 @@ def test_the_same_key_with_an_equal_request_returns_the_stored_sweep(store: Stor
     again, created_again = store.create_sweep(sweep_request(), now=2.0, idempotency_key="key")
     assert (created, created_again) == (True, False)
     assert again == first
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
 
 
 def test_the_same_key_with_an_equal_request_returns_the_sweep_as_it_stands_now(store: Store) -> None:
@@ -64,7 +65,7 @@ def test_the_same_key_with_another_request_is_a_conflict_that_names_the_stored_s
     sweep, _ = store.create_sweep(sweep_request(), now=1.0, idempotency_key="key")
     with pytest.raises(Conflict, match=sweep.id):
         store.create_sweep(sweep_request(seed=1), now=2.0, idempotency_key="key")
-    assert store.list_sweeps()[1] == 1
+    assert store.runs.list("sweep")[1] == 1
 
 
 def test_a_request_on_this_machine_is_the_same_although_its_cores_were_measured_again(store: Store) -> None:
@@ -77,38 +78,30 @@ def on_measured_cores(fp32_flop_per_s: float) -> SweepRequest:
     return sweep_request(job=tiny_job(cluster=cpu_cluster(accelerator=core)))
 
 
-def test_equal_requests_without_a_key_are_different_sweeps(store: Store) -> None:
-    assert create(store).id != create(store).id
-
-
 def test_sweeps_are_listed_newest_first_a_page_at_a_time(store: Store) -> None:
     ids = [create(store, now=float(now)).id for now in range(5)]
-    page, total = store.list_sweeps(page=Page(limit=2, offset=1))
+    page, total = store.list_overviews(now=20.0, page=Page(limit=2, offset=1))
     assert [sweep.id for sweep in page] == [ids[3], ids[2]]
     assert total == 5
 
 
 def test_a_page_behind_the_last_sweep_is_empty_and_still_knows_the_total(store: Store) -> None:
     create(store)
-    assert store.list_sweeps(page=Page(offset=9)) == ([], 1)
+    assert store.list_overviews(now=20.0, page=Page(offset=9)) == ([], 1)
 
 
 def test_sweeps_are_listed_by_state(store: Store) -> None:
     running = held_sweep(store)
     queued = create(store)
-    assert store.list_sweeps(state=RunState.QUEUED) == ([queued], 1)
-    assert store.list_sweeps(state=RunState.RUNNING) == ([running], 1)
-    assert store.list_sweeps(state=RunState.FAILED) == ([], 0)
+    for state, ids in ((RunState.QUEUED, [queued.id]), (RunState.RUNNING, [running.id]), (RunState.FAILED, [])):
+        listed, total = store.list_overviews(now=20.0, where=SweepFilter(state=state))
+        assert ([sweep.id for sweep in listed], total) == (ids, len(ids))
 
 
 # ---------------------------------------------------------------------- claiming
 def test_the_oldest_queued_sweep_is_claimed_first(store: Store) -> None:
     newer, older = create(store, now=2.0), create(store, now=1.0)
     assert [claim(store).id, claim(store).id] == [older.id, newer.id]
-
-
-def test_nothing_is_claimed_where_nothing_waits(store: Store) -> None:
-    assert claim_sweep(store, owner=OWNER, now=1.0, lease_s=LEASE_S) is None
 
 
 def test_a_claimed_sweep_runs_for_its_owner(store: Store) -> None:

@@ -11,7 +11,8 @@ from autotuner.core.errors import Conflict, NotFound
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Prospects
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialState
-from autotuner.ports import Page, Store, TrialFilter
+from autotuner.store.options import Page, TrialFilter
+from autotuner.store.sql import Store
 from tests.builders import cpu_layout, failure, measurement, prediction, step_report, step_timeline
 from tests.contracts.acts import OWNER, add, claim, create, end, finish_sweep, held_sweep, lease_of, measure, start
 

@@ -12,7 +12,7 @@ from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep
 from autotuner.core.upkeep import MfuGateOutcome, Verdict
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import cpu_cluster, tiny_job
 from tests.contracts.acts import OWNER, claim, create, finish, finish_sweep, held_sweep
 from tests.contracts.upkeep import (
@@ -29,7 +29,7 @@ from tests.runs import claimed, conclude_gate, conclude_retune, end
 
 
 def told(store: Store, *, since: float = 0.0, **limits: Any) -> Sequence[tuple[TroubleKind, str]]:
-    return [(one.kind, one.subject) for one in store.troubles.read(since=since, **limits)]
+    return [(one.kind, one.subject) for one in store.health.troubles(since=since, **limits)]
 
 
 def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
@@ -42,7 +42,7 @@ def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
 def test_a_retune_is_told_of_by_its_last_finished_run(store: Store) -> None:
     saved_retune(store)
     conclude_retune(store, started_run(store), outcome(), now=120.0)
-    (trouble,) = store.troubles.read(since=1e9)
+    (trouble,) = store.health.troubles(since=1e9)
     assert trouble == Trouble(
         kind=TroubleKind.REGRESSION, subject="nightly", name="nightly", detail="lost 10 %", at=120.0
     )
@@ -77,14 +77,14 @@ def test_gates_that_let_nothing_pass_are_told_of_for_a_time(
     conclude_gate(store, gate, gate_result(ended, detail="6 % slower"), now=50.0)
     assert told(store, since=40.0) == ([(kind, gate.id)] if kind else [])
     assert told(store, since=60.0) == []
-    for trouble in store.troubles.read(since=0.0):
+    for trouble in store.health.troubles(since=0.0):
         assert (trouble.name, trouble.detail, trouble.at) == ("pull request 7", "6 % slower", 50.0)
 
 
 # ---------------------------------------------------------------------- sweeps
 def test_a_sweep_that_failed_is_told_of_until_a_later_one_measured_its_job(store: Store) -> None:
     sweep = failed(store)
-    (trouble,) = store.troubles.read(since=10.0)
+    (trouble,) = store.health.troubles(since=10.0)
     assert (trouble.kind, trouble.subject, trouble.name) == (TroubleKind.SWEEP_FAILED, sweep.id, "tiny on cpu:2")
     assert (trouble.detail, trouble.at) == ("no node answers", 20.0)
     assert told(store, since=30.0) == []
@@ -118,7 +118,7 @@ def test_a_cluster_is_told_of_by_its_last_check_that_came_to_an_end(store: Store
 
     checked(RunState.FAILED, 10.0)
     checked(RunState.CANCELLED, 20.0)
-    (trouble,) = store.troubles.read(since=1e9)
+    (trouble,) = store.health.troubles(since=1e9)
     assert (trouble.kind, trouble.subject) == (TroubleKind.CHECK_FAILED, "lab")
     assert (trouble.detail, trouble.at) == ("node 7 refuses connections", 11.0)
     checked(RunState.COMPLETE, 30.0)
@@ -131,7 +131,7 @@ def test_deliveries_that_were_given_up_are_told_of_by_webhook_until_they_are_sen
     for number in range(3):
         store.announcements.announce(announcement(f"rt-{number}"))
         end(store, claimed(store, "delivery", now=30.0), RunState.FAILED, f"answered 50{number}", now=40.0 + number)
-    (trouble,) = store.troubles.read(since=20.0)
+    (trouble,) = store.health.troubles(since=20.0)
     assert (trouble.kind, trouble.subject, trouble.count) == (TroubleKind.DELIVERIES_DEAD, "team", 3)
     assert (trouble.detail, trouble.at) == ("answered 502", 42.0)
     for delivery in store.announcements.deliveries()[0]:

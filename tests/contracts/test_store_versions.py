@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotuner.core.trial import Stopped
-from autotuner.ports import Store, TrialsVersion
+from autotuner.core.trial import Stopped, TrialsVersion
+from autotuner.store.sql import Store
 from tests.builders import cpu_layout, engine_job, estimate, measurement, prediction, small_trial, step_report
 from tests.contracts.acts import claim, create, end, gate_result, held_sweep, lease_of, measure, start
 

@@ -10,7 +10,7 @@ from autotuner.core.errors import Conflict, LeaseLost
 from autotuner.core.measurement import FinishedRun
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import EngineJob, EngineJobPhase, Stopped, Trial, TrialState, Waiting
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import measurement, step_report
 from tests.contracts.acts import OTHER, add, end, held_sweep, lease_of, measure, start, take_over
 
@@ -75,7 +75,7 @@ def test_a_trial_that_is_cancelled_while_it_waits_has_cost_nothing(store: Store)
 def test_a_quota_counts_no_waiting(store: Store) -> None:
     sweep = held_sweep(store)
     wait(store, start(store, sweep), now=13.0)
-    used = store.accounts.usage(sweep.created_by, now=500.0)
+    used = store.access.usage(sweep.created_by, now=500.0)
     assert used.accelerator_hours == pytest.approx(2 / 3600)
 
 
@@ -105,7 +105,7 @@ def test_a_service_that_dies_while_a_trial_waits_has_not_died_of_the_trial(store
 def test_a_trial_that_is_taken_over_keeps_its_finished_runs_and_their_steps(store: Store) -> None:
     trial = start(store, held_sweep(store))
     store.add_step(trial.id, step_report(0), lease=lease_of(store, trial.id), now=12.0)
-    store.add_run(trial.id, RUN, lease=lease_of(store, trial.id), now=13.0)
+    store.add_run(trial.id, RUN, lease=lease_of(store, trial.id))
     take_over(store)
     queued = store.get_trial(trial.id)
     assert (queued.state, queued.runs, queued.steps) == (TrialState.QUEUED, (RUN,), (step_report(0),))
@@ -118,7 +118,7 @@ def test_a_trial_that_is_taken_over_keeps_its_finished_runs_and_their_steps(stor
 def test_a_run_that_is_stored_twice_is_kept_once(store: Store) -> None:
     trial = start(store, held_sweep(store))
     for run in (RUN, replace(RUN, number=1), RUN):
-        store.add_run(trial.id, run, lease=lease_of(store, trial.id), now=13.0)
+        store.add_run(trial.id, run, lease=lease_of(store, trial.id))
     assert [run.number for run in store.get_trial(trial.id).runs] == [1, 0]
 
 
@@ -129,9 +129,9 @@ def test_only_a_started_trial_waits_or_has_runs_and_only_its_owner_says_so(store
         with pytest.raises(Conflict):
             wait(store, trial, now=12.0)
         with pytest.raises(Conflict):
-            store.add_run(trial.id, RUN, lease=lease_of(store, trial.id), now=12.0)
+            store.add_run(trial.id, RUN, lease=lease_of(store, trial.id))
     with pytest.raises(LeaseLost):
         store.set_waiting(queued.id, REASON, lease=lease_of(store, queued.id, OTHER), now=12.0)
     with pytest.raises(LeaseLost):
-        store.add_run(queued.id, RUN, lease=lease_of(store, queued.id, OTHER), now=12.0)
+        store.add_run(queued.id, RUN, lease=lease_of(store, queued.id, OTHER))
     assert end(store, start(store, sweep, 2), measurement()).state is TrialState.COMPLETE

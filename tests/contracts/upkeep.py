@@ -22,7 +22,7 @@ from autotuner.core.upkeep import (
     Trigger,
     Verdict,
 )
-from autotuner.ports import Store
+from autotuner.store.sql import Store
 from tests.builders import cpu_layout, sweep_request
 from tests.contracts.acts import LEASE_S, OWNER, claim_sweep, finish_sweep
 

@@ -18,7 +18,7 @@ from autotuner.cli import main
 from autotuner.cli.main import app
 from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.layout import Layout
-from autotuner.service.clock import SystemClock
+from autotuner.runs.clock import SystemClock
 from tests.golden.normal import Normal
 
 _REPOSITORY = Path(__file__).parents[2]

@@ -39,11 +39,10 @@ from autotuner.core.value import divisors
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.scenarios import step_times_under
+from autotuner.launch.contract import Launcher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.ports import Launcher, Store
 from autotuner.search.explain.layers import LayerGain
-from autotuner.search.sweeps.kept_trials import all_trials
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import profile
 from tests.clocks import ManualClock
@@ -286,7 +285,7 @@ def run_sweep(
     sweep_worker(store, launcher or FakeLauncher(after_a_minute), clock, owner="golden", lease_s=300.0).run_once()
     notes = [str(event.data["note"]) for event in store.events(sweep_id, limit=10_000) if event.kind == "trial.note"]
     return EndedSweep(
-        sweep=store.get_sweep(sweep_id), trials=tuple(all_trials(store, sweep_id)), notes=notes, store=store
+        sweep=store.get_sweep(sweep_id), trials=tuple(store.all_trials(sweep_id)), notes=notes, store=store
     )
 
 

@@ -20,11 +20,10 @@ from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.routing import RoutedLauncher
 from autotuner.launch.simulated import SimulatedLauncher
-from autotuner.ports import Store
+from autotuner.runs.clock import SystemClock
 from autotuner.service.build import App, build
-from autotuner.service.clock import SystemClock
 from autotuner.service.settings import Settings
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.api.service import serve_asgi
 from tests.golden.normal import Normal
 from tests.patience import PATIENCE_S

@@ -44,7 +44,6 @@ from autotuner.search.results.sweep_answer import answer
 from autotuner.search.results.sweep_front import sweep_front
 from autotuner.search.space.trainers import trial_space
 from autotuner.search.sweeps.challenge import findings
-from autotuner.search.sweeps.kept_trials import all_trials
 from autotuner.search.text.trials import (
     certainty,
     facts,
@@ -276,7 +275,7 @@ KINDS: Mapping[str, Kind] = {
     "lengths": lambda: run_sweep(_cores(job=job_of("nodes of cores, lengths"))),
     "trainer": lambda: run_sweep(_with_trainer(), partial(_outcome_with, peak_bytes=(), losses=(), phases=None)),
     "cancelled": lambda: _interrupt(lambda store, sweep: store.request_cancel(sweep, now=1180.0) and None),
-    "running": lambda: _interrupt(lambda store, sweep: (store.get_sweep(sweep), tuple(all_trials(store, sweep)))),
+    "running": lambda: _interrupt(lambda store, sweep: (store.get_sweep(sweep), tuple(store.all_trials(sweep)))),
     "simulated": lambda: _simulate("plain"),
     "simulated, flaky": lambda: _simulate("flaky"),
 }

@@ -13,11 +13,10 @@ from sqlalchemy import select
 
 from autotuner.core.errors import Conflict, InvalidInput, StoreUnavailable
 from autotuner.core.upkeep import MfuGateOutcome
-from autotuner.ports import Store
 from autotuner.store.copying import backup, restore
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.schema import migrate
-from autotuner.store.sql import open_store
+from autotuner.store.sql import Store, open_store
 from autotuner.store.tables import metadata
 from tests.announcements import webhook
 from tests.api.service import StoreDriver, loss_gate_result
@@ -134,7 +133,7 @@ def test_a_database_that_holds_something_is_not_restored_over(empty_url: str, tm
     mine = create(store)
     with pytest.raises(Conflict, match="1 rows of runs"):
         restore(tmp_path / "source.db", empty_url)
-    assert [sweep.id for sweep in store.list_sweeps()[0]] == [mine.id]
+    assert [sweep.id for sweep in store.runs.list("sweep")[0]] == [mine.id]
     store.close()
 
 

@@ -14,10 +14,9 @@ import pytest
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial, TrialState
-from autotuner.ports import Store
 from autotuner.search.sweeps.challenge import findings
 from autotuner.store.schema import migrate
-from autotuner.store.sql import open_store
+from autotuner.store.sql import Store, open_store
 from tests.system.service import until
 from tests.unit.search.sweeps.challenged import challenge, challenged
 

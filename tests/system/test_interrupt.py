@@ -14,7 +14,7 @@ import pytest
 
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import StoreUnavailable
-from autotuner.store.sql import SqlStore, open_store
+from autotuner.store.sql import Store, open_store
 from tests.builders import tiny_model
 from tests.system.service import until
 from tests.trials.launching import left_over
@@ -42,14 +42,14 @@ def test_an_interrupted_sweep_command_ends_its_trial_and_gives_the_sweep_back(
         sweep.send_signal(number)
         assert sweep.wait(timeout=60) == 130
     assert left_over(trial_id) == []
-    (given_back,), _ = store.list_sweeps()
-    assert given_back.owner is None
+    (given_back,), _ = store.runs.list("sweep")
+    assert given_back.lease is None
     store.close()
 
 
-def running_trial(store: SqlStore) -> Any:
+def running_trial(store: Store) -> Any:
     try:
-        sweeps, _ = store.list_sweeps()
+        sweeps, _ = store.runs.list("sweep")
         trials = store.list_trials(sweeps[0].id)[0] if sweeps else []
     except StoreUnavailable:
         return None  # not migrated yet

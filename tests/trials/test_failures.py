@@ -19,11 +19,11 @@ from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
+from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.local import DiskRoom, LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.zygote import Forks
-from autotuner.ports import TrialWatcher
-from autotuner.service.clock import SystemClock
+from autotuner.runs.clock import SystemClock
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, sweep_request, tiny_job

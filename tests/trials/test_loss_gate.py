@@ -12,7 +12,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
-from autotuner.search.sweeps.convergence_gate import run_gate
+from autotuner.runs.convergence_gate import run_gate
 from tests.builders import cpu_cluster, cpu_layout
 from tests.trials.launching import Watcher, spec
 

@@ -13,13 +13,13 @@ from autotuner.core.run import RunState
 from autotuner.core.study import OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range, StudyBudget
 from autotuner.core.trial import TrialState
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
+from autotuner.launch.contract import Launcher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.zygote import Forks
-from autotuner.ports import Launcher, Store
+from autotuner.runs.clock import SystemClock
 from autotuner.runs.study import study_kind
 from autotuner.runs.worker import Worker
-from autotuner.service.clock import SystemClock
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.studies import study_request
 
 TARGET = 5.2

@@ -15,14 +15,14 @@ from autotuner.core.job import Job
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState
+from autotuner.launch.contract import Launcher
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.repeating import RepeatingLauncher
 from autotuner.launch.trainers.registration import Registration
-from autotuner.ports import Launcher, Store
+from autotuner.runs.clock import SystemClock
 from autotuner.runs.worker import Worker
 from autotuner.search.space.trainers import trial_space
-from autotuner.service.clock import SystemClock
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, tiny_job
 from tests.trainers.registered import registered

@@ -29,7 +29,7 @@ from autotuner.host.machine import (
     system_facts,
 )
 from autotuner.launch.fake import FakeLauncher
-from autotuner.service.clock import SystemClock
+from autotuner.runs.clock import SystemClock
 from autotuner.service.logs import configure_logs
 from autotuner.service.networks import household, is_within, read_networks
 from autotuner.store.sql import memory_store

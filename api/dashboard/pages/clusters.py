@@ -11,7 +11,7 @@ from api.dashboard.views.clusters import TopologyShown, link_matrix
 from api.dependencies import AppOf, Name
 from api.schemas import CheckPage, CheckView, LinkList
 from autotuner.core.cluster import LOCAL, SIMULATED
-from autotuner.ports import Page
+from autotuner.store.options import Page
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

@@ -15,9 +15,9 @@ from api.edge.auth import needs
 from api.schemas import TrialView
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview
-from autotuner.ports import Page
 from autotuner.search.results.comparison import LETTERS, side_by_side
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

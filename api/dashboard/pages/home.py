@@ -16,9 +16,8 @@ from api.dependencies import AppOf, SweepOrderOf
 from api.schemas import SweepPage
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.run import RunState
-from autotuner.ports import Page, SweepFilter
-from autotuner.search.upkeep.attention import attention
 from autotuner.service.build import App
+from autotuner.store.options import Page, SweepFilter
 
 # The first page: what needs attention, and all sweeps, searched, filtered and ordered as the address says.
 
@@ -52,7 +51,7 @@ def sweeps_page(
     return page(
         request,
         "home/_home.html" if part else "home/home.html",
-        lines=attention_lines(attention(app.store, now=now), now),
+        lines=attention_lines(app.store.health.attention(now=now), now),
         sweeps=_sweeps(app, asked, now),
         states=list(RunState),
         owners=app.store.sweep_owners(),

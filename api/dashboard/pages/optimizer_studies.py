@@ -12,7 +12,7 @@ from api.dependencies import AppOf
 from api.owned import OptimizerStudyId
 from api.schemas import OptimizerStudyDetail, OptimizerStudyPage
 from autotuner.core.documents import MAX_INTEGER
-from autotuner.ports import Page
+from autotuner.store.options import Page
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 

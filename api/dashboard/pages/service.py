@@ -16,8 +16,8 @@ from autotuner.core.access import Quota, Scope
 from autotuner.core.announcement import DeliveryState
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
-from autotuner.ports import Page
 from autotuner.service.build import App
+from autotuner.store.options import Page
 
 # The page of engines and workers: what trials run on, whether it answers, and who runs sweeps.
 
@@ -205,7 +205,7 @@ def audit_page(
 ) -> Response:
     """What was changed and refused, newest first, by everybody or by one caller."""
     window = Page(limit=_ENTRIES_PER_PAGE, offset=(number - 1) * _ENTRIES_PER_PAGE)
-    found = AuditPage.of(app.store.accounts, caller, window)
+    found = AuditPage.of(app.store.access, caller, window)
     return page(
         request,
         "_audit.html" if part else "audit.html",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -15,8 +15,11 @@ from api.schemas import RetuneDetail, RetuneList
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import NotFound
 from autotuner.core.upkeep import Baseline
-from autotuner.ports import MfuGateStore, Page
 from autotuner.search.upkeep.retune import trend
+from autotuner.store.options import Page
+
+if TYPE_CHECKING:
+    from autotuner.store.mfu_gates import MfuGateStore
 
 # The pages of retunes: all of them, and one with its trend and its runs.
 

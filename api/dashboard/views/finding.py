@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from api.dashboard.views.sweep_pictures import half_of
 from autotuner.core.cluster import SIMULATED
@@ -13,7 +13,10 @@ from autotuner.core.errors import InvalidInput, NotFound
 from autotuner.core.layout import OPTIONS, Layout, parse_words
 from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial
-from autotuner.ports import Page, Store, SweepFilter, TrialFilter
+from autotuner.store.options import Page, SweepFilter, TrialFilter
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
 
 _NUM_SWEEPS = 10
 _NUM_TRIALS = 20

@@ -26,7 +26,7 @@ from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.search.results.sensitivity import Choices, Grid, grid, mattered, two_that_matter
 from autotuner.search.results.sweep_answer import Answer, answer
 from autotuner.search.results.trial_table import TableRow
-from autotuner.search.sweeps.kept_trials import SweepTrials
+from autotuner.search.sweep_tables import SweepTrials
 from autotuner.search.text.sentences import EMULATED
 from autotuner.service.build import App
 

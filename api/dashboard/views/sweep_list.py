@@ -16,8 +16,8 @@ from api.dashboard.words import hours
 from api.schemas import SweepPage, SweepSummary
 from autotuner.core.announcement import Trouble, TroubleKind
 from autotuner.core.run import RunState
-from autotuner.ports import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
 from autotuner.search.upkeep.attention import place_of
+from autotuner.store.options import NEWEST_FIRST, SweepColumn, SweepFilter, SweepOrder
 
 # The list of sweeps as the first page shows it: its rows, what orders and filters it, and addresses of each.
 

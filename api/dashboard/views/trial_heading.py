@@ -19,11 +19,11 @@ from api.schemas import LayoutChange, LayoutExplanation, TrialView
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.sweep import SweepRequest
+from autotuner.core.trial import RankedTime
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.export.registry import TARGETS, export, refusals
 from autotuner.export.target import Export
-from autotuner.ports import RankedTime
 from autotuner.search.results.reached import standings
 from autotuner.search.text.sentences import fit_in_words, percent
 

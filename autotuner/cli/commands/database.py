@@ -27,17 +27,16 @@ def thin(
     from dataclasses import asdict, replace
 
     from autotuner.cli.console import console, print_json
-    from autotuner.service.clock import SystemClock
+    from autotuner.runs.clock import SystemClock
     from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
     from autotuner.store.sql import open_store
-    from autotuner.store.thinning import Thinning
 
     settings = Settings()
     migrate_if_embedded(settings.database_url)
     store = open_store(settings.database_url)
     ages = settings.ages if days is None else replace(settings.ages, steps=days)
-    done = Thinning(store.retention, ages).run(now=SystemClock().now())
+    done = store.retention.run(ages, now=SystemClock().now())
     store.close()
     if as_json:
         return print_json(asdict(done))

@@ -11,7 +11,7 @@ from autotuner.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from autotuner.core.profile import DeviceProfile
-    from autotuner.ports import Store
+    from autotuner.store.sql import Store
 
 
 def profile(

@@ -20,6 +20,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.attempts import follow, pass_on
+from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.engines.attempts import DecoderJob, TrainerJob, TrialJob
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.output import JobOutput
@@ -29,7 +30,6 @@ from autotuner.launch.local import says_full, work_folder
 from autotuner.launch.ranks import CannotRun, launcher_work
 from autotuner.launch.reports import TrialFiles
 from autotuner.launch.trainers.registration import Registration, refuses_trainer
-from autotuner.ports import TrialWatcher
 
 _ENGINE_SLACK_S = 120.0
 """By which an engine's own limit lies above the trial's, which its nodes hold: Slurm ends jobs to the minute."""

@@ -15,8 +15,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.objective import Figures, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import Trial, TrialState
-from autotuner.ports import RankedTime
+from autotuner.core.trial import RankedTime, Trial, TrialState
 
 Source = Literal["measured", "estimated", "simulated"]
 """Where a figure comes from: a run of the layout, runs on fewer ranks, or no run at all."""

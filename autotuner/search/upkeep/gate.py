@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.announcement import Announcement, AnnouncementKind
 from autotuner.core.comparison import Challenge, ChallengeFindings, Comparison, Decision, RunGroup, environment_changes
 from autotuner.core.layout import OPTIONS
@@ -19,10 +18,7 @@ from autotuner.core.upkeep import (
     MfuGateOutcome,
     MfuGateRequest,
     MfuGateResult,
-    gate_content,
-    gate_key,
 )
-from autotuner.ports import Store
 from autotuner.search.sequential_test import compare
 from autotuner.search.upkeep.baselines import changes_in_words, longer_baseline, measured_facts, reached
 
@@ -161,48 +157,6 @@ def _first(gate: MfuGate, findings: ChallengeFindings, runs: RunGroup) -> str:
         else "set it by a gate of the branch that changes are held to (--set-baseline)"
     )
     return f"nothing is stored under {name} for this job: {findings.measured} reaches {reached(runs)}; {then}"
-
-
-def ask_gate(
-    store: Store,
-    request: MfuGateRequest,
-    software: Mapping[str, str],
-    *,
-    now: float,
-    caller: Caller = NOBODY_ASKED,
-) -> MfuGate:
-    """The stored gate: it waits for its sweep, or is finished by what an earlier one of the same content measured.
-
-    Args:
-        store: Where it is kept.
-        request: What is asked.
-        software: Versions of what would run, as far as they are known; a registered trainer's are not.
-        now: Of the request.
-        caller: Who asks.
-
-    Raises:
-        NotYours: As ``baseline_of`` raises it.
-    """
-    key, content = gate_key(request.sweep), gate_content(request, software)
-    baseline = baseline_of(store, request, caller)
-    asked = MfuGate(id="", request=request, key=key, content=content, baseline=baseline, created_at=now)
-    # Equal contents mean equal software, but a trainer's own code is known by what the caller says of it alone.
-    may_reuse = request.reuses and (request.sweep.trainer is None or bool(request.software))
-    earlier = store.mfu_gates.find_reusable(content) if may_reuse else None
-    by = (earlier and reused_result(asked, earlier)) or gate_sweep(request, baseline)
-    return store.mfu_gates.create(request, key=key, content=content, baseline=baseline, by=by, now=now, caller=caller)
-
-
-def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
-    """Return the baseline that the gate is held to; None where there is none.
-
-    Raises:
-        NotYours: The gate would replace the baseline of another caller.
-    """
-    baseline = store.mfu_gates.get_baseline(request.baseline, gate_key(request.sweep))
-    if baseline is not None and request.sets_baseline:
-        caller.require_own("baseline", baseline.name, store.mfu_gates.get(baseline.gate_id).created_by)
-    return baseline
 
 
 def gate_told(gate: MfuGate, result: MfuGateResult, *, at: float) -> Announcement:

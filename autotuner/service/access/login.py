@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autotuner.core.access import Caller, Scope, Session, Token, check_name
 from autotuner.core.errors import InvalidInput, NotFound, NotLetIn, StoreUnavailable, TooOften
-from autotuner.ports import AccessStore, Clock
+from autotuner.runs.clock import Clock
 from autotuner.service.access.secret import Digests, Verified, fingerprint, new_secret, read_token
 from autotuner.service.networks import Network, household, is_within
 
@@ -84,6 +85,9 @@ class Guesses:
         """Count one more wrong guess."""
         self._limiter.hit(self._limit, household(address), token_id)
 
+
+if TYPE_CHECKING:
+    from autotuner.store.access import AccessStore
 
 _SESSION_S = 12 * 3600.0
 """A browser is let in for a day's work; then its token is wanted again."""

@@ -8,11 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotuner.core.access import Quota, Scope, Token, check_name
 from autotuner.core.errors import Conflict, InvalidInput, NotFound
-from autotuner.ports import AccessStore, Clock
+from autotuner.runs.clock import Clock
 from autotuner.service.access.secret import Digests, new_secret, new_token_id, read_token, token_text
+
+if TYPE_CHECKING:
+    from autotuner.store.access import AccessStore
 
 FIRST_ADMIN = "admin"
 """Name of the caller whose token the operator laid beside the service."""

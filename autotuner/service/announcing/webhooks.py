@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from autotuner.core.announcement import Announcement, AnnouncementKind, Answer, Webhook
 from autotuner.core.errors import InvalidInput
-from autotuner.ports import AnnouncementStore, Clock
+from autotuner.runs.clock import Clock
 from autotuner.runs.delivery import Post
 from autotuner.runs.hold import Hold
 from autotuner.service.announcing.destination import check_url
 from autotuner.service.announcing.payloads import check_secret, new_secret, payload, signed_headers
 from autotuner.service.announcing.posting import Flag, Poster
 from autotuner.service.networks import Network
+
+if TYPE_CHECKING:
+    from autotuner.store.announcements import AnnouncementStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

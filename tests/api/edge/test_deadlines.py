@@ -8,13 +8,13 @@ import pytest
 
 from autotuner.core.model import TransformerSpec
 from autotuner.store.schema import memory_engine
-from autotuner.store.sql import SqlStore, memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.api.service import StoreDriver, app_on, serve
 from tests.api.test_problems import problem
 from tests.patience import PATIENCE_S
 
 
-class SlowStore(SqlStore):
+class SlowStore(Store):
     """A store that is not done with a list of models before it is told to."""
 
     def __init__(self) -> None:

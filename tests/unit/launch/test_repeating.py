@@ -10,9 +10,9 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.measurement import FinishedRun, LinkEvent, LinkEventKind, Measurement
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
+from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
 from autotuner.launch.repeating import RepeatingLauncher
-from autotuner.ports import TrialWatcher
 from tests.builders import cpu_cluster, failure, tiny_model
 from tests.trials.launching import SHORT, Watcher, spec
 

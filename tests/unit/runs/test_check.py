@@ -21,11 +21,10 @@ from autotuner.core.run import Lease, Run, RunState, Wish
 from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.launcher import EngineLauncher, job_name
-from autotuner.ports import Store
 from autotuner.runs.check import check_kind
 from autotuner.runs.worker import Worker
 from autotuner.store.runs import RunStore
-from autotuner.store.sql import SqlStore, memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.builders import cpu_cluster, engine_job, link_point, measurement, pair_measurements
 from tests.runs import claimed, lease_of, report
 from tests.unit.launch.engines.scripted import ENDED, LOST, QUEUED, RUNNING, Scripted, launcher, told
@@ -133,12 +132,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def store() -> SqlStore:
+def store() -> Store:
     return memory_store()
 
 
 def test_a_check_that_goes_well_says_what_happened_and_stores_the_clusters_profile(
-    store: SqlStore, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     asked(store)
     engine = Nodes(QUEUED, RUNNING, ENDED)
@@ -164,7 +163,7 @@ def test_a_check_that_goes_well_says_what_happened_and_stores_the_clusters_profi
     assert profile.measured_at == check.progress.profile_at
 
 
-def test_both_jobs_get_two_nodes_of_a_larger_cluster(store: SqlStore, tmp_path: Path) -> None:
+def test_both_jobs_get_two_nodes_of_a_larger_cluster(store: Store, tmp_path: Path) -> None:
     asked(store, replace(PAIR, num_nodes=16))
     engine = Nodes(RUNNING, ENDED)
     checked(store, {"scripted": launcher(tmp_path, engine)})
@@ -174,13 +173,13 @@ def test_both_jobs_get_two_nodes_of_a_larger_cluster(store: SqlStore, tmp_path: 
     ]
 
 
-def test_without_a_check_that_waits_a_worker_has_nothing_to_do(store: SqlStore) -> None:
+def test_without_a_check_that_waits_a_worker_has_nothing_to_do(store: Store) -> None:
     assert not checker(store, {}).run_once()
 
 
 # ---------------------------------------------------------------------- links one by one
 def test_a_check_of_links_measures_all_nodes_without_a_trial_and_says_which_link_is_late(
-    store: SqlStore, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     class Four(Many):
         def submit(self, order: JobOrder) -> str:
@@ -210,7 +209,7 @@ def test_a_check_of_links_measures_all_nodes_without_a_trial_and_says_which_link
     assert newer.links_measured_at != known.links_measured_at
 
 
-def test_some_of_many_nodes_leave_the_health_of_links_open(store: SqlStore, tmp_path: Path) -> None:
+def test_some_of_many_nodes_leave_the_health_of_links_open(store: Store, tmp_path: Path) -> None:
     class Four(Many):
         def submit(self, order: JobOrder) -> str:
             self._printed = four_nodes if "links" in order.name else trained
@@ -223,7 +222,7 @@ def test_some_of_many_nodes_leave_the_health_of_links_open(store: SqlStore, tmp_
 
 
 # ---------------------------------------------------------------------- bad outcomes are clear sentences
-def test_an_engine_that_does_not_answer_fails_the_check_with_its_reason(store: SqlStore, tmp_path: Path) -> None:
+def test_an_engine_that_does_not_answer_fails_the_check_with_its_reason(store: Store, tmp_path: Path) -> None:
     class Silent(Nodes):
         def check(self, queues: Sequence[str] = ()) -> str:
             del queues
@@ -236,7 +235,7 @@ def test_an_engine_that_does_not_answer_fails_the_check_with_its_reason(store: S
 
 
 def test_a_queue_that_the_operator_named_and_the_engine_does_not_have_fails_the_check(
-    store: SqlStore, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     asked(store, replace(PAIR, queue="night"))
     check = checked(store, {"scripted": launcher(tmp_path, Nodes(RUNNING), queues=("gpu", "night"))})
@@ -245,19 +244,19 @@ def test_a_queue_that_the_operator_named_and_the_engine_does_not_have_fails_the_
     assert lines(check) == [f"the engine scripted cannot take its jobs: {nearest}"]
 
 
-def test_an_engine_that_no_worker_knows_fails_the_check_with_those_that_there_are(store: SqlStore) -> None:
+def test_an_engine_that_no_worker_knows_fails_the_check_with_those_that_there_are(store: Store) -> None:
     asked(store)
     check = checked(store, {})
     assert lines(check) == ["no engine scripted is registered where trials run (there are: none)"]
 
 
-def test_a_queue_that_the_engine_does_not_have_fails_the_check(store: SqlStore, tmp_path: Path) -> None:
+def test_a_queue_that_the_engine_does_not_have_fails_the_check(store: Store, tmp_path: Path) -> None:
     asked(store, replace(PAIR, queue="gpuu"))
     check = checked(store, {"scripted": launcher(tmp_path, Nodes(RUNNING), queues=("gpu",))})
     assert lines(check) == ["the engine scripted has no queue gpuu that clusters may name (there are: gpu)"]
 
 
-def test_a_job_that_the_engine_will_not_have_fails_the_check_in_its_words(store: SqlStore, tmp_path: Path) -> None:
+def test_a_job_that_the_engine_will_not_have_fails_the_check_in_its_words(store: Store, tmp_path: Path) -> None:
     engine = Nodes(RUNNING)
     engine.refusal = EngineRefused("Invalid account or account/partition combination specified")
     asked(store)
@@ -265,7 +264,7 @@ def test_a_job_that_the_engine_will_not_have_fails_the_check_in_its_words(store:
     assert "Invalid account or account/partition combination specified" in lines(check)[-1]
 
 
-def test_a_job_that_does_not_start_in_time_fails_the_check_and_is_cancelled(store: SqlStore, tmp_path: Path) -> None:
+def test_a_job_that_does_not_start_in_time_fails_the_check_and_is_cancelled(store: Store, tmp_path: Path) -> None:
     waits = JobStatus(phase=EngineJobPhase.QUEUED, detail="Resources")
 
     class Full(Nodes):
@@ -281,7 +280,7 @@ def test_a_job_that_does_not_start_in_time_fails_the_check_and_is_cancelled(stor
     assert len(engine.cancelled) == 1
 
 
-def test_nodes_that_are_lost_fail_the_check(store: SqlStore, tmp_path: Path) -> None:
+def test_nodes_that_are_lost_fail_the_check(store: Store, tmp_path: Path) -> None:
     asked(store)
     check = checked(store, {"scripted": launcher(tmp_path, Scripted(RUNNING, LOST))})
     assert lines(check)[-1] == "trial: scripted lost the job: node 7 is down"
@@ -291,7 +290,7 @@ def test_nodes_that_are_lost_fail_the_check(store: SqlStore, tmp_path: Path) -> 
     "printed",
     ["ModuleNotFoundError: No module named 'torch'", "/usr/bin/python3: Error: No module named trials.process.node"],
 )
-def test_a_node_without_torch_or_our_package_is_named_as_such(store: SqlStore, tmp_path: Path, printed: str) -> None:
+def test_a_node_without_torch_or_our_package_is_named_as_such(store: Store, tmp_path: Path, printed: str) -> None:
     asked(store)
     engine = Scripted(RUNNING, ENDED, printed=lambda _: broken("Traceback (most recent call last):", printed))
     check = checked(store, {"scripted": launcher(tmp_path, engine)})
@@ -299,7 +298,7 @@ def test_a_node_without_torch_or_our_package_is_named_as_such(store: SqlStore, t
     assert "a node of scripted has no torch, or not our package trials" in lines(check)[-1]
 
 
-def test_a_rank_that_dies_fails_the_check_with_its_last_words(store: SqlStore, tmp_path: Path) -> None:
+def test_a_rank_that_dies_fails_the_check_with_its_last_words(store: Store, tmp_path: Path) -> None:
     death = told(type="failure", kind="oom", rank=3, message="OutOfMemoryError: 2 GB", traceback="")
     asked(store)
     engine = Scripted(RUNNING, ENDED, printed=lambda _: death + told(type="node", exit_code=1))
@@ -308,7 +307,7 @@ def test_a_rank_that_dies_fails_the_check_with_its_last_words(store: SqlStore, t
 
 
 def test_ranks_that_never_met_fail_the_check_with_the_error_and_not_with_the_stack_behind_it(
-    store: SqlStore, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     error = "torch.distributed.DistNetworkError: the server socket has failed to listen: EADDRINUSE"
     stack = [f"frame #{number}: c10d::TCPStore + 0x21 (0x55ca)" for number in range(50)]
@@ -319,7 +318,7 @@ def test_ranks_that_never_met_fail_the_check_with_the_error_and_not_with_the_sta
 
 
 # ---------------------------------------------------------------------- interruptions
-def test_a_check_that_is_cancelled_ends_its_job(store: SqlStore, tmp_path: Path) -> None:
+def test_a_check_that_is_cancelled_ends_its_job(store: Store, tmp_path: Path) -> None:
     check = asked(store)
 
     class Asked(Nodes):
@@ -333,7 +332,7 @@ def test_a_check_that_is_cancelled_ends_its_job(store: SqlStore, tmp_path: Path)
     assert set(engine.cancelled) == {job.handle for job in ended.progress.jobs}
 
 
-def test_a_worker_that_shuts_down_leaves_the_job_to_the_next_which_finds_it(store: SqlStore, tmp_path: Path) -> None:
+def test_a_worker_that_shuts_down_leaves_the_job_to_the_next_which_finds_it(store: Store, tmp_path: Path) -> None:
     check, shutdown = asked(store), threading.Event()
 
     class Interrupted(Nodes):
@@ -350,7 +349,7 @@ def test_a_worker_that_shuts_down_leaves_the_job_to_the_next_which_finds_it(stor
     assert list(next_engine.orders) == [job_name(f"{check.id}-links", 0, 0)]  # the trial's job was there
 
 
-def test_a_trial_that_was_measured_before_an_interruption_does_not_run_again(store: SqlStore, tmp_path: Path) -> None:
+def test_a_trial_that_was_measured_before_an_interruption_does_not_run_again(store: Store, tmp_path: Path) -> None:
     asked(store)
     report(store, claimed(store, "check", owner="dead"), CheckFindings(engine="scripted", trial=measurement()))
     engine = Nodes(RUNNING, ENDED)
@@ -359,7 +358,7 @@ def test_a_trial_that_was_measured_before_an_interruption_does_not_run_again(sto
 
 
 def test_jobs_that_a_dead_worker_left_are_ended_where_the_check_was_cancelled_meanwhile(
-    store: SqlStore, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     check = asked(store)
     dead = claimed(store, "check", owner="dead")
@@ -371,7 +370,7 @@ def test_jobs_that_a_dead_worker_left_are_ended_where_the_check_was_cancelled_me
     assert engine.cancelled == [job.handle]
 
 
-def test_a_check_that_another_worker_took_over_is_left_to_it_with_its_job(store: SqlStore, tmp_path: Path) -> None:
+def test_a_check_that_another_worker_took_over_is_left_to_it_with_its_job(store: Store, tmp_path: Path) -> None:
     asked(store)
 
     class Robbed(Nodes):
@@ -398,7 +397,7 @@ class Away(RunStore):
         return super().renew(lease, progress, now=now)
 
 
-def test_what_is_said_while_the_store_is_away_is_stored_when_it_is_back(store: SqlStore, tmp_path: Path) -> None:
+def test_what_is_said_while_the_store_is_away_is_stored_when_it_is_back(store: Store, tmp_path: Path) -> None:
     store.runs = Away(store._engine)
     asked(store)
     check = checked(store, {"scripted": launcher(tmp_path, Nodes(QUEUED, RUNNING, ENDED))})
@@ -406,7 +405,7 @@ def test_what_is_said_while_the_store_is_away_is_stored_when_it_is_back(store: S
     assert any("waits for 2 nodes" in line for line in lines(check))
 
 
-def test_a_bug_ends_the_check_with_its_reason(store: SqlStore, tmp_path: Path) -> None:
+def test_a_bug_ends_the_check_with_its_reason(store: Store, tmp_path: Path) -> None:
     class Buggy(Nodes):
         def check(self, queues: Sequence[str] = ()) -> str:
             del queues

@@ -9,15 +9,15 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from autotuner.core.announcement import Delivery, DeliveryProgress, DeliveryState, Webhook
-from autotuner.ports import AnnouncementStore, Clock
+from autotuner.runs.clock import Clock, SystemClock
 from autotuner.runs.delivery import DELAYS_S, MOST_ATTEMPTS, delay_s, delivery_kind
 from autotuner.runs.forever import forever
 from autotuner.runs.worker import Worker
 from autotuner.service.announcing.posting import Poster
 from autotuner.service.announcing.webhooks import post_by
-from autotuner.service.clock import SystemClock
 from autotuner.service.networks import read_networks
-from autotuner.store.sql import SqlStore, memory_store
+from autotuner.store.announcements import AnnouncementStore
+from autotuner.store.sql import Store, memory_store
 from tests.announcements import AT, Receiver, announcement, receiver, status, webhook
 from tests.clocks import ManualClock
 from tests.patience import PATIENCE_S
@@ -27,12 +27,12 @@ HOME = Poster(read_networks("127.0.0.0/8", "AUTOTUNER_WEBHOOK_ALLOW"))
 
 
 @pytest.fixture
-def whole() -> SqlStore:
+def whole() -> Store:
     return memory_store()
 
 
 @pytest.fixture
-def store(whole: SqlStore) -> AnnouncementStore:
+def store(whole: Store) -> AnnouncementStore:
     return whole.announcements
 
 
@@ -41,7 +41,7 @@ class Sender(Worker):
 
     def __init__(
         self,
-        store: SqlStore,
+        store: Store,
         poster: Poster,
         clock: Clock,
         *,
@@ -68,7 +68,7 @@ def only(store: AnnouncementStore) -> Delivery:
     return delivery
 
 
-def test_an_announcement_arrives_signed_and_is_not_posted_again(whole: SqlStore, store: AnnouncementStore) -> None:
+def test_an_announcement_arrives_signed_and_is_not_posted_again(whole: Store, store: AnnouncementStore) -> None:
     clock = SystemClock()
     with receiver() as there:
         ours = announced(store, there)
@@ -83,9 +83,7 @@ def test_an_announcement_arrives_signed_and_is_not_posted_again(whole: SqlStore,
     assert (done.state, done.attempts, done.detail) == (DeliveryState.DELIVERED, 1, "HTTP 204 No Content")
 
 
-def test_what_fails_is_put_off_longer_each_time_and_arrives_with_one_id(
-    whole: SqlStore, store: AnnouncementStore
-) -> None:
+def test_what_fails_is_put_off_longer_each_time_and_arrives_with_one_id(whole: Store, store: AnnouncementStore) -> None:
     clock = ManualClock(AT)
     with receiver(status(500), status(302), status(204)) as there:
         announced(store, there)
@@ -103,7 +101,7 @@ def test_what_fails_is_put_off_longer_each_time_and_arrives_with_one_id(
 
 
 def test_after_the_last_attempt_a_delivery_is_dead_until_somebody_sends_it_again(
-    whole: SqlStore, store: AnnouncementStore
+    whole: Store, store: AnnouncementStore
 ) -> None:
     clock = ManualClock(AT)
     with receiver(status(503)) as there:
@@ -121,14 +119,14 @@ def test_after_the_last_attempt_a_delivery_is_dead_until_somebody_sends_it_again
     assert (only(store).state, len(there.received)) == (DeliveryState.DELIVERED, 9)
 
 
-def test_a_receiver_that_is_gone_is_left_alone_at_once(whole: SqlStore, store: AnnouncementStore) -> None:
+def test_a_receiver_that_is_gone_is_left_alone_at_once(whole: Store, store: AnnouncementStore) -> None:
     with receiver(status(410)) as there:
         announced(store, there)
         assert Sender(whole, HOME, ManualClock(AT)).run_once()
     assert (only(store).state, only(store).detail) == (DeliveryState.DEAD, "HTTP 410 Gone")
 
 
-def test_a_receiver_that_asks_for_time_gets_it(whole: SqlStore, store: AnnouncementStore) -> None:
+def test_a_receiver_that_asks_for_time_gets_it(whole: Store, store: AnnouncementStore) -> None:
     with receiver(status(429, Retry_After="1000")) as there:
         announced(store, there)
         Sender(whole, HOME, ManualClock(AT)).run_once()
@@ -136,7 +134,7 @@ def test_a_receiver_that_asks_for_time_gets_it(whole: SqlStore, store: Announcem
 
 
 def test_an_address_that_nobody_allowed_any_more_gets_nothing_and_the_list_says_why(
-    whole: SqlStore, store: AnnouncementStore
+    whole: Store, store: AnnouncementStore
 ) -> None:
     with receiver() as there:
         announced(store, there)
@@ -146,7 +144,7 @@ def test_an_address_that_nobody_allowed_any_more_gets_nothing_and_the_list_says_
 
 
 def test_a_port_that_an_older_release_took_ends_the_delivery_after_the_usual_attempts(
-    whole: SqlStore, store: AnnouncementStore
+    whole: Store, store: AnnouncementStore
 ) -> None:
     store.save_webhook(webhook(url="https://hooks.example.com:99999/in"))
     store.announce(announcement())
@@ -159,7 +157,7 @@ def test_a_port_that_an_older_release_took_ends_the_delivery_after_the_usual_att
     assert done.detail == "not posted: must have a port from 1 to 65535"
 
 
-def test_what_a_sender_that_died_had_taken_is_posted_by_the_next(whole: SqlStore, store: AnnouncementStore) -> None:
+def test_what_a_sender_that_died_had_taken_is_posted_by_the_next(whole: Store, store: AnnouncementStore) -> None:
     clock = ManualClock(AT)
     with receiver() as there:
         announced(store, there)
@@ -176,7 +174,7 @@ def test_what_a_sender_that_died_had_taken_is_posted_by_the_next(whole: SqlStore
     assert only(store).attempts == 2
 
 
-def test_of_many_senders_each_delivery_is_made_by_one(whole: SqlStore, store: AnnouncementStore) -> None:
+def test_of_many_senders_each_delivery_is_made_by_one(whole: Store, store: AnnouncementStore) -> None:
     with receiver() as there:
         announced(store, there)
         for number in range(2, 9):
@@ -197,7 +195,7 @@ def sending(sender: Sender, shutdown: threading.Event) -> threading.Thread:
     return threading.Thread(target=lambda: forever(sender.run_once, poll_s=0.01, shutdown=shutdown, name="deliveries"))
 
 
-def test_a_sender_runs_until_it_is_told_to_stop(whole: SqlStore, store: AnnouncementStore) -> None:
+def test_a_sender_runs_until_it_is_told_to_stop(whole: Store, store: AnnouncementStore) -> None:
     shutdown, arrived = threading.Event(), threading.Event()
 
     def accept(handler: BaseHTTPRequestHandler) -> None:
@@ -215,7 +213,7 @@ def test_a_sender_runs_until_it_is_told_to_stop(whole: SqlStore, store: Announce
     assert only(store).state is DeliveryState.DELIVERED
 
 
-def test_a_sender_that_is_stopped_gives_back_what_nobody_answers(whole: SqlStore, store: AnnouncementStore) -> None:
+def test_a_sender_that_is_stopped_gives_back_what_nobody_answers(whole: Store, store: AnnouncementStore) -> None:
     shutdown, asked, done = threading.Event(), threading.Event(), threading.Event()
 
     def hold(_handler: BaseHTTPRequestHandler) -> None:

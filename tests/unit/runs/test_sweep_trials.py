@@ -22,13 +22,13 @@ from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
+from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.ports import Launcher, Store, TrialWatcher
+from autotuner.runs.clock import SystemClock
 from autotuner.runs.lease_watch import LeaseWatch
 from autotuner.search.results.reached import standings
 from autotuner.search.sweeps.sweep_study import Candidates
-from autotuner.service.clock import SystemClock
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
 from tests.clocks import ManualClock

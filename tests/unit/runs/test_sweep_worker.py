@@ -14,14 +14,14 @@ from autotuner.core.run import Lease, Run, RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Outcome, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import Trainer, TrialSpec
+from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.ports import Launcher, Store, TrialWatcher
 from autotuner.runs.sweep import SweepMachine
 from autotuner.runs.worker import Worker
 from autotuner.search.sweeps.instructions import RunTrial
 from autotuner.store.runs import RunStore
 from autotuner.store.schema import memory_engine
-from autotuner.store.sql import SqlStore, memory_store
+from autotuner.store.sql import Store, memory_store
 from autotuner.store.sweeps import SWEEP_ROWS
 from bench.sweeping import sweep_worker
 from tests.builders import failure, step_report, sweep_request
@@ -70,7 +70,7 @@ class InterferingLauncher(FakeLauncher):
         return super().run(spec, watcher)
 
 
-class FlakyStore(SqlStore):
+class FlakyStore(Store):
     """Refuses to store outcomes a few times, as a full disk does."""
 
     def __init__(self, num_refusals: int) -> None:
@@ -183,7 +183,7 @@ def test_a_result_is_stored_once_the_store_takes_it_again() -> None:
 
 
 def test_a_result_that_was_stored_although_the_store_said_otherwise_is_not_stored_twice() -> None:
-    class Forgetful(SqlStore):
+    class Forgetful(Store):
         num_lost_answers = 1
 
         def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
@@ -205,7 +205,7 @@ def test_a_trial_beside_which_the_store_was_away_for_a_moment_runs_once(write: s
     """Whether what was written then is stored or not."""
     answers = iter([False, False, True])
 
-    class Flickering(SqlStore):
+    class Flickering(Store):
         def __getattribute__(self, name: str) -> Any:
             method = super().__getattribute__(name)
             return method if name != write else lambda *given, **named: self.answer(method, *given, **named)

@@ -15,7 +15,7 @@ from autotuner.core.run import Finish, NewRun, Run, RunState
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.worker import Worker
-from autotuner.store.sql import SqlStore, memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.announcements import announcement
 from tests.clocks import ManualClock
 from tests.patience import PATIENCE_S
@@ -24,7 +24,7 @@ DONE = Finish(state=RunState.COMPLETE, detail="done")
 
 
 @pytest.fixture
-def store() -> SqlStore:
+def store() -> Store:
     store = memory_store()
     new = NewRun(id="dl-1", kind="delivery", request=announcement(), progress=DeliveryProgress())
     store.runs.add(new, now=1.0)
@@ -32,7 +32,7 @@ def store() -> SqlStore:
 
 
 def worker(
-    store: SqlStore,
+    store: Store,
     act: Callable[[Hold], Step],
     shutdown: threading.Event | None = None,
     clock: ManualClock | None = None,
@@ -48,11 +48,11 @@ def worker(
     return Worker(store.runs, {kind.name: kind}, clock or ManualClock(), owner="a", lease_s=15.0, shutdown=stop)
 
 
-def run_of(store: SqlStore) -> Run:
+def run_of(store: Store) -> Run:
     return store.runs.get("delivery", "dl-1")
 
 
-def test_what_an_action_returns_is_done_next(store: SqlStore) -> None:
+def test_what_an_action_returns_is_done_next(store: Store) -> None:
     clock = ManualClock()
     steps: list[Step] = [Later(at=clock.now() + 60, detail="busy"), DONE]
     patient = worker(store, lambda _: steps.pop(0), clock=clock)
@@ -63,7 +63,7 @@ def test_what_an_action_returns_is_done_next(store: SqlStore) -> None:
     assert run_of(store).detail == "done"
 
 
-def test_progress_is_stored_before_the_action_begins(store: SqlStore) -> None:
+def test_progress_is_stored_before_the_action_begins(store: Store) -> None:
     tried = DeliveryProgress(num_attempts=1)
 
     def act(_: Hold) -> Step:
@@ -75,7 +75,7 @@ def test_progress_is_stored_before_the_action_begins(store: SqlStore) -> None:
 
 
 def test_an_action_that_takes_long_renews_the_lease_tells_how_far_it_is_and_hears_that_it_shall_stop(
-    store: SqlStore,
+    store: Store,
 ) -> None:
     def act(hold: Hold) -> Step:
         hold.report(DeliveryProgress(num_attempts=5))
@@ -95,7 +95,7 @@ def test_an_action_that_takes_long_renews_the_lease_tells_how_far_it_is_and_hear
     assert (run_of(store).state, run_of(store).detail) == (RunState.CANCELLED, "cancelled by request")
 
 
-def test_what_an_action_found_out_counts_though_a_stop_was_asked_for_meanwhile(store: SqlStore) -> None:
+def test_what_an_action_found_out_counts_though_a_stop_was_asked_for_meanwhile(store: Store) -> None:
     shutdown = threading.Event()
 
     def act(_: Hold) -> Step:
@@ -107,7 +107,7 @@ def test_what_an_action_found_out_counts_though_a_stop_was_asked_for_meanwhile(s
 
 
 @pytest.mark.parametrize("ends_jobs", [False, True])
-def test_a_run_that_shall_end_begins_no_action_but_one_that_ends_its_jobs(store: SqlStore, ends_jobs: bool) -> None:
+def test_a_run_that_shall_end_begins_no_action_but_one_that_ends_its_jobs(store: Store, ends_jobs: bool) -> None:
     first = store.runs.claim(["delivery"], owner="b", now=2.0, lease_s=15.0)
     assert first is not None
     assert first.lease is not None
@@ -120,7 +120,7 @@ def test_a_run_that_shall_end_begins_no_action_but_one_that_ends_its_jobs(store:
     )
 
 
-def test_an_error_ends_its_run_and_is_kept(store: SqlStore) -> None:
+def test_an_error_ends_its_run_and_is_kept(store: Store) -> None:
     def act(_: Hold) -> Step:
         raise InvalidInput("size", 3, "must be even", 4)
 
@@ -131,7 +131,7 @@ def test_an_error_ends_its_run_and_is_kept(store: SqlStore) -> None:
     assert (run.state, run.problem.error, run.problem.state["nearest"]) == (RunState.FAILED, "InvalidInput", 4)
 
 
-def test_an_error_while_the_worker_is_told_to_stop_gives_the_run_back(store: SqlStore) -> None:
+def test_an_error_while_the_worker_is_told_to_stop_gives_the_run_back(store: Store) -> None:
     shutdown = threading.Event()
 
     def act(_: Hold) -> Step:
@@ -142,7 +142,7 @@ def test_an_error_while_the_worker_is_told_to_stop_gives_the_run_back(store: Sql
     assert (run_of(store).state, run_of(store).lease) == (RunState.RUNNING, None)
 
 
-def test_a_worker_that_lost_its_run_writes_nothing_more(store: SqlStore) -> None:
+def test_a_worker_that_lost_its_run_writes_nothing_more(store: Store) -> None:
     lost = threading.Event()
 
     def act(hold: Hold) -> Step:
@@ -176,7 +176,7 @@ class Several:
         self.told.append(outcome)
 
 
-def parallel(store: SqlStore, act: Callable[[Hold, str], str]) -> Worker:
+def parallel(store: Store, act: Callable[[Hold, str], str]) -> Worker:
     """A worker whose runs are three actions, two of them at once."""
 
     def begin(hold: Hold) -> Work:
@@ -186,7 +186,7 @@ def parallel(store: SqlStore, act: Callable[[Hold, str], str]) -> Worker:
     return Worker(store.runs, {kind.name: kind}, ManualClock(), owner="a", lease_s=15.0, shutdown=threading.Event())
 
 
-def test_as_many_actions_run_at_once_as_the_kind_has_room_for(store: SqlStore) -> None:
+def test_as_many_actions_run_at_once_as_the_kind_has_room_for(store: Store) -> None:
     both, num_running, most = threading.Barrier(2), [0], [0]
 
     def act(_: Hold, name: str) -> str:
@@ -201,7 +201,7 @@ def test_as_many_actions_run_at_once_as_the_kind_has_room_for(store: SqlStore) -
     assert (run_of(store).state, most) == (RunState.COMPLETE, [2])
 
 
-def test_an_error_of_one_action_ends_the_others_and_the_run(store: SqlStore) -> None:
+def test_an_error_of_one_action_ends_the_others_and_the_run(store: Store) -> None:
     ended = threading.Event()
 
     def act(hold: Hold, name: str) -> str:

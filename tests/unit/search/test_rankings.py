@@ -15,11 +15,10 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.trial import TRIAL_RULES
 from autotuner.core.space import SearchSpace
-from autotuner.core.trial import Trial, TrialState
+from autotuner.core.trial import RankedTime, Trial, TrialState
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.ports import RankedTime
 from autotuner.search.ranking import ComparedBy, PredictionTable, best_predicted
 from autotuner.search.results.reached import standings
 from autotuner.search.space.legal import legal_layouts

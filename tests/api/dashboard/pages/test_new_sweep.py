@@ -8,10 +8,9 @@ import httpx
 import pytest
 
 from autotuner.core.access import Quota, Scope
-from autotuner.ports import Store
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from tests.api.access import People, bearing
 from tests.api.service import StoreDriver, app_on, serve
 from tests.api.test_login import csrf_on, logged_in
@@ -58,7 +57,7 @@ def test_a_check_starts_nothing_and_keeps_what_was_typed(browser: httpx.Client, 
     assert 'value="many"' in page.text
     assert re.search(r'id="wrong-budget.num_trials">must be a whole number<', page.text)
     assert "predicted to fit in" in text_of(page.text)  # what is wrong changes nothing of what is searched
-    assert store.list_sweeps()[1] == 0
+    assert store.runs.list("sweep")[1] == 0
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_a_sweep_that_cannot_be_started_is_refused_on_the_form(browser: httpx.Cl
     assert page.status_code == 422
     assert "Nothing was started" in text_of(page.text)
     assert "the degrees multiply to 6 ranks, the cluster has 8" in text_of(page.text)
-    assert store.list_sweeps()[1] == 0
+    assert store.runs.list("sweep")[1] == 0
 
 
 def test_a_clone_opens_the_form_filled_in(browser: httpx.Client, driver: StoreDriver) -> None:

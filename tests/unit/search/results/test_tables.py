@@ -18,7 +18,7 @@ from autotuner.search.ranking import PredictedLayout
 from autotuner.search.results.trial_query import TableQuery, conditions_said
 from autotuner.search.results.trial_table import COLUMNS, USUAL, as_csv, cells_of, ranked_rows, untried_rows
 from autotuner.search.sweep_tables import SweepTables
-from autotuner.search.sweeps.kept_trials import KeptTrials
+from autotuner.store.cache import KeptTrials
 from autotuner.store.sql import memory_store
 from tests.api.service import StoreDriver
 from tests.builders import (

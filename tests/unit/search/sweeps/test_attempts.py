@@ -15,12 +15,12 @@ from autotuner.core.run import RunState
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.launch.fake import FakeLauncher
-from autotuner.ports import Launcher, Store, TrialWatcher
+from autotuner.runs.clock import SystemClock
 from autotuner.search.sweeps.instructions import given_up, unless_lost_again
-from autotuner.service.clock import SystemClock
-from autotuner.store.sql import memory_store
-from autotuner.store.transitions import new_trial
+from autotuner.store.sql import Store, memory_store
+from autotuner.store.trial_changes import new_trial
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_layout, prediction, sweep_request
 from tests.unit.runs.test_sweep_trials import mixed_precision_request

@@ -12,11 +12,11 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.contract import TrialWatcher
 from autotuner.launch.fake import FakeLauncher
-from autotuner.ports import Store, TrialWatcher
+from autotuner.runs.clock import SystemClock
 from autotuner.search.sweeps.challenge import findings
-from autotuner.service.clock import SystemClock
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import engine_job
 from tests.unit.search.sweeps.challenged import TEST, a_fifth_slower_incumbent, challenge, challenged

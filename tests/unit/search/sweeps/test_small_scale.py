@@ -20,12 +20,12 @@ from autotuner.core.trial import FailureKind, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
+from autotuner.launch.contract import Launcher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.ports import Launcher, Store
+from autotuner.runs.clock import SystemClock
 from autotuner.search.pareto import on_front, valued
 from autotuner.search.results.reached import standings
-from autotuner.service.clock import SystemClock
-from autotuner.store.sql import memory_store
+from autotuner.store.sql import Store, memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import cpu_cluster, failure, h100_cluster, sweep_request, tiny_job, tiny_model
 from tests.contracts.acts import lease_of, release_sweep

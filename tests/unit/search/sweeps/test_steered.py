@@ -12,8 +12,8 @@ from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.launch.fake import FakeLauncher, plain_measurement
-from autotuner.ports import Launcher, TrialWatcher
 from autotuner.store.sql import memory_store
 from bench.sweeping import sweep_worker
 from tests.builders import failure, sweep_request

@@ -18,9 +18,9 @@ from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial, TrialState
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRun, RetuneState, Trigger, Verdict
+from autotuner.runs.retune_clock import links_changed
 from autotuner.search.upkeep.cron import Cron, DueRun, due_run
 from autotuner.search.upkeep.retune import Standing, outcome_of, told, trend, why_better
-from autotuner.search.upkeep.scheduler import links_changed
 from tests.builders import breakdown, cpu_layout, h100_cluster, measurement, prediction, tiny_job
 from tests.unit.search.upkeep.builders import (
     BETTER,

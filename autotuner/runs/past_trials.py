@@ -1,0 +1,148 @@
+"""Recollection: what the stored trials teach, worked out once until another trial ends."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from autotuner.core.cluster import SIMULATED
+from autotuner.core.job import Calibration, Job
+from autotuner.core.sweep import Sweep
+from autotuner.core.trial import PastTrial
+from autotuner.costmodel.calibration import calibrated_by_both
+from autotuner.search.sampler.calibration import Learnt, Lesson
+
+if TYPE_CHECKING:
+    from autotuner.store.history import HistoryStore
+
+_MOST = 512
+"""Answers that are kept; a team asks about fewer jobs between two trials, and looks at fewer sweeps."""
+
+
+_MOST_TRIALS = 1000
+"""Of one kind of accelerator, the newest; a prediction learns from a tenth of them."""
+
+_OVERLAP_S = 60.0
+"""Trials that ended so long before the newest known one are read again: clocks of workers differ, and the transaction
+of a trial that ended a little earlier may have come a little later."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What the trials teach that had ended by then."""
+
+    newest_at: float | None
+    learnt: dict[str, Learnt] = field(default_factory=dict)
+    """By accelerator, as far as it was asked for."""
+    older: dict[str, Learnt] = field(default_factory=dict)
+    """What was known before the newest trial ended, of accelerators that were not asked for since."""
+    calibrations: dict[tuple[Job, str | None], Calibration | None] = field(default_factory=dict)
+
+
+class Recollection:
+    """Asks the store for its trials, and keeps what they teach while no other has ended; for any thread."""
+
+    def __init__(self, history: HistoryStore) -> None:
+        self._history = history
+        self._mutex = threading.Lock()
+        self._known = _Known(newest_at=None)
+        self._sweep_jobs: dict[str, Job] = {}
+
+    def calibrated(self, job: Job, trainer: str | None = None) -> Job:
+        """The job with what the trials on such accelerators say, beside what it was calibrated by already.
+
+        Args:
+            job: To be predicted; one on a simulated cluster stays as it is, since its trials are the cost model's own.
+            trainer: Name of the registered trainer that will run it; None: our own decoder.
+        """
+        if job.cluster.engine == SIMULATED:
+            return job
+        with self._mutex:
+            known, plain = self._up_to_date(), replace(job, calibration=None)
+            if (plain, trainer) not in known.calibrations:
+                if len(known.calibrations) >= _MOST:
+                    known.calibrations.clear()
+                learnt = self._learnt(known, job.cluster.accelerator.name)
+                known.calibrations[plain, trainer] = learnt.calibrated(plain, trainer).calibration
+            return calibrated_by_both(job, known.calibrations[plain, trainer])
+
+    def informed(self, sweep: Sweep) -> Sweep:
+        """The sweep with what it knows of its job's speed; see ``informed``."""
+        if sweep.id not in self._sweep_jobs:
+            if len(self._sweep_jobs) >= _MOST:
+                self._sweep_jobs.clear()
+            self._sweep_jobs[sweep.id] = self._informed(sweep).request.job
+        return replace(sweep, request=replace(sweep.request, job=self._sweep_jobs[sweep.id]))
+
+    def _informed(self, sweep: Sweep) -> Sweep:
+        """What is known now, where no trial has ended since the sweep was asked for; else what was known then."""
+        request, newest_at = sweep.request, self._history.newest_at()
+        is_old = newest_at is None or newest_at >= sweep.created_at
+        if is_old or not request.uses_history or request.runs_on.engine == SIMULATED:
+            return informed(sweep, self._history)
+        return replace(sweep, request=replace(request, job=self.calibrated(request.job, _trainer_of(sweep))))
+
+    def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
+        """What the trials teach of each platform, of accelerators of one name or of all, by name and newest first."""
+        names = self._history.accelerators() if accelerator is None else [accelerator]
+        with self._mutex:
+            known = self._up_to_date()
+            return [lesson for name in names for lesson in self._learnt(known, name).lessons()]
+
+    def _up_to_date(self) -> _Known:
+        newest_at = self._history.newest_at()
+        if newest_at != self._known.newest_at:
+            self._known = _Known(newest_at=newest_at, older=self._known.older | self._known.learnt)
+        return self._known
+
+    def _learnt(self, known: _Known, accelerator: str) -> Learnt:
+        if known.newest_at is None:
+            return Learnt([])
+        if accelerator not in known.learnt:
+            until = math.nextafter(known.newest_at, math.inf)
+            known.learnt[accelerator] = Learnt(self._trials(accelerator, known.older.get(accelerator), until))
+        return known.learnt[accelerator]
+
+    def _trials(self, accelerator: str, older: Learnt | None, until: float) -> Sequence[PastTrial]:
+        """All of them, of which those are not read again that were known before."""
+        if older is None or not older.past:
+            return self._history.measured(accelerator, before=until, limit=_MOST_TRIALS)
+        after = older.past[0].finished_at - _OVERLAP_S
+        new = self._history.measured(accelerator, before=until, after=after, limit=_MOST_TRIALS)
+        known = [trial for trial in older.past if trial.finished_at <= after]
+        return [*new, *known][:_MOST_TRIALS]
+
+
+def informed(sweep: Sweep, history: HistoryStore) -> Sweep:
+    """The sweep with what it knows of its job's speed: from earlier trials, and from runs that it was sent.
+
+    The trials are those that had ended when it was asked for, for all of its life. It is stored without, so that equal
+    requests are equal whatever was measured between them.
+    """
+    return _informed_by(sweep, _learnt_before(sweep, history))
+
+
+def informed_with_trials(sweep: Sweep, history: HistoryStore) -> tuple[Sweep, tuple[PastTrial, ...]]:
+    """The same, and the trials that its search is to know."""
+    learnt = _learnt_before(sweep, history)
+    return _informed_by(sweep, learnt), learnt.relevant(sweep.request.trial_job, _trainer_of(sweep))
+
+
+def _learnt_before(sweep: Sweep, history: HistoryStore) -> Learnt:
+    request = sweep.request
+    if not request.uses_history or request.runs_on.engine == SIMULATED:
+        return Learnt([])
+    return Learnt(history.measured(request.job.cluster.accelerator.name, before=sweep.created_at))
+
+
+def _informed_by(sweep: Sweep, learnt: Learnt) -> Sweep:
+    request = sweep.request
+    job = calibrated_by_both(learnt.calibrated(request.job, _trainer_of(sweep)), request.job.calibration)
+    return replace(sweep, request=replace(request, job=job))
+
+
+def _trainer_of(sweep: Sweep) -> str | None:
+    return sweep.request.trainer.name if sweep.request.trainer else None

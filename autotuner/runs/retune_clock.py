@@ -1,0 +1,158 @@
+"""Scheduler: starts the runs of retunes when they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from autotuner.core.cluster import Cluster
+from autotuner.core.comparison import EnvironmentChange, environment_changes
+from autotuner.core.errors import NotFound, QuotaExceeded, StoreUnavailable
+from autotuner.core.link import links_in_brief
+from autotuner.core.upkeep import Retune, RetuneRun, Trigger
+from autotuner.runs.clock import Clock
+from autotuner.runs.retuning import Retuning, last_measured, runs_here
+from autotuner.search.upkeep.cron import due_run
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
+
+_LEAST_CHANGE = 0.25
+"""Of the bandwidth between nodes. An assumption: checks of a network that nothing befell differ by less."""
+
+
+def links_changed(then: Cluster, now: Cluster) -> bool:
+    """Whether single links ail otherwise, or the network between nodes became faster or slower as a whole."""
+    ailments = [links_in_brief(one.link_health, between_nodes=one.num_nodes > 1) for one in (then, now)]
+    before, after = (one.inter_node_link.bandwidth_bytes_per_s for one in (then, now))
+    is_other = now.num_nodes > 1 and abs(after - before) > _LEAST_CHANGE * max(before, after)
+    return ailments[0] != ailments[1] or is_other
+
+
+_SOFTWARE_EVERY_S = 60.0
+"""How often this machine's software is looked at."""
+
+_log = structlog.get_logger(__name__)
+
+Software = Callable[[], Mapping[str, str]]
+
+
+class RetuneScheduler:
+    """One of many that may share a store: each step is a transaction that one of them wins.
+
+    Args:
+        store: Where retunes are.
+        clock: Says when they are due.
+        software: This machine's, as far as it is known without a trial.
+    """
+
+    def __init__(self, store: Store, clock: Clock, software: Software) -> None:
+        self._store = store
+        self._clock = clock
+        self._software = software
+        self._retuning = Retuning(store, clock)
+        self._looked_at: float | None = None
+        self._answered: dict[str, Mapping[str, str]] = {}
+
+    def step(self) -> None:
+        """Start all that is to be started now."""
+        self._start_due()
+        self._start_for_new_software()
+        self._start_for_new_links()
+
+    # ------------------------------------------------------------------ starting
+    def _start_due(self) -> None:
+        now = self._clock.now()
+        for retune in self._store.retunes.due(now):
+            with _kept_apart(retune.name):
+                running = self._store.retunes.unfinished_run(retune.name)
+                if running is not None and self._is_over(running):
+                    continue  # a worker ends it now, so that what is due beside it need not be skipped
+                if due := due_run(retune, now=now, is_running=running is not None):
+                    _say(self._retuning.begin_due(retune, due))
+
+    def _is_over(self, run: RetuneRun) -> bool:
+        return run.sweep_id is None or self._store.get_sweep(run.sweep_id).state.is_finished
+
+    def _start_for_new_software(self) -> None:
+        """Once for each change: trials that are forked from a process with the old software would not see it anyway."""
+        now = self._clock.now()
+        if self._looked_at is not None and now - self._looked_at < _SOFTWARE_EVERY_S:
+            return
+        self._looked_at = now
+        for retune in self._store.retunes.list():
+            looks_out = not retune.is_paused and retune.request.on_new_environment and runs_here(retune.request)
+            if looks_out and self._is_new(retune, software := self._software()):
+                self._answered[retune.name] = software
+                with suppress(QuotaExceeded):  # the next due time looks again
+                    _say(self._retuning.begin_out_of_turn(retune, Trigger.ENVIRONMENT))
+
+    def _is_new(self, retune: Retune, software: Mapping[str, str]) -> bool:
+        """Whether the last run that measured ran on other software, and nobody has looked into that yet."""
+        last = last_measured(self._store, retune.name)
+        if last is None or self._answered.get(retune.name) == software:
+            return False
+        newest, _ = self._store.retunes.runs(retune.name)
+        if newest[0].trigger is Trigger.ENVIRONMENT and newest[0].id != last.id:
+            return False  # it looked, and could not measure; the next due time looks again
+        assert last.outcome is not None
+        assert last.outcome.findings is not None
+        assert last.outcome.findings.runs is not None
+        return bool(software_changes(last.outcome.findings.runs.environment, software))
+
+    def _start_for_new_links(self) -> None:
+        """Once for each change that is more than one measurement differs from the next."""
+        for retune in self._store.retunes.list():
+            if retune.request.on_new_links and not retune.is_paused and self._has_new_links(retune):
+                with suppress(QuotaExceeded):  # the next due time looks again
+                    _say(self._retuning.begin_out_of_turn(retune, Trigger.LINKS))
+
+    def _has_new_links(self, retune: Retune) -> bool:
+        """Whether the cluster's links are not as they were in the last run that measured, or tried to for new links."""
+        newest, _ = self._store.retunes.runs(retune.name)
+        tried = next((run for run in newest if run.trigger is Trigger.LINKS), None)
+        measured = last_measured(self._store, retune.name)
+        last = max(filter(None, (tried, measured)), key=lambda run: run.started_at, default=None)
+        if last is None or last.sweep_id is None:
+            return False
+        try:
+            then = self._store.get_sweep(last.sweep_id).request.job.cluster
+        except NotFound:  # it was removed by its age
+            return False
+        now = self._retuning.links_today(retune.request.template.job.cluster)
+        return now is not None and links_changed(then, now)
+
+
+@contextmanager
+def _kept_apart(name: str) -> Iterator[None]:
+    """What goes wrong with one retune keeps no other from its run."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except Exception:
+        _log.exception("retune.error", retune=name)
+
+
+def software_changes(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[EnvironmentChange, ...]:
+    """What is installed now that a trial found otherwise, of what both know; nothing of other machines."""
+    if then.get("host") != now.get("host"):
+        return ()
+    both = then.keys() & now.keys()
+    return environment_changes({name: then[name] for name in both}, {name: now[name] for name in both})
+
+
+def _say(run: RetuneRun | None) -> None:
+    if run is not None:
+        _log.info(
+            "retune.started",
+            retune=run.retune,
+            run_id=run.id,
+            trigger=run.trigger.value,
+            state=run.state.value,
+            sweep_id=run.sweep_id,
+            num_missed=run.num_missed,
+        )

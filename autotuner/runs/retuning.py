@@ -1,0 +1,271 @@
+"""Retuning: what people and the clock ask of retunes; the store decides who is first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from autotuner.core.access import NOBODY_ASKED, Caller, Quota, Scope
+from autotuner.core.cluster import LOCAL, Cluster
+from autotuner.core.comparison import Challenge
+from autotuner.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from autotuner.core.layout import Layout
+from autotuner.core.profile import profiled
+from autotuner.core.rules.legality import reasons, require_legal
+from autotuner.core.sweep import SweepRequest, job_key
+from autotuner.core.trial import PastTrial
+from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
+from autotuner.runs.clock import Clock
+from autotuner.search.space.trainers import trial_rules
+from autotuner.search.upkeep.cron import Cron, DueRun
+from autotuner.store.options import Page
+
+if TYPE_CHECKING:
+    from autotuner.store.sql import Store
+
+_MINUTE_S = 60
+
+
+def challenged_sweep(
+    retune: Retune,
+    incumbent: Layout | None,
+    *,
+    due_at: float,
+    cluster: Cluster | None = None,
+    is_new_phase: bool = False,
+) -> SweepRequest:
+    """What the run of that due time measures.
+
+    Each run has a seed of its own, or all would look at the same corners of the space. It predicts, and proposes, by
+    the links as they are now, and keeps them with what it finds.
+
+    Args:
+        retune: Whose run it is.
+        incumbent: The layout in use.
+        due_at: When it is due.
+        cluster: The job's, with its links as they are today; None: as the template says.
+        is_new_phase: What the incumbent reached before does not count: it was on other links.
+    """
+    request = retune.request
+    baseline = () if is_new_phase else retune.baseline
+    challenge = Challenge(incumbent=incumbent, baseline=baseline, test=request.test, searches=request.searches)
+    seed = request.template.seed + int(due_at) // _MINUTE_S
+    job = request.template.job
+    job = replace(job, cluster=cluster or job.cluster)
+    return replace(request.template, job=job, challenge=challenge, seed=seed, name=f"retune {retune.name}")
+
+
+def best_known(request: SweepRequest, past: Iterable[PastTrial]) -> Layout | None:
+    """The fastest layout that was measured of the job before; None: none was.
+
+    Layouts that change the mathematics are passed over, since a trial by itself does not tell whether they train as
+    well.
+    """
+    rules = trial_rules(request.trainer)
+    measured = [(one.step_time_s, one.layout) for one in past if one.step_time_s is not None]
+    for _, layout in sorted(measured, key=lambda pair: pair[0]):
+        if layout.is_equivalent and not reasons(layout, request.trial_job, rules):
+            return layout
+    return None
+
+
+_NUM_RECENT = 50
+"""Runs that are looked through for the last that measured something; skipped ones lie between."""
+
+
+def the_cron(request: RetuneRequest) -> Cron:
+    """When the retune is due.
+
+    Raises:
+        InvalidInput: The expression or the time zone is not legal.
+    """
+    return Cron.read(request.cron, request.time_zone)
+
+
+def runs_here(request: RetuneRequest) -> bool:
+    """Whether the service's own software is what its trials run on: our own decoder, on no engine's nodes."""
+    return request.template.trainer is None and request.template.runs_on.engine == LOCAL
+
+
+def last_measured(store: Store, name: str) -> RetuneRun | None:
+    """The retune's last run that measured what it compared; None: none of late did."""
+    runs, _ = store.retunes.runs(name, page=Page(limit=_NUM_RECENT))
+    return next((run for run in runs if run.outcome and run.outcome.findings and run.outcome.findings.runs), None)
+
+
+class Retuning:
+    """Retunes as people change them, and runs as they begin."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    # ------------------------------------------------------------------ retunes
+    def add(self, request: RetuneRequest, caller: Caller = NOBODY_ASKED) -> Retune:
+        """Store a retune of the caller, first due at the next due time.
+
+        Raises:
+            InvalidInput: The cron expression or the time zone is not legal, the incumbent cannot run as a trial, or new
+                software or new links could not be seen.
+            Conflict: There is one of that name.
+        """
+        cron, now = the_cron(request), self._clock.now()
+        if request.incumbent is not None:
+            self._require_legal(request, request.incumbent, "incumbent")
+        if request.on_new_environment and not runs_here(request):
+            rule = "must be left out: the software that its trials run on is not this machine's, and not seen from here"
+            raise InvalidInput("on_new_environment", True, rule, False)
+        cluster = request.template.job.cluster
+        if request.on_new_links and self.links_today(cluster) is None:
+            rule = f"must be left out: no cluster {cluster.name} of that size is stored, whose links would change"
+            raise InvalidInput("on_new_links", True, rule, False)
+        next_due_at = cron.next_due_at(after=now)  # what came before is not caught up
+        return self._store.retunes.save(request, now=now, next_due_at=next_due_at, created_by=caller.name)
+
+    def pause(self, name: str) -> Retune:
+        """No run begins by itself any more; one that goes on ends as it would."""
+        return self._store.retunes.set_paused(name, True, next_due_at=None)
+
+    def resume(self, name: str) -> Retune:
+        """Due again at the next due time; what came meanwhile is not caught up."""
+        retune = self._store.retunes.get(name)
+        if not retune.is_paused:
+            return retune
+        next_due_at = the_cron(retune.request).next_due_at(after=self._clock.now())
+        return self._store.retunes.set_paused(name, False, next_due_at=next_due_at)
+
+    def adopt(self, name: str, layout: Layout | None = None) -> Retune:
+        """Have another layout for the incumbent; without one the better layout that was found last.
+
+        A layout that is named begins without a baseline: the next run measures one. The incumbent named again keeps
+        none either, which accepts what it reaches now.
+
+        Raises:
+            InvalidInput: The layout cannot run as a trial.
+            Conflict: No layout is named, and the last run that measured found none that is better.
+        """
+        retune = self._store.retunes.get(name)
+        if layout is not None:
+            self._require_legal(retune.request, layout, "layout")
+            return self._store.retunes.set_incumbent(name, layout, ())
+        last = last_measured(self._store, name)
+        found = last.outcome if last else None
+        if found is None or found.verdict is not Verdict.BETTER_FOUND or found.findings is None:
+            raise Conflict(f"the last run of the retune {name} found no better layout; name the one to adopt")
+        challenger, runs = found.findings.challenger, found.findings.challenger_runs
+        assert challenger is not None  # else it was not better
+        return self._store.retunes.set_incumbent(name, challenger, () if runs is None else (runs,))
+
+    @staticmethod
+    def _require_legal(request: RetuneRequest, layout: Layout, field: str) -> None:
+        template = request.template
+        try:
+            require_legal(layout, template.job, trial_rules(template.trainer))
+        except InvalidInput as error:
+            path = error.field.replace("layout", field, 1)
+            raise InvalidInput(path, error.value, error.rule, error.nearest) from error
+
+    # ------------------------------------------------------------------ runs
+    def run_now(self, name: str, caller: Caller = NOBODY_ASKED) -> RetuneRun:
+        """Begin a run out of turn; when the retune is next due stays as it was.
+
+        Its sweep is that of the retune's maker, whoever asks; an admin who asks in their place asks beyond their quota.
+
+        Raises:
+            Conflict: A run of it is not finished.
+            QuotaExceeded: The maker's quota has nothing left.
+        """
+        retune = self._store.retunes.get(name)
+        quota = caller.quota if caller.name == retune.created_by else Quota()
+        run = self.begin_out_of_turn(retune, Trigger.MANUAL, quota)
+        if run is None:
+            unfinished = self._store.retunes.unfinished_run(name)
+            which = f"run {unfinished.id}" if unfinished else "another run"
+            raise Conflict(f"{which} of the retune {name} is not finished; wait for it, or cancel its sweep")
+        return run
+
+    def begin_out_of_turn(self, retune: Retune, trigger: Trigger, quota: Quota | None = None) -> RetuneRun | None:
+        """A run that no due time asked for; None where another is unfinished or was faster.
+
+        Args:
+            retune: Whose run it is.
+            trigger: Why it begins.
+            quota: What holds its sweep; None: that of the retune's maker.
+
+        Raises:
+            QuotaExceeded: The quota has nothing left.
+        """
+        now, unchanged = self._clock.now(), retune.next_due_at
+        due = DueRun(expected_due_at=unchanged, due_at=now, next_due_at=unchanged, trigger=trigger)
+        sweep = self._sweep(retune, now, is_new_phase=trigger is Trigger.LINKS)
+        return self._start(retune, due, sweep, quota)
+
+    def begin_due(self, retune: Retune, due: DueRun) -> RetuneRun | None:
+        """The run that a due time asked for, or its skipping; None where somebody else was faster.
+
+        Where the quota of the retune's maker has nothing left, the run has no sweep, and is concluded at once.
+        """
+        sweep = None if due.skipped else self._sweep(retune, due.due_at)
+        try:
+            return self._start(retune, due, sweep)
+        except QuotaExceeded:
+            return self._start(retune, due, None)
+
+    def _sweep(self, retune: Retune, due_at: float, *, is_new_phase: bool = False) -> SweepRequest:
+        today = self.links_today(retune.request.template.job.cluster)
+        return challenged_sweep(retune, self.incumbent(retune), due_at=due_at, cluster=today, is_new_phase=is_new_phase)
+
+    def links_today(self, cluster: Cluster) -> Cluster | None:
+        """The cluster with its links as the stored one of its name and size has them, by its last check if it had one.
+
+        None where no such cluster is stored.
+        """
+        try:
+            stored = self._store.get_cluster(cluster.name)
+        except NotFound:
+            return None
+        if (stored.num_nodes, stored.accelerators_per_node) != (cluster.num_nodes, cluster.accelerators_per_node):
+            return None
+        profile = next((one for one in self._store.list_profiles() if one.cluster == one.name == cluster.name), None)
+        if profile is None:
+            return replace(cluster, link_health=stored.link_health)
+        checked = profiled(stored, profile)
+        return replace(
+            cluster,
+            link_health=checked.link_health,
+            intra_node_link=checked.intra_node_link,
+            inter_node_link=checked.inter_node_link,
+        )
+
+    def _start(
+        self, retune: Retune, due: DueRun, sweep: SweepRequest | None, quota: Quota | None = None
+    ) -> RetuneRun | None:
+        return self._store.retunes.start_run(
+            retune.name,
+            expected_due_at=due.expected_due_at,
+            due_at=due.due_at,
+            next_due_at=due.next_due_at,
+            trigger=due.trigger,
+            now=self._clock.now(),
+            sweep=sweep,
+            num_missed=due.num_missed,
+            skipped=due.skipped,
+            caller=self._maker(retune, quota),
+        )
+
+    def incumbent(self, retune: Retune) -> Layout | None:
+        """The layout in use; before the first run, the fastest that was measured of the job where none was named."""
+        if retune.incumbent is not None:
+            return retune.incumbent
+        template = retune.request.template
+        return best_known(template, self._store.history.of_job(job_key(template), before=self._clock.now()))
+
+    def _maker(self, retune: Retune, quota: Quota | None) -> Caller:
+        """Whose sweeps its runs are; where nobody asks, held to the quota of the newest valid token of that name."""
+        name = retune.created_by
+        if quota is None and name:
+            now = self._clock.now()
+            tokens = [one for one in self._store.access.list_tokens() if one.name == name and one.is_valid(now)]
+            quota = tokens[0].quota if tokens else None
+        return Caller(name=name, scope=Scope.RUN, quota=quota or Quota())

@@ -1,0 +1,135 @@
+"""The trials of sweeps: all of one, or those of sweeps that somebody looks at, read again only where they changed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from autotuner.core.sweep import Event
+from autotuner.core.trial import Trial, TrialsVersion
+from autotuner.search.sweep_tables import SweepTrials
+from autotuner.store.options import Page
+
+_BATCH_SIZE = 500
+
+
+def all_trials(store: Store, sweep_id: str) -> Iterator[Trial]:
+    """Every trial of a sweep by number, without steps."""
+    total, offset = 1, 0
+    while offset < total:
+        trials, total = store.list_trials(sweep_id, page=Page(limit=_BATCH_SIZE, offset=offset))
+        yield from trials
+        offset += _BATCH_SIZE
+
+
+if TYPE_CHECKING:  # a prediction needs no database
+    from autotuner.store.sql import Store
+
+_MOST_TRIALS = 20_000
+"""Of all sweeps together; each takes some ten kilobytes. The last sweep that was asked for stays, however large."""
+
+_MOST_READ_ALONE = 40
+"""Trials that are read one by one; where more changed, reading all takes no longer."""
+
+_OF_ONE_TRIAL = frozenset(
+    {
+        "trial.started",
+        "trial.finished",
+        "trial.interrupted",
+        "trial.waiting",
+        "trial.resumed",
+        "trial.job",
+        "trial.gated",
+        "trial.note",
+        "trial.link_event",
+    }
+)
+"""Kinds of events behind which no trial differs but the one that they name."""
+
+_STEP = "trial.step"
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Where the trials of one sweep are kept: one thread fills it while others wait."""
+
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+    kept: SweepTrials | None = None
+
+
+class KeptTrials:
+    """Reads trials of sweeps, and keeps them while no event says that they changed; for any thread.
+
+    Args:
+        store: Where they are stored.
+        most: Trials that are kept of all sweeps together.
+    """
+
+    def __init__(self, store: Store, most: int = _MOST_TRIALS) -> None:
+        self._store = store
+        self._most = most
+        self._mutex = threading.Lock()
+        self._places: OrderedDict[str, _Place] = OrderedDict()
+
+    def of(self, sweep_id: str) -> SweepTrials:
+        """Return the trials of a sweep as they are stored now.
+
+        Raises:
+            NotFound: There is no such sweep.
+        """
+        version = self._store.trials_version(sweep_id)  # what changes after this is seen by who asks next
+        place = self._place(sweep_id)
+        with place.mutex:
+            if place.kept is None or place.kept.version != version:
+                place.kept = SweepTrials(version=version, trials=self._read(sweep_id, place.kept, version))
+            kept = place.kept
+        self._make_room()
+        return kept
+
+    def _place(self, sweep_id: str) -> _Place:
+        with self._mutex:
+            place = self._places.setdefault(sweep_id, _Place())
+            self._places.move_to_end(sweep_id)
+            return place
+
+    def _make_room(self) -> None:
+        with self._mutex:
+            while len(self._places) > 1 and self._num_kept() > self._most:
+                self._places.popitem(last=False)
+
+    def _num_kept(self) -> int:
+        return sum(1 + len(place.kept.trials) for place in self._places.values() if place.kept)
+
+    def _read(self, sweep_id: str, before: SweepTrials | None, version: TrialsVersion) -> tuple[Trial, ...]:
+        changed = None if before is None else self._changed(sweep_id, before, version)
+        if before is None or changed is None:
+            return tuple(self._store.all_trials(sweep_id))
+        again = {trial_id: replace(self._store.get_trial(trial_id), steps=()) for trial_id in changed}
+        known = [again.pop(trial.id, trial) for trial in before.trials]
+        known += self._behind(sweep_id, len(before.trials))
+        is_whole = all(a.number < b.number for a, b in itertools.pairwise(known))
+        return tuple(known if is_whole else self._store.all_trials(sweep_id))  # one came late, before others
+
+    def _behind(self, sweep_id: str, num_known: int) -> Sequence[Trial]:
+        return self._store.list_trials(sweep_id, page=Page(limit=_MOST_READ_ALONE, offset=num_known))[0]
+
+    def _changed(self, sweep_id: str, before: SweepTrials, version: TrialsVersion) -> frozenset[str] | None:
+        """Return which of the known trials have changed; None where all are to be read."""
+        if not 0 <= version.num_trials - len(before.trials) < _MOST_READ_ALONE:
+            return None
+        told = [e for e in self._store.events(sweep_id, after=before.version.last_event) if e.kind != _STEP]
+        if not told or told[-1].sequence < version.last_event:
+            return None if version.last_event > before.version.last_event else frozenset()
+        named = _named(told)
+        return None if named is None or len(named) > _MOST_READ_ALONE else named & {t.id for t in before.trials}
+
+
+def _named(told: Sequence[Event]) -> frozenset[str] | None:
+    """Return trials that the events tell of; None where one of them may tell of any."""
+    if any(event.kind not in _OF_ONE_TRIAL for event in told):
+        return None
+    return frozenset(str(event.data["trial_id"]) for event in told)

@@ -1,0 +1,101 @@
+"""Events of sweeps. A step is stored once, and its event only says which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, func, insert, select
+
+from autotuner.core import codec
+from autotuner.core.measurement import StepReport
+from autotuner.core.run import RunState, StopReason
+from autotuner.core.sweep import Event
+from autotuner.core.trial import Trial
+from autotuner.store.engine import AnySelect
+from autotuner.store.tables import events, steps
+
+STEP = "trial.step"
+"""Kind of the event that a step writes."""
+
+
+def write_event(connection: Connection, sweep_id: str, kind: str, data: dict[str, object], now: float) -> None:
+    """Append to the sweep's events.
+
+    The sequence is one more than the last; that is safe because the transaction has locked the sweep or made it.
+    """
+    last = select(func.coalesce(func.max(events.c.sequence), 0)).where(events.c.run_id == sweep_id)
+    values = {"run_id": sweep_id, "sequence": last.scalar_subquery() + 1, "at": now, "kind": kind, "data": data}
+    connection.execute(insert(events).values(values))
+
+
+def sweep_facts(state: RunState, reason: StopReason | None = None, detail: str = "") -> dict[str, object]:
+    """Return what an event says of a sweep. Who runs it, a process of some machine, is no part of that."""
+    return {"state": state.value, "stop_reason": None if reason is None else reason.value, "stop_detail": detail}
+
+
+def trial_facts(trial: Trial) -> dict[str, object]:
+    """Return what an event says of a trial; the figures of a proxy trial are none of its layout."""
+    measured = trial.measurement if trial.scaled is None else None
+    return {
+        "trial_id": trial.id,
+        "number": trial.number,
+        "state": trial.state.value,
+        "attempts": trial.attempts,
+        "mfu": measured.mfu if measured else None,
+        "step_time_s": measured.step_time_s if measured else None,
+        "is_simulated": trial.measurement.is_simulated if trial.measurement else False,
+        "failure_kind": trial.failure.kind.value if trial.failure else None,
+        "stop_reason": trial.stopped.reason if trial.stopped else None,
+        "stop_detail": trial.stopped.detail if trial.stopped else "",
+    }
+
+
+def forget_steps(connection: Connection, trial: Trial) -> None:
+    """Remove the steps of an attempt that does not count, and their events.
+
+    What told of its end is the sweep's last event already, so that no sequence is given twice.
+    """
+    connection.execute(delete(steps).where(steps.c.trial_id == trial.id))
+    told = (events.c.run_id == trial.sweep_id) & (events.c.kind == STEP)
+    connection.execute(delete(events).where(told, events.c.data["trial_id"].as_string() == trial.id))
+
+
+def read_events(connection: Connection, sweep_id: str, after: int, limit: int) -> list[Event]:
+    """Return events behind that sequence, in order, those of steps with every field of the report."""
+    told = [Event(**row._mapping) for row in connection.execute(select_events(sweep_id, after, limit))]
+    reports = _reports(connection, [event.data for event in told if event.kind == STEP])
+    return [_whole(event, reports) if event.kind == STEP else event for event in told]
+
+
+def select_events(sweep_id: str, after: int, limit: int) -> AnySelect:
+    """Return rows as ``Event`` takes them, in order."""
+    columns = (events.c.run_id.label("sweep_id"), events.c.sequence, events.c.at, events.c.kind, events.c.data)
+    mine = (events.c.run_id == sweep_id) & (events.c.sequence > after)
+    return select(*columns).where(mine).order_by(events.c.sequence).limit(limit)
+
+
+def last_other_event(sweep_id: str) -> Select[int]:
+    """Return the sequence of the sweep's last event that tells of more than a step."""
+    mine = (events.c.run_id == sweep_id) & (events.c.kind != STEP)
+    return select(events.c.sequence).where(mine).order_by(events.c.sequence.desc()).limit(1)
+
+
+def _whole(event: Event, reports: Mapping[tuple[object, object], StepReport]) -> Event:
+    report = reports.get((event.data["trial_id"], event.data["step"]))
+    return event if report is None else replace(event, data={**event.data, **codec.to_plain(report)})
+
+
+def _reports(connection: Connection, told: Sequence[dict[str, Any]]) -> dict[tuple[object, object], StepReport]:
+    """Return those that events name, by trial and step: each trial's lie side by side."""
+    if not told:
+        return {}
+    found = connection.execute(select_reports({facts["trial_id"] for facts in told}, [facts["step"] for facts in told]))
+    return {(trial_id, step): report for trial_id, step, report in found}
+
+
+def select_reports(trial_ids: Set[str], numbers: Sequence[int]) -> Select[str, int, StepReport]:
+    """Return reports of those trials, from the least to the greatest of the steps."""
+    between = steps.c.step.between(min(numbers), max(numbers))
+    return select(steps.c.trial_id, steps.c.step, steps.c.document).where(steps.c.trial_id.in_(trial_ids), between)

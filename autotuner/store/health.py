@@ -1,0 +1,228 @@
+"""Health: what an operator watches of everything that is stored, and who runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, Engine, delete, func, insert, select
+
+from autotuner.core.announcement import Trouble, TroubleKind
+from autotuner.core.run import OPEN, KnownWorker, RunState
+from autotuner.core.trial import TrialState
+from autotuner.core.upkeep import MfuGateOutcome, Verdict
+from autotuner.store.engine import AnySelect, reading, select_values, values_of, writing
+from autotuner.store.tables import runs, sweeps, trials, workers
+
+_HOUR_S = 3600.0
+
+_DAY_S = 86_400.0
+
+_SHOWN_S = 7 * _DAY_S
+"""A sweep, gate or delivery that went wrong is shown for so long: what nobody mended in a week is no news."""
+
+_OUTCOMES = {
+    MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
+    MfuGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
+}
+"""Of gates that measured; others could not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What stands in the database at one moment.
+
+    Attributes:
+        num_sweeps: By state; states without any are left out.
+        num_open_trials: Those of unfinished sweeps, by state.
+        num_ended_trials: Those that ended within the last hour, by state.
+        oldest_queued_at: When the sweep that waits longest was asked for; None where none waits.
+        oldest_pending_at: When the delivery that is pending longest was asked for; None where none is.
+    """
+
+    num_sweeps: Mapping[RunState, int]
+    num_open_trials: Mapping[TrialState, int]
+    num_ended_trials: Mapping[TrialState, int]
+    oldest_queued_at: float | None
+    num_pending_deliveries: int
+    oldest_pending_at: float | None
+
+
+class Health:
+    """Gauges, what went wrong and stands unmended, and workers; every method is one transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def gauges(self, *, now: float) -> Gauges:
+        """Read all gauges at one moment, by queries that take no longer the more sweeps have ended."""
+        num = func.count()
+        by_state = select(sweeps.c.state, num).group_by(sweeps.c.state)
+        of_open = select(trials.c.state, num).join_from(sweeps, trials, trials.c.sweep_id == sweeps.c.id)
+        is_open = sweeps.c.state.in_(state for state in RunState if not state.is_finished)
+        ended = select(trials.c.state, num).where(trials.c.finished_at > now - _HOUR_S).group_by(trials.c.state)
+        waiting = select(func.min(sweeps.c.created_at)).where(sweeps.c.state == RunState.QUEUED)
+        deliveries = select(num, func.min(runs.c.created_at)).where(runs.c.kind == "delivery", runs.c.state.in_(OPEN))
+        with reading(self._engine) as connection:
+            num_pending, oldest_pending_at = connection.execute(deliveries).one()
+            return Gauges(
+                num_sweeps=dict(connection.execute(by_state).all()),
+                num_open_trials=dict(connection.execute(of_open.where(is_open).group_by(trials.c.state)).all()),
+                num_ended_trials=dict(connection.execute(ended).all()),
+                oldest_queued_at=connection.scalar(waiting),
+                num_pending_deliveries=num_pending,
+                oldest_pending_at=oldest_pending_at,
+            )
+
+    def attention(self, *, now: float) -> Sequence[Trouble]:
+        """Return everything that needs somebody now, the worst kind first and the newest of each."""
+        return [*self._unattended(now), *self.troubles(since=now - _SHOWN_S)]
+
+    def _unattended(self, now: float) -> list[Trouble]:
+        """Return sweeps that wait while no worker lives; which one lives, workers themselves have told."""
+        if any(worker.is_alive(now) for worker in self.workers()):
+            return []
+        found = self.gauges(now=now)
+        waiting = found.num_sweeps.get(RunState.QUEUED, 0)
+        if not waiting or found.oldest_queued_at is None:
+            return []
+        said = "1 sweep waits" if waiting == 1 else f"{waiting:,} sweeps wait"
+        kind, detail = TroubleKind.NO_WORKER, f"{said}, and no worker has told within a minute that it lives"
+        return [Trouble(kind=kind, subject="", name="", detail=detail, at=found.oldest_queued_at, count=waiting)]
+
+    def troubles(self, *, since: float, limit: int = 20) -> Sequence[Trouble]:
+        """Return no more than so many of each kind, by kind, the newest first.
+
+        - Retunes whose last finished run was a regression or could not run, however long ago.
+        - MFU gates that failed, stayed undecided or could not run since then.
+        - Sweeps that failed since then, but for those of retunes and gates, and those whose very job a later sweep has
+          measured.
+        - Clusters whose last finished check failed, however long ago.
+        - Webhooks with deliveries that were given up since then and not sent again, one for all of a webhook.
+        """
+        with reading(self._engine) as connection:
+            found = (
+                *_of_retunes(connection, limit),
+                *_of_gates(connection, since, limit),
+                *_of_sweeps(connection, since, limit),
+                *_of_clusters(connection, limit),
+                *_of_webhooks(connection, since, limit),
+            )
+        kinds = list(TroubleKind)
+        return sorted(found, key=lambda trouble: (kinds.index(trouble.kind), -trouble.at))
+
+    # ------------------------------------------------------------------ workers, as they told of themselves
+    def tell(self, worker: KnownWorker) -> None:
+        """Store what a worker tells in the place of what it told before; forget those that were silent for a day."""
+        replaced = (workers.c.name == worker.name) | (workers.c.seen_at < worker.seen_at - _DAY_S)
+        with writing(self._engine) as connection:
+            connection.execute(delete(workers).where(replaced))
+            connection.execute(insert(workers).values(values_of(worker)))
+
+    def forget(self, name: str) -> None:
+        """Forget a worker that has stopped; one that is not stored is no error."""
+        with writing(self._engine) as connection:
+            connection.execute(delete(workers).where(workers.c.name == name))
+
+    def workers(self) -> Sequence[KnownWorker]:
+        """Return the workers; those that told of themselves last come first."""
+        newest_first = select_values(workers, KnownWorker).order_by(workers.c.seen_at.desc(), workers.c.name)
+        with reading(self._engine) as connection:
+            return [KnownWorker(**row._mapping) for row in connection.execute(newest_first)]
+
+
+# ---------------------------------------------------------------------- retunes and clusters
+def select_last(kind: str) -> AnySelect:
+    """Return the last run of that kind of each subject that came to an end, where that was a failure."""
+    others = runs.alias("others")
+    ended = others.c.state.in_((RunState.COMPLETE, RunState.FAILED))
+    mine = (others.c.kind == kind) & (others.c.subject == runs.c.subject) & ended
+    last = (
+        select(others.c.id)
+        .where(mine)
+        .order_by(others.c.created_at.desc(), others.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return (
+        select(runs.c.subject, runs.c.finished_at, runs.c.detail, runs.c.result)
+        .where(runs.c.kind == kind, runs.c.state == RunState.FAILED, runs.c.id == last)
+        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    )
+
+
+def _fields(text: str | None) -> dict[str, Any]:
+    """Return what a document says, whatever else another release wrote there; nothing where there is none."""
+    return {} if text is None else json.loads(text)
+
+
+def _of_retunes(connection: Connection, limit: int) -> Iterator[Trouble]:
+    for row in connection.execute(select_last("retune").limit(limit)):
+        is_slower = _fields(row.result).get("verdict") == Verdict.REGRESSION.value
+        kind = TroubleKind.REGRESSION if is_slower else TroubleKind.RETUNE_COULD_NOT_RUN
+        yield Trouble(kind=kind, subject=row.subject, name=row.subject, detail=row.detail, at=row.finished_at)
+
+
+def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
+    for name, at, detail, _ in connection.execute(select_last("check").limit(limit)):
+        yield Trouble(kind=TroubleKind.CHECK_FAILED, subject=name, name=name, detail=detail, at=at)
+
+
+# ---------------------------------------------------------------------- gates
+def select_gates(since: float) -> AnySelect:
+    """Return gates that ended since then and let nothing pass."""
+    return (
+        select(runs.c.id, runs.c.subject, runs.c.detail, runs.c.finished_at, runs.c.result, runs.c.request)
+        .where(runs.c.kind == "gate", runs.c.state == RunState.FAILED, runs.c.finished_at > since)
+        .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    )
+
+
+def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
+    for row in connection.execute(select_gates(since).limit(limit)):
+        name = _fields(row.request).get("gate", {}).get("software") or f"gate of {row.subject}"
+        kind = _OUTCOMES.get(_fields(row.result).get("outcome", ""), TroubleKind.GATE_COULD_NOT_RUN)
+        yield Trouble(kind=kind, subject=row.id, name=name, detail=row.detail, at=row.finished_at)
+
+
+# ---------------------------------------------------------------------- sweeps
+def select_sweeps(since: float) -> AnySelect:
+    """Return sweeps that failed since then for nobody but who asked, and whose job no later one measured."""
+    later = sweeps.alias("later")
+    measured = (later.c.job_key == sweeps.c.job_key) & (later.c.created_at > sweeps.c.created_at)
+    mended = select(later.c.id).where(measured, later.c.state == RunState.COMPLETE).exists()
+    columns = (sweeps.c.id, sweeps.c.name, sweeps.c.model, sweeps.c.cluster)
+    return (
+        select(*columns, runs.c.detail.label("stop_detail"), sweeps.c.finished_at)
+        .join_from(sweeps, runs, runs.c.id == sweeps.c.id)
+        .where(sweeps.c.state == RunState.FAILED, sweeps.c.finished_at > since, ~mended, runs.c.parent_id.is_(None))
+        .order_by(sweeps.c.created_at.desc(), sweeps.c.id.desc())
+    )
+
+
+def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
+    for row in connection.execute(select_sweeps(since).limit(limit)):
+        name = row.name or f"{row.model} on {row.cluster}"
+        kind, detail = TroubleKind.SWEEP_FAILED, row.stop_detail
+        yield Trouble(kind=kind, subject=row.id, name=name, detail=detail, at=row.finished_at)
+
+
+# ---------------------------------------------------------------------- webhooks
+def select_dead(since: float) -> AnySelect:
+    """Return deliveries that were given up since then."""
+    is_dead = (runs.c.kind == "delivery") & (runs.c.state == RunState.FAILED)
+    query = select(runs.c.subject, runs.c.finished_at, runs.c.detail).where(is_dead, runs.c.finished_at > since)
+    return query.order_by(runs.c.created_at.desc(), runs.c.id.desc())
+
+
+def _of_webhooks(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
+    found: dict[str, Trouble] = {}
+    for name, at, detail in connection.execute(select_dead(since)):
+        known = found.get(
+            name, Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject=name, name=name, detail="", at=0.0, count=0)
+        )
+        newest = replace(known, detail=detail, at=at) if at > known.at else known
+        found[name] = replace(newest, count=known.count + 1)
+    yield from sorted(found.values(), key=lambda trouble: -trouble.at)[:limit]

@@ -1,0 +1,456 @@
+"""The tables. Whole values are documents of ``core.codec``; what queries filter, sort, count or list is a column."""
+
+# ruff: noqa: D102  # SQLAlchemy documents what a type overrides
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import (
+    JSON,
+    Column,
+    Enum,
+    ForeignKey,
+    Index,
+    MetaData,
+    Named,
+    Table,
+    Text,
+    TypedColumns,
+    UniqueConstraint,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import String, TypeDecorator
+
+from autotuner.core import codec
+from autotuner.core.access import Quota, Scope
+from autotuner.core.announcement import AnnouncementKind, PayloadFormat
+from autotuner.core.comparison import RunGroup
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.errors import Unreadable
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, Measurement, StepReport
+from autotuner.core.objective import Metric, Weight
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.run import Problem, RunState, Stop, StopReason
+from autotuner.core.study import OptimizerTrial
+from autotuner.core.sweep import Budget, Prospects
+from autotuner.core.timeline import StepTimeline
+from autotuner.core.trial import EngineJob, FailureKind, ScaledTrial, Stopped, TrialFailure, TrialState, Waiting
+from autotuner.core.upkeep import Baseline, RetuneRequest
+
+Value = TypeVar("Value")
+
+
+@contextmanager
+def _stored(cls: type[Any], text: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:  # InvalidInput is one
+        raise Unreadable(cls.__name__, text, error) from error
+
+
+def read_document(cls: type[Value], text: str) -> Value:
+    """Return the value of a stored text.
+
+    Raises:
+        Unreadable: Another release wrote it, or it is damaged.
+    """
+    with _stored(cls, text):
+        return codec.loads(cls, text)
+
+
+class Document(TypeDecorator[Value], Generic[Value]):
+    """A value of the core as the JSON text of ``codec``, schema version included."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, cls: type[Value]) -> None:
+        super().__init__()
+        self.cls = cls
+
+    def process_bind_param(self, value: Value | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else codec.dumps(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
+        return None if value is None else read_document(self.cls, value)
+
+
+class KnownFields(Document[Value]):
+    """A document of which a reader takes the fields it knows, so that a list shows what a newer release wrote."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Value | None:  # noqa: ARG002
+        if value is None:
+            return None
+        known = {field.name for field in fields(self.cls)}  # type: ignore[arg-type]  # a value of the core is a dataclass
+        with _stored(self.cls, value):
+            return codec.from_plain(self.cls, {name: part for name, part in json.loads(value).items() if name in known})
+
+
+class Documents(TypeDecorator[tuple[Value, ...]], Generic[Value]):
+    """Values or words of the core as a JSON list."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, cls: type[Value]) -> None:
+        super().__init__()
+        self.cls = cls
+
+    def process_bind_param(self, value: tuple[Value, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
+        return json.dumps([codec.to_plain(item) for item in value or ()], separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Value, ...]:  # noqa: ARG002
+        with _stored(self.cls, value or ""):
+            items = json.loads(value or "[]")
+            if issubclass(self.cls, StrEnum):
+                return tuple(self.cls(item) for item in items)
+            return tuple(codec.from_plain(self.cls, item) for item in items)
+
+
+class Plain(TypeDecorator[str]):
+    """A text that every database can hold: a NUL or half a surrogate pair is escaped.
+
+    A caller's key with such a character is therefore no error; it finds nothing.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def word(cls: type[StrEnum]) -> Enum:
+    """Return a column of the enum's values as plain text, so that a new member needs no migration."""
+    return Enum(cls, native_enum=False, length=32, values_callable=lambda members: [member.value for member in members])
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+# ---------------------------------------------------------------------- durable runs
+class _Runs(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    kind: Named[str] = Column(Plain)
+    state: Named[RunState] = Column(word(RunState))
+    subject: Named[str] = Column(Plain)
+    unique_key: Named[str | None] = Column(Plain, unique=True)  # of what exists once: see the stores of each kind
+    parent_id: Named[str | None] = Column(Plain)
+    awaits: Named[str | None] = Column(Plain)  # a run whose parent this one is; none once that has ended
+    created_by: Named[str] = Column(Plain)
+    created_at: Named[float]
+    due_at: Named[float]
+    started_at: Named[float | None]
+    finished_at: Named[float | None]
+    request: Named[str] = Column(Text)  # documents whose types the kind of the run says
+    progress: Named[str | None] = Column(Text)
+    demand: Named[str | None] = Column(Text)
+    num_changes: Named[int]  # version of the demand
+    result: Named[str | None] = Column(Text)
+    detail: Named[str] = Column(Plain)
+    problem: Named[Problem | None] = Column(Document(Problem))
+    wanted: Named[Stop | None] = Column(word(Stop))
+    idle_since: Named[float | None]
+    idle_s: Named[float]
+    num_reopened: Named[int]
+    owner: Named[str | None] = Column(Plain)
+    claim: Named[int]
+    renewals: Named[int]
+    lease_s: Named[float | None]
+    seen_at: Named[float | None]  # last sign of life of a holder, or when it gave the run back: for people alone
+
+
+runs = Table(
+    "runs",
+    metadata,
+    _Runs,
+    Index(None, "kind", "state", "due_at", "created_at", "id"),  # what may be claimed
+    Index(None, "kind", "created_at", "id"),  # a list, newest first
+    Index(None, "kind", "subject", "created_at", "id"),  # the list of one subject
+    Index(None, "kind", "state", "created_at", "id"),  # the list in one state
+    Index(None, "parent_id"),
+    Index(None, "owner"),  # what is held
+)
+
+
+class _Events(TypedColumns):
+    run_id: Named[str] = Column(Plain, ForeignKey(runs.c.id), primary_key=True)
+    sequence: Named[int] = Column(primary_key=True, autoincrement=False)
+    at: Named[float]
+    kind: Named[str]
+    data: Named[dict[str, object]] = Column(JSON)
+
+
+events = Table("events", metadata, _Events)
+
+
+class _Workers(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)  # owner of the leases that it takes
+    version: Named[str] = Column(Plain)
+    started_at: Named[float]
+    seen_at: Named[float]
+
+
+workers = Table("workers", metadata, _Workers, Index(None, "seen_at"))
+
+
+# ---------------------------------------------------------------------- sweeps and optimizer studies
+class _Sweeps(TypedColumns):
+    """Facts of the run of a sweep that lists, history and quotas read."""
+
+    id: Named[str] = Column(Plain, ForeignKey(runs.c.id), primary_key=True)
+    # of the run, here so that one index finds and sorts
+    created_at: Named[float]
+    created_by: Named[str] = Column(Plain)
+    state: Named[RunState] = Column(word(RunState))
+    finished_at: Named[float | None]
+    stop_reason: Named[StopReason | None] = Column(word(StopReason))
+    # of the request, so that a list of sweeps decodes none; the budget as it is now, where people changed it
+    name: Named[str] = Column(Plain)
+    model: Named[str] = Column(Plain)
+    cluster: Named[str] = Column(Plain)
+    engine: Named[str] = Column(Plain)
+    trial_cluster: Named[str | None] = Column(Plain)
+    metric: Named[Metric] = Column(word(Metric))
+    under_faults: Named[bool]
+    profile: Named[tuple[Weight, ...]] = Column(Documents(Weight))
+    front: Named[tuple[Metric, ...]] = Column(Documents(Metric))
+    budget: Named[Budget] = Column(KnownFields(Budget))
+    # of the request, so that history is found without decoding it: what trials run on, with which software, and the job
+    accelerator: Named[str] = Column(Plain)
+    stack: Named[str] = Column(Plain)
+    job_key: Named[str] = Column(Plain)
+    prospects: Named[Prospects | None] = Column(KnownFields(Prospects))
+    thinned_at: Named[float | None]  # when steps and events of its trials were thinned
+
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    _Sweeps,
+    Index(None, "created_at", "id"),  # the list, newest first
+    Index(None, "state", "created_at", "id"),  # the list of one state
+    Index(None, "accelerator", "created_at", "id"),  # history of such hardware
+    Index(None, "job_key", "created_at", "id"),  # history of one job
+    Index(None, "created_by", "state", "finished_at"),  # what a caller takes
+    Index(None, "thinned_at", "finished_at"),  # what may be thinned
+)
+
+
+class _Trials(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))
+    number: Named[int]
+    state: Named[TrialState] = Column(word(TrialState))
+    layout: Named[Layout] = Column(Document(Layout))
+    tensor_parallel_degree: Named[int]
+    pipeline_parallel_degree: Named[int]
+    micro_batch_size: Named[int]
+    prediction: Named[Prediction] = Column(Document(Prediction))
+    attempts: Named[int]
+    started_at: Named[float | None]
+    finished_at: Named[float | None]
+    world_size: Named[int]
+    stopped: Named[Stopped | None] = Column(Document(Stopped))
+    jobs: Named[tuple[EngineJob, ...]] = Column(Documents(EngineJob))
+    # of its jobs, so that hours are summed without decoding them: the seconds that they had accelerators, less the
+    # starts of those that have them still, and how many these are; null where it has none. Of a trial without jobs that
+    # waits, what it worked before
+    busy_s: Named[float | None]
+    num_busy: Named[int]
+    scaled: Named[ScaledTrial | None] = Column(Document(ScaledTrial))
+    repeats: Named[int | None]
+    expected_gain: Named[float | None]
+    failure: Named[TrialFailure | None] = Column(Document(TrialFailure))
+    failure_kind: Named[FailureKind | None] = Column(word(FailureKind))  # of the failure, so that history finds it
+    gate: Named[GateResult | None] = Column(Document(GateResult))
+    gate_hours: Named[float | None]  # accelerator-hours of the gate, so that one index sums a sweep
+    waiting: Named[Waiting | None] = Column(Document(Waiting))
+    runs: Named[tuple[FinishedRun, ...]] = Column(Documents(FinishedRun))
+
+
+trials = Table(
+    "trials",
+    metadata,
+    _Trials,
+    UniqueConstraint("sweep_id", "number"),
+    Index(  # counts and hours
+        "ix_trials_overview",
+        *("sweep_id", "state", "started_at", "finished_at", "world_size", "busy_s", "num_busy"),
+        *("repeats", "gate_hours"),
+    ),
+    Index(None, "finished_at"),  # the newest of all
+)
+
+
+class _Measurements(TypedColumns):
+    trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
+    sweep_id: Named[str] = Column(Plain, ForeignKey(sweeps.c.id))  # the trial's, here so that one index ranks a sweep
+    # what is ranked by: of the measurement, or of the estimate where the trial ran on fewer ranks than its job has
+    mfu: Named[float]
+    step_time_s: Named[float]
+    tokens_per_s: Named[float]
+    document: Named[Measurement] = Column(Document(Measurement))
+    is_ranked: Named[bool]
+    value: Named[float]  # what the sweep's objective says
+    step_time_interval_s: Named[float | None]
+    noise_floor: Named[float | None]
+    estimate: Named[TrialEstimate | None] = Column(Document(TrialEstimate))
+    timeline: Named[StepTimeline | None] = Column(Document(StepTimeline))  # apart: a list of trials reads none
+
+
+measurements = Table("measurements", metadata, _Measurements)
+Index("ix_measurements_ranking", measurements.c.is_ranked, measurements.c.mfu.desc(), measurements.c.trial_id)
+Index(
+    "ix_measurements_sweep_ranking",
+    measurements.c.sweep_id,
+    measurements.c.is_ranked,
+    measurements.c.value.desc(),
+    measurements.c.trial_id,
+)
+
+
+class _Steps(TypedColumns):
+    trial_id: Named[str] = Column(Plain, ForeignKey(trials.c.id), primary_key=True)
+    step: Named[int] = Column(primary_key=True, autoincrement=False)
+    document: Named[StepReport] = Column(Document(StepReport))
+
+
+steps = Table("steps", metadata, _Steps)
+
+
+class _StudyTrials(TypedColumns):
+    run_id: Named[str] = Column(Plain, ForeignKey(runs.c.id), primary_key=True)
+    number: Named[int] = Column(primary_key=True, autoincrement=False)
+    document: Named[OptimizerTrial] = Column(Document(OptimizerTrial))
+
+
+study_trials = Table("study_trials", metadata, _StudyTrials)
+
+
+# ---------------------------------------------------------------------- descriptions by name
+class _Descriptions(TypedColumns):
+    kind: Named[str] = Column(Plain, primary_key=True)  # model, cluster or profile
+    name: Named[str] = Column(Plain, primary_key=True)
+    document: Named[str] = Column(Text)  # of the type that the kind says
+    created_by: Named[str] = Column(Plain)
+
+
+descriptions = Table("descriptions", metadata, _Descriptions)
+
+
+# ---------------------------------------------------------------------- retunes and what MFU gates are held to
+class _Retunes(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    request: Named[RetuneRequest] = Column(Document(RetuneRequest))
+    created_at: Named[float]
+    is_paused: Named[bool]
+    incumbent: Named[Layout | None] = Column(Document(Layout))
+    baseline: Named[tuple[RunGroup, ...]] = Column(Documents(RunGroup))
+    next_due_at: Named[float | None]
+    created_by: Named[str] = Column(Plain)
+
+
+retunes = Table("retunes", metadata, _Retunes, Index(None, "next_due_at"))
+
+
+class _Baselines(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    key: Named[str] = Column(Plain, primary_key=True)
+    at: Named[float]
+    document: Named[Baseline] = Column(Document(Baseline))
+
+
+baselines = Table("baselines", metadata, _Baselines)
+
+
+# ---------------------------------------------------------------------- who hears of it
+class _Announcements(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    at: Named[float]
+    kind: Named[AnnouncementKind] = Column(word(AnnouncementKind))
+    title: Named[str] = Column(Plain)
+    text: Named[str] = Column(Plain)
+    path: Named[str] = Column(Plain)
+    subject_id: Named[str] = Column(Plain)
+    facts: Named[dict[str, object]] = Column(JSON)
+
+
+announcements = Table("announcements", metadata, _Announcements, Index(None, "at", "id"))
+
+
+class _Webhooks(TypedColumns):
+    name: Named[str] = Column(Plain, primary_key=True)
+    url: Named[str] = Column(Plain)
+    secret: Named[str] = Column(Plain)
+    kinds: Named[tuple[AnnouncementKind, ...]] = Column(Documents(AnnouncementKind))
+    format: Named[PayloadFormat] = Column(word(PayloadFormat))
+    created_at: Named[float]
+    created_by: Named[str] = Column(Plain)
+
+
+webhooks = Table("webhooks", metadata, _Webhooks)
+
+
+# ---------------------------------------------------------------------- who may call, and what they did
+class _Tokens(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    digest: Named[str] = Column(Plain)
+    name: Named[str] = Column(Plain)
+    scope: Named[Scope] = Column(word(Scope))
+    quota: Named[Quota] = Column(Document(Quota))
+    created_at: Named[float]
+    created_by: Named[str] = Column(Plain)
+    expires_at: Named[float | None]
+    revoked_at: Named[float | None]
+    last_used_at: Named[float | None]
+
+
+tokens = Table("tokens", metadata, _Tokens)
+
+
+class _Sessions(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    token_id: Named[str] = Column(Plain, ForeignKey(tokens.c.id))
+    created_at: Named[float]
+    expires_at: Named[float]
+
+
+sessions = Table("sessions", metadata, _Sessions, Index(None, "token_id"), Index(None, "expires_at"))
+
+
+class _Audit(TypedColumns):
+    id: Named[str] = Column(Plain, primary_key=True)
+    at: Named[float]
+    caller: Named[str] = Column(Plain)
+    token_id: Named[str | None] = Column(Plain)
+    action: Named[str] = Column(Plain)
+    subject: Named[str] = Column(Plain)
+    status: Named[int]
+    request_id: Named[str] = Column(Plain)
+    address: Named[str] = Column(Plain)
+
+
+audit = Table(
+    "audit",
+    metadata,
+    _Audit,
+    Index(None, "at", "id"),  # newest first
+    Index(None, "caller", "at", "id"),  # those of one caller
+)

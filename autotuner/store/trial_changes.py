@@ -1,0 +1,184 @@
+"""How a trial changes. No storage in here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.errors import Conflict
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, Measurement
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.trial import (
+    EngineJob,
+    EngineJobPhase,
+    Outcome,
+    ScaledTrial,
+    Stopped,
+    Trial,
+    TrialFailure,
+    TrialState,
+    Waiting,
+)
+from autotuner.store.descriptions import trial_id
+
+
+def new_trial(
+    sweep_id: str,
+    number: int,
+    layout: Layout,
+    prediction: Prediction,
+    *,
+    scaled: ScaledTrial | None = None,
+    repeats: int | None = None,
+    expected_gain: float | None = None,
+) -> Trial:
+    """Return a queued trial, not tried yet."""
+    return Trial(
+        id=trial_id(sweep_id, number),
+        sweep_id=sweep_id,
+        number=number,
+        state=TrialState.QUEUED,
+        layout=layout,
+        prediction=prediction,
+        scaled=scaled,
+        repeats=repeats,
+        expected_gain=expected_gain,
+    )
+
+
+def start(trial: Trial, *, now: float) -> Trial:
+    """Return the trial running, one attempt more unless a job of it goes on; ``Conflict`` unless it was queued."""
+    state = trial.state.to(TrialState.RUNNING)
+    return replace(trial, state=state, attempts=trial.attempts + _num_begun(trial), started_at=now)
+
+
+def _num_begun(trial: Trial) -> int:
+    """Return how many attempts begin or end with one of the service: none where a job goes on, which is found again."""
+    return 0 if trial.job_goes_on else 1
+
+
+def check_running(trial_id: str, state: TrialState) -> None:
+    """Raise ``Conflict`` unless the trial was started: no other takes steps and jobs."""
+    if state not in (TrialState.RUNNING, TrialState.WAITING):
+        raise Conflict(f"trial {trial_id} is {state.value}; steps and jobs belong to a running trial")
+
+
+def finish(trial: Trial, outcome: Outcome, *, now: float) -> Trial:
+    """Return what the outcome makes of the trial; ``Conflict`` where ``TrialState`` allows no such step."""
+    match outcome:
+        case Measurement():
+            return replace(_end(trial, TrialState.COMPLETE, now), measurement=outcome)
+        case TrialFailure():
+            return replace(_end(trial, TrialState.FAILED, now), failure=outcome)
+        case Stopped(reason="pruned"):
+            return replace(_end(trial, TrialState.PRUNED, now), stopped=outcome)
+        case Stopped(reason="cancelled" | "budget"):
+            return replace(_end(trial, TrialState.CANCELLED, now), stopped=outcome)
+        case Stopped(reason="paused"):  # as for a shutdown, but for jobs of engines, which do not go on
+            given_back = replace(interrupt(trial), attempts=max(0, trial.attempts - _num_begun(trial)))
+            return replace(given_back, jobs=tuple(job.over(now) for job in trial.jobs))
+        case Stopped(reason="shutdown"):  # in good order: nothing says that the trial is dangerous
+            return replace(interrupt(trial), attempts=trial.attempts - _num_begun(trial))
+        case Stopped():
+            return interrupt(trial)
+
+
+def add_gate(trial: Trial, result: GateResult) -> Trial:
+    """Return the trial with what the loss gate found; ``Conflict`` unless it is complete and was not gated before."""
+    if trial.state is not TrialState.COMPLETE:
+        raise Conflict(f"trial {trial.id} is {trial.state.value}; a loss gate judges complete trials")
+    if trial.gate is not None:
+        raise Conflict(f"trial {trial.id} was gated already: {trial.gate.outcome.value}")
+    return replace(trial, gate=result)
+
+
+def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
+    """Return the trial with the estimate of its layout; ``Conflict`` unless a proxy trial of it was measured."""
+    if trial.measurement is None or trial.scaled is None:
+        raise Conflict(
+            f"trial {trial.id} is {trial.state.value}; estimates are made of small trials that were measured"
+        )
+    return replace(trial, estimate=estimate)
+
+
+def set_job(trial: Trial, job: EngineJob) -> Trial:
+    """Return the running trial with the job in the place of what was known of that name, or behind the others.
+
+    While the job is in a queue, the trial waits.
+    """
+    check_running(trial.id, trial.state)
+    if any(known.name == job.name for known in trial.jobs):
+        jobs = tuple(job if known.name == job.name else known for known in trial.jobs)
+    else:
+        jobs = (*trial.jobs, job)
+    waiting = _in_queue(job)
+    state = TrialState.RUNNING if waiting is None else TrialState.WAITING
+    return replace(trial, state=state, jobs=jobs, waiting=waiting)
+
+
+def _in_queue(job: EngineJob) -> Waiting | None:
+    """Return why the job has no accelerators yet; None where it has them, or had."""
+    if job.phase is not EngineJobPhase.QUEUED:
+        return None
+    because = f": {job.detail}" if job.detail else ""
+    return Waiting(reason=f"waits in the queue of {job.engine}{because}", since=job.submitted_at)
+
+
+def wait(trial: Trial, reason: str | None, *, now: float) -> Trial:
+    """Return the started trial as it waits for that reason; without one, as it goes on with its work.
+
+    Its clock starts behind the wait, so that ``started_at`` and ``finished_at`` enclose work alone.
+    """
+    check_running(trial.id, trial.state)
+    if reason is not None:
+        since = now if trial.waiting is None else trial.waiting.since
+        return replace(trial, state=TrialState.WAITING, waiting=Waiting(reason=reason, since=since))
+    if waiting := next((told for job in reversed(trial.jobs) if (told := _in_queue(job))), None):
+        return replace(trial, state=TrialState.WAITING, waiting=waiting)
+    return replace(trial, state=TrialState.RUNNING, started_at=_work_began_at(trial, now), waiting=None)
+
+
+def _work_began_at(trial: Trial, now: float) -> float | None:
+    """Return ``started_at``, as much later as the trial has waited for devices of this machine."""
+    if trial.waiting is None or trial.jobs:
+        return trial.started_at
+    return now - trial.worked_s(now)
+
+
+def add_run(trial: Trial, run: FinishedRun) -> Trial:
+    """Return the started trial with one more run that has finished."""
+    check_running(trial.id, trial.state)
+    others = tuple(known for known in trial.runs if known.number != run.number)
+    return replace(trial, runs=(*others, run))
+
+
+def take_over(trial: Trial) -> Trial:
+    """Return a started trial whose worker died, queued again; one that only waited gets its attempt back."""
+    num_begun = _num_begun(trial) if trial.state is TrialState.WAITING else 0
+    return replace(interrupt(trial), attempts=max(0, trial.attempts - num_begun))
+
+
+def interrupt(trial: Trial) -> Trial:
+    """Queue the trial again as if this attempt had not begun, but it is counted, and its finished runs are kept."""
+    steps = trial.steps if trial.runs else ()  # steps are of the first run
+    return replace(trial, state=trial.state.to(TrialState.QUEUED), started_at=None, steps=steps, waiting=None)
+
+
+def again(trial: Trial) -> Trial:
+    """Queue a trial that the end of its sweep cut short, so that its layout is tried after all."""
+    queued = replace(trial, state=trial.state.to(TrialState.QUEUED), steps=(), stopped=None)
+    return replace(queued, started_at=None, finished_at=None, attempts=0)
+
+
+def _end(trial: Trial, state: TrialState, now: float) -> Trial:
+    jobs = tuple(job.over(now) for job in trial.jobs)
+    return replace(
+        trial,
+        state=trial.state.to(state),
+        started_at=_work_began_at(trial, now),
+        finished_at=now,
+        jobs=jobs,
+        waiting=None,
+        runs=(),
+    )

@@ -1,0 +1,471 @@
+"""Trials of sweeps, as workers write them and everybody reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Select, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from autotuner.core import codec
+from autotuner.core.convergence_gate import GateResult
+from autotuner.core.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from autotuner.core.layout import Layout
+from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
+from autotuner.core.objective import Objective
+from autotuner.core.prediction import Prediction, TrialEstimate
+from autotuner.core.run import Lease
+from autotuner.core.sweep import Event, Prospects
+from autotuner.core.trial import EngineJob, Outcome, RankedTime, ScaledTrial, Stopped, Trial, TrialState, TrialsVersion
+from autotuner.store import events, trial_changes
+from autotuner.store.descriptions import trial_id as id_of
+from autotuner.store.engine import AnySelect, reading, window, writing
+from autotuner.store.events import trial_facts, write_event
+from autotuner.store.options import Page, TrialFilter
+from autotuner.store.runs import hold
+from autotuner.store.tables import measurements, steps, sweeps, trials
+
+_BATCH = 500
+"""Trials that are read at once."""
+
+_UNFINISHED = tuple(state for state in TrialState if not state.finished)
+
+_COLUMNS = [trials.c[field.name] for field in fields(Trial) if field.name in trials.c]
+
+_CHANGING = (
+    *("state", "attempts", "started_at", "finished_at", "stopped", "jobs", "waiting", "runs", "failure", "gate"),
+)
+"""What changes of a trial; number, layout, prediction and what stands for it do not."""
+
+_TRIAL_COLUMNS = (*_COLUMNS, measurements.c.document.label("measurement"), measurements.c.estimate)
+"""Columns as ``Trial`` takes them."""
+
+TRIALS: AnySelect = select(*_TRIAL_COLUMNS).select_from(
+    trials.outerjoin(measurements, measurements.c.trial_id == trials.c.id)
+)
+
+
+class TrialStore:
+    """Trials and events of sweeps; every method is one transaction.
+
+    Writes that a worker makes for a sweep (``add_trial`` to ``set_estimates``) name the lease of its run and raise
+    ``LeaseLost`` if the run has been claimed since, so a worker that was thought dead cannot disturb its successor.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # ------------------------------------------------------------------ what workers write
+    def add_trial(
+        self,
+        sweep_id: str,
+        *,
+        lease: Lease,
+        number: int,
+        layout: Layout,
+        prediction: Prediction,
+        scaled: ScaledTrial | None = None,
+        repeats: int | None = None,
+        prospects: Prospects | None = None,
+    ) -> Trial:
+        """Store a queued trial. ``number`` is unique in its sweep: adding it again raises ``Conflict``.
+
+        Args:
+            sweep_id: Whose it is.
+            lease: Of the sweep.
+            number: Counts from 0.
+            layout: Of the sweep's job.
+            prediction: Of that layout.
+            scaled: What runs in its place, on fewer ranks; None: the layout itself.
+            repeats: Number of the trial whose layout it runs again; None: it is the first of its layout.
+            prospects: What the search expected when it chose the layout, kept with the sweep and in part with the
+                trial; None: it did not choose it, and the sweep's stay as they were.
+        """
+        gain = None if prospects is None else prospects.expected_gain
+        trial = trial_changes.new_trial(
+            sweep_id, number, layout, prediction, scaled=scaled, repeats=repeats, expected_gain=gain
+        )
+        try:
+            with writing(self._engine) as connection:
+                hold(connection, lease)
+                insert_trial(connection, trial)
+                if prospects is not None:
+                    mine = update(sweeps).where(sweeps.c.id == sweep_id)
+                    connection.execute(mine.values(prospects=prospects))
+        except IntegrityError as error:
+            raise Conflict(f"sweep {sweep_id} has a trial {number} already") from error
+        return trial
+
+    def start_trial(self, trial_id: str, *, lease: Lease, now: float) -> Trial:
+        """Set a queued trial running; ``attempts`` grows by one, but for a trial of which a job goes on.
+
+        Writes ``trial.started``.
+        """
+        with self._holding(lease, trial_id) as connection:
+            trial = trial_changes.start(get_trial(connection, trial_id), now=now)
+            return save_trial(connection, trial, "trial.started", now)
+
+    def add_step(self, trial_id: str, step: StepReport, *, lease: Lease, now: float) -> None:
+        """Store a step of the running attempt. Writes ``trial.step``."""
+        try:
+            with self._holding(lease, trial_id) as connection:
+                mine = select(trials.c.number, trials.c.state).where(trials.c.id == trial_id)
+                number, state = connection.execute(mine).one()
+                trial_changes.check_running(trial_id, state)
+                connection.execute(insert(steps).values(trial_id=trial_id, step=step.step, document=step))
+                facts = {"trial_id": trial_id, "number": number, "step": step.step}
+                write_event(connection, lease.run_id, events.STEP, facts, now)
+        except IntegrityError as error:
+            raise Conflict(f"trial {trial_id} has reported step {step.step} already") from error
+
+    def finish_trial(self, trial_id: str, outcome: Outcome, *, lease: Lease, now: float) -> Trial:
+        """Store how the trial ended: complete, failed, pruned, cancelled; or queued again for any other stop.
+
+        A stop for ``shutdown`` gives the attempt back, unless a job of the trial goes on. Writes ``trial.finished``, or
+        ``trial.interrupted`` when the trial is queued again.
+        """
+        with self._holding(lease, trial_id) as connection:
+            trial = trial_changes.finish(get_trial(connection, trial_id), outcome, now=now)
+            if trial.measurement is not None:
+                _insert_measurement(connection, trial, trial.measurement, objective_of(connection, lease.run_id))
+            kind = "trial.finished" if trial.state.finished else "trial.interrupted"
+            return save_trial(connection, trial, kind, now)
+
+    def add_link_event(self, trial_id: str, event: LinkEvent, *, lease: Lease, now: float) -> None:
+        """Write the event ``trial.link_event``: what a running trial's pipeline found out about its links and ranks."""
+        self._tell(trial_id, "trial.link_event", codec.to_plain(event), lease, now)
+
+    def add_note(self, trial_id: str, note: str, *, lease: Lease, now: float) -> None:
+        """Write the event ``trial.note``: what a person who waits should know of a running trial."""
+        self._tell(trial_id, "trial.note", {"note": note}, lease, now)
+
+    def _tell(self, trial_id: str, kind: str, facts: Mapping[str, object], lease: Lease, now: float) -> None:
+        with self._holding(lease, trial_id) as connection:
+            number = connection.scalars(select(trials.c.number).where(trials.c.id == trial_id)).one()
+            write_event(connection, lease.run_id, kind, {"trial_id": trial_id, "number": number, **facts}, now)
+
+    def set_job(self, trial_id: str, job: EngineJob, *, lease: Lease, now: float) -> Trial:
+        """Store how a job of a running trial stands, in the place of what was known of that name, or behind the others.
+
+        The trial waits while the job is in a queue. Interruptions keep a trial's jobs. Writes the event ``trial.job``.
+        """
+        with self._holding(lease, trial_id) as connection:
+            trial = trial_changes.set_job(get_trial(connection, trial_id), job)
+            update_trial(connection, trial)
+            facts = {"trial_id": trial_id, "number": trial.number, **codec.to_plain(job)}
+            write_event(connection, lease.run_id, "trial.job", facts, now)
+            return trial
+
+    def set_waiting(self, trial_id: str, reason: str | None, *, lease: Lease, now: float) -> Trial:
+        """Store that a started trial waits for devices, and why; None: it has them, unless a job of it is in a queue.
+
+        The time that it waited is no accelerator time. Writes ``trial.waiting`` or ``trial.resumed``.
+        """
+        with self._holding(lease, trial_id) as connection:
+            trial = trial_changes.wait(get_trial(connection, trial_id), reason, now=now)
+            update_trial(connection, trial)
+            facts = {**trial_facts(trial), "waiting": codec.to_plain(trial.waiting)}
+            write_event(connection, lease.run_id, "trial.waiting" if trial.waiting else "trial.resumed", facts, now)
+            return trial
+
+    def add_run(self, trial_id: str, run: FinishedRun, *, lease: Lease) -> None:
+        """Store a finished run of a started trial, which interruptions keep and the trial's end forgets."""
+        with self._holding(lease, trial_id) as connection:
+            update_trial(connection, trial_changes.add_run(get_trial(connection, trial_id), run))
+
+    def add_gate(self, trial_id: str, result: GateResult, *, lease: Lease, now: float) -> Trial:
+        """Store what the loss gate found of a complete trial, which loses its rank if it failed.
+
+        Writes ``trial.gated``. A second result of one trial raises ``Conflict``.
+        """
+        with self._holding(lease, trial_id) as connection:
+            trial = trial_changes.add_gate(get_trial(connection, trial_id), result)
+            update_trial(connection, trial)
+            mine = update(measurements).where(measurements.c.trial_id == trial_id)
+            connection.execute(mine.values(is_ranked=trial.is_ranked))
+            facts = {**trial_facts(trial), "outcome": result.outcome.value, "detail": result.detail}
+            write_event(connection, lease.run_id, "trial.gated", facts, now)
+            return trial
+
+    def set_estimates(
+        self, sweep_id: str, estimates: Mapping[str, TrialEstimate], *, lease: Lease, now: float
+    ) -> Sequence[Trial]:
+        """Store what is estimated of trials by their ids, in the place of what was; each is then ranked by it.
+
+        The trials as they are now, in that order. Writes ``sweep.estimated`` once. A trial that nobody measured on
+        fewer ranks than its job has raises ``Conflict``.
+        """
+        with writing(self._engine) as connection:
+            hold(connection, lease)
+            objective = objective_of(connection, sweep_id)
+            estimated = []
+            for trial_id, estimate in estimates.items():
+                trial = trial_changes.set_estimate(get_trial(connection, trial_id), estimate)
+                mine = update(measurements).where(measurements.c.trial_id == trial_id)
+                connection.execute(mine.values(estimate=estimate, **_rank(trial, estimate, objective)))
+                estimated.append(trial)
+            facts: dict[str, object] = {"step_time_s": {key: one.step_time_s for key, one in estimates.items()}}
+            write_event(connection, sweep_id, "sweep.estimated", facts, now)
+            return estimated
+
+    @contextmanager
+    def _holding(self, lease: Lease, trial_id: str) -> Iterator[Connection]:
+        """Open a transaction in which a worker may write what belongs to a trial.
+
+        Raises:
+            NotFound: No trial has that id.
+            LeaseLost: Another worker holds the trial's sweep.
+        """
+        with writing(self._engine) as connection:
+            sweep_id = connection.scalar(select(trials.c.sweep_id).where(trials.c.id == trial_id))
+            if sweep_id is None:
+                raise NotFound("trial", trial_id)
+            if sweep_id != lease.run_id:
+                raise LeaseLost(sweep_id, lease.owner)
+            hold(connection, lease)
+            yield connection
+
+    # ------------------------------------------------------------------ what everybody reads
+    def get_trial(self, trial_id: str) -> Trial:
+        """Return a trial with its steps, and the timeline of its measurement; ``NotFound`` without it."""
+        with reading(self._engine) as connection:
+            return get_trial(connection, trial_id)
+
+    def list_trials(
+        self, sweep_id: str, *, where: TrialFilter = TrialFilter(), page: Page = Page()
+    ) -> tuple[Sequence[Trial], int]:
+        """Return trials by number, without steps and timelines, and how many match in all."""
+        mine = (trials.c.sweep_id == sweep_id, *passing(where))
+        with reading(self._engine) as connection:
+            check_sweep(connection, sweep_id)
+            query = TRIALS.where(*mine).order_by(trials.c.number)
+            rows, total = window(connection, query, page, counted=select(trials.c.id).where(*mine))
+        return [Trial(**row._mapping) for row in rows], total
+
+    def all_trials(self, sweep_id: str) -> Iterator[Trial]:
+        """Read every trial of a sweep by number, without steps, some at once."""
+        total, offset = 1, 0
+        while offset < total:
+            found, total = self.list_trials(sweep_id, page=Page(limit=_BATCH, offset=offset))
+            yield from found
+            offset += _BATCH
+
+    def ranking(
+        self, sweep_id: str | None = None, *, where: TrialFilter = TrialFilter(), page: Page = Page()
+    ) -> tuple[Sequence[Trial], int]:
+        """Return trials that have a rank, the best first; equal ones by id. An indexed query.
+
+        Those of one sweep are ordered by its objective's value, those of all sweeps by MFU.
+        """
+        with reading(self._engine) as connection:
+            if sweep_id is not None:
+                check_sweep(connection, sweep_id)
+            ids = ranked_ids(sweep_id, where)
+            rows, total = window(connection, ranking(sweep_id, where), page, counted=ids)
+        return [Trial(**row._mapping) for row in rows], total
+
+    def ranked_times(self, sweep_id: str) -> Sequence[RankedTime]:
+        """Return what the order of every ranked trial of a sweep rests on, in that order, from columns alone."""
+        with reading(self._engine) as connection:
+            check_sweep(connection, sweep_id)
+            repeated: dict[str, list[float]] = {}
+            for number, step_time_s in connection.execute(repeated_times(sweep_id)):
+                assert number is not None, "the query asks for those that repeat one"
+                repeated.setdefault(id_of(sweep_id, number), []).append(step_time_s)
+            with_worths = objective_of(connection, sweep_id).reads_footprint
+            rows = connection.execute(ranked_times(sweep_id, with_worths=with_worths)).all()
+            return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
+
+    def trials_version(self, sweep_id: str) -> TrialsVersion:
+        """Return what changes whenever ``list_trials`` would, so that who keeps its answer may ask for this."""
+        with reading(self._engine) as connection:
+            check_sweep(connection, sweep_id)
+            last_event = connection.scalar(events.last_other_event(sweep_id)) or 0
+            num_trials = connection.scalar(count_trials(sweep_id)) or 0
+            return TrialsVersion(last_event=last_event, num_trials=num_trials)
+
+    def events(self, sweep_id: str, *, after: int = 0, limit: int = 500) -> Sequence[Event]:
+        """Return events with ``sequence > after``, in order."""
+        with reading(self._engine) as connection:
+            check_sweep(connection, sweep_id)
+            return events.read_events(connection, sweep_id, after, limit)
+
+
+# ---------------------------------------------------------------------- on a connection: reading
+def check_sweep(connection: Connection, sweep_id: str) -> None:
+    """Raise ``NotFound`` unless the sweep is stored."""
+    if connection.scalar(select(sweeps.c.id).where(sweeps.c.id == sweep_id)) is None:
+        raise NotFound("sweep", sweep_id)
+
+
+def objective_of(connection: Connection, sweep_id: str) -> Objective:
+    """Return what a stored sweep maximises."""
+    columns = [sweeps.c[field.name] for field in fields(Objective)]
+    return Objective(**connection.execute(select(*columns).where(sweeps.c.id == sweep_id)).one()._mapping)
+
+
+def get_trial(connection: Connection, trial_id: str) -> Trial:
+    """Return a trial with how it ended, its steps and its timeline; ``NotFound`` without it."""
+    timed = TRIALS.add_columns(measurements.c.timeline).where(trials.c.id == trial_id)
+    row = connection.execute(timed).one_or_none()
+    if row is None:
+        raise NotFound("trial", trial_id)
+    reports = select(steps.c.document).where(steps.c.trial_id == trial_id).order_by(steps.c.step)
+    values = {**row._mapping, "steps": tuple(connection.scalars(reports))}
+    timeline = values.pop("timeline")
+    trial = Trial(**values)
+    if trial.measurement is None:
+        return trial
+    return replace(trial, measurement=replace(trial.measurement, timeline=timeline))
+
+
+def get_trials(connection: Connection, sweep_id: str, *states: TrialState) -> list[Trial]:
+    """Return those of a sweep in one of the states, by number, without steps."""
+    mine = TRIALS.where(trials.c.sweep_id == sweep_id, trials.c.state.in_(states))
+    return [Trial(**row._mapping) for row in connection.execute(mine.order_by(trials.c.number))]
+
+
+def has_jobs(connection: Connection, sweep_id: str) -> bool:
+    """Return whether engines may still run jobs of trials of the sweep that have not ended."""
+    return any(trial.job_goes_on for trial in get_trials(connection, sweep_id, *_UNFINISHED))
+
+
+def count_trials(sweep_id: str) -> Select[int]:
+    """Return how many trials a sweep has, from an index alone."""
+    return select(func.count()).select_from(trials).where(trials.c.sweep_id == sweep_id)
+
+
+def passing(where: TrialFilter) -> list[ColumnElement[bool]]:
+    """Return the filter as conditions on ``trials``."""
+    return [
+        trials.c[field.name] == value for field in fields(where) if (value := getattr(where, field.name)) is not None
+    ]
+
+
+# ---------------------------------------------------------------------- rankings, in the order of indexes
+def ranking(sweep_id: str | None, where: TrialFilter) -> AnySelect:
+    """Return trials that have a rank, the best first."""
+    joined = measurements.join(trials, trials.c.id == measurements.c.trial_id)
+    return _best_first(select(*_TRIAL_COLUMNS).select_from(joined).where(*passing(where)), sweep_id)
+
+
+def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
+    """Return the ids of the same, from an index alone where nothing is filtered."""
+    query = select(measurements.c.trial_id).select_from(measurements)
+    if filtered := passing(where):
+        query = query.join(trials, trials.c.id == measurements.c.trial_id).where(*filtered)
+    return _best_first(query, sweep_id)
+
+
+def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
+    """Return rows as ``RankedTime`` takes them, the best first, without repeats.
+
+    Args:
+        sweep_id: Whose trials.
+        with_worths: Says what steps are worth, too, where that differs.
+    """
+    names = (field.name for field in fields(RankedTime) if field.name in measurements.c)
+    worth = (measurements.c.value * measurements.c.step_time_s).label("worth_per_step")
+    columns = [*(measurements.c[name] for name in names), *([worth] if with_worths else [])]
+    return _best_first(select(*columns), sweep_id)
+
+
+def repeated_times(sweep_id: str) -> Select[int | None, float]:
+    """Return step times of trials that repeat others, with the number of the one that each repeats."""
+    return (
+        select(trials.c.repeats, measurements.c.step_time_s)
+        .join_from(trials, measurements, measurements.c.trial_id == trials.c.id)
+        .where(trials.c.sweep_id == sweep_id, trials.c.repeats.is_not(None))
+        .order_by(trials.c.number)
+    )
+
+
+def _best_first(query: AnySelect, sweep_id: str | None) -> AnySelect:
+    """Return what is ranked: a sweep by its objective's value, all sweeps by MFU; equal ones by id."""
+    ranked = query.where(measurements.c.is_ranked)
+    if sweep_id is None:
+        return ranked.order_by(measurements.c.mfu.desc(), measurements.c.trial_id)
+    mine = ranked.where(measurements.c.sweep_id == sweep_id)
+    return mine.order_by(measurements.c.value.desc(), measurements.c.trial_id)
+
+
+# ---------------------------------------------------------------------- on a connection: writing
+def insert_trial(connection: Connection, trial: Trial) -> None:
+    """Insert a new row, with the columns that queries filter by."""
+    degrees = {field.name: getattr(trial.layout, field.name) for field in fields(TrialFilter) if field.name != "state"}
+    values = {column.name: getattr(trial, column.name) for column in _COLUMNS} | degrees | _summed(trial)
+    connection.execute(insert(trials).values(values | {"world_size": trial.ran.world_size}))
+
+
+def update_trial(connection: Connection, trial: Trial) -> None:
+    """Store the trial as it now is."""
+    changed = {name: getattr(trial, name) for name in _CHANGING} | _summed(trial)
+    connection.execute(update(trials).where(trials.c.id == trial.id).values(changed))
+
+
+def _summed(trial: Trial) -> dict[str, Any]:
+    """Return the columns that queries sum or find, so that they decode nothing.
+
+    At any time its jobs had accelerators for ``busy_s + num_busy * now``. A trial without jobs that waits is told in
+    the same way; its clock stands still.
+    """
+    started = [job for job in trial.jobs if job.started_at is not None]
+    seconds = sum((job.ended_at or 0.0) - (job.started_at or 0.0) for job in started)
+    busy = {"busy_s": seconds if trial.jobs else None, "num_busy": sum(job.ended_at is None for job in started)}
+    if trial.waiting is not None and not trial.jobs:
+        busy = {"busy_s": trial.worked_s(trial.waiting.since), "num_busy": 0}
+    return {
+        **busy,
+        "failure_kind": trial.failure.kind if trial.failure else None,
+        "gate_hours": trial.gate.accelerator_hours if trial.gate else None,
+    }
+
+
+def _insert_measurement(connection: Connection, trial: Trial, measurement: Measurement, objective: Objective) -> None:
+    """Store how a trial ended well, with the columns that queries rank by."""
+    values = {
+        "trial_id": trial.id,
+        "sweep_id": trial.sweep_id,
+        "document": replace(measurement, timeline=None),
+        "timeline": measurement.timeline,
+        "noise_floor": measurement.noise_floor,
+        "estimate": trial.estimate,
+        **_rank(trial, trial.reached or measurement, objective),
+    }
+    connection.execute(insert(measurements).values(values))
+
+
+def _rank(trial: Trial, reached: Measurement | TrialEstimate, objective: Objective) -> dict[str, Any]:
+    """Return the columns that queries rank by: all sweeps by healthy figures, one sweep by what counts there."""
+    counted = objective.counted(reached)
+    return {
+        "mfu": reached.mfu,
+        "step_time_s": counted.step_time_s,
+        "tokens_per_s": reached.tokens_per_s,
+        "is_ranked": trial.is_ranked,
+        "value": objective.value(reached),
+        "step_time_interval_s": counted.step_time_error_s,
+    }
+
+
+def save_trial(connection: Connection, trial: Trial, event_kind: str, now: float) -> Trial:
+    """Store what changed of a trial, and its event."""
+    update_trial(connection, trial)
+    write_event(connection, trial.sweep_id, event_kind, trial_facts(trial), now)
+    if trial.state is TrialState.QUEUED and not trial.runs:  # steps are of the first run
+        events.forget_steps(connection, trial)
+    return trial
+
+
+def end_trials(connection: Connection, sweep_id: str, stopped: Stopped, now: float) -> None:
+    """Cancel the trials that have not finished of a sweep that has: by columns alone where one cannot be read."""
+    try:
+        for trial in get_trials(connection, sweep_id, *_UNFINISHED):
+            update_trial(connection, trial_changes.finish(trial, stopped, now=now))
+    except InvalidInput:
+        unfinished = (trials.c.sweep_id == sweep_id) & trials.c.state.in_(_UNFINISHED)
+        ended = {"state": TrialState.CANCELLED, "finished_at": now, "waiting": None}
+        connection.execute(update(trials).where(unfinished).values(ended))

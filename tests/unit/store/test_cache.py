@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotuner.core.errors import NotFound
+from autotuner.core.trial import TrialState
+from autotuner.store.cache import KeptTrials
+from autotuner.store.sql import Store, memory_store
+from tests.api.service import StoreDriver
+from tests.builders import engine_job, measurement
+
+
+class Counting(Store):
+    """A store that counts how often trials are read, many at once or one alone."""
+
+    lists = 0
+    singles = 0
+
+    def list_trials(self, *args: Any, **kwargs: Any) -> Any:
+        self.lists += 1
+        return super().list_trials(*args, **kwargs)
+
+    def get_trial(self, trial_id: str) -> Any:
+        self.singles += 1
+        return super().get_trial(trial_id)
+
+
+@pytest.fixture
+def driver() -> StoreDriver:
+    return StoreDriver(store=memory_store())
+
+
+def test_what_is_kept_is_what_is_stored_whatever_happens(driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    kept = KeptTrials(driver.store)
+
+    def same() -> bool:
+        return list(kept.of(sweep.id).trials) == list(driver.store.all_trials(sweep.id))
+
+    assert same()
+    first = driver.running(sweep, 0)
+    assert same()
+    driver.placed(first, engine_job())
+    assert same()
+    driver.end(first, measurement())
+    driver.queued(sweep, 1)
+    assert same()
+    driver.queued(sweep, 3)
+    assert same()
+    driver.queued(sweep, 2)  # later than one that comes after it
+    assert same()
+    driver.estimated(sweep, 4)
+    assert same()
+    driver.finish(sweep)  # cancels what waits, without a word on each
+    assert same()
+    assert kept.of(sweep.id).trials[1].state is TrialState.CANCELLED
+
+
+def test_nothing_is_read_again_while_nothing_changed_but_steps(driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    trial = driver.running(sweep, 0)
+    store = Counting(driver.store._engine)
+    kept = KeptTrials(store)
+    first = kept.of(sweep.id)
+    driver.step(trial, 1)
+    assert kept.of(sweep.id) is first
+    assert (store.lists, store.singles) == (1, 0)
+
+
+def test_a_trial_that_changed_is_read_alone(driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    trials = [driver.running(sweep, number) for number in range(3)]
+    store = Counting(driver.store._engine)
+    kept = KeptTrials(store)
+    kept.of(sweep.id)
+    driver.end(trials[1])
+    assert kept.of(sweep.id).trials[1].state is TrialState.COMPLETE
+    assert store.singles == 1
+
+
+def test_what_is_worked_out_of_trials_is_worked_out_once_until_they_change(driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    kept = KeptTrials(driver.store)
+    asked: list[int] = []
+    for _ in range(2):
+        assert kept.of(sweep.id).once("count", lambda: asked.append(1) or len(asked)) == 1  # type: ignore[func-returns-value]
+    driver.ended(sweep, 0)
+    assert kept.of(sweep.id).once("count", lambda: "again") == "again"
+
+
+def test_the_sweep_that_nobody_asked_for_longest_makes_room(driver: StoreDriver) -> None:
+    sweeps = [driver.sweep() for _ in range(3)]
+    for sweep in sweeps:
+        driver.ended(sweep, 0)
+    store = Counting(driver.store._engine)
+    kept = KeptTrials(store, most=4)
+    for sweep in (*sweeps[:2], sweeps[0], sweeps[2]):
+        kept.of(sweep.id)
+    before = store.lists
+    kept.of(sweeps[0].id)
+    assert store.lists == before
+    kept.of(sweeps[1].id)
+    assert store.lists == before + 1
+
+
+def test_one_sweep_stays_however_large(driver: StoreDriver) -> None:
+    sweep = driver.sweep()
+    driver.ended(sweep, 0)
+    kept = KeptTrials(driver.store, most=0)
+    assert kept.of(sweep.id) is kept.of(sweep.id)
+
+
+def test_a_sweep_that_is_not_stored_is_not_found(driver: StoreDriver) -> None:
+    with pytest.raises(NotFound):
+        KeptTrials(driver.store).of("sw-none")
