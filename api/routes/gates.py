@@ -12,9 +12,7 @@ from api.owned import GateId, OwnGateOf
 from api.schemas import BaselineList, BaselineView, GateCreate, GatePage, GateView
 from autotuner.core.documents import Document
 from autotuner.core.errors import NotFound
-from autotuner.core.rules.legality import reasons, refused_layout
 from autotuner.ports import Page
-from autotuner.search.expressible import trial_rules
 from autotuner.search.upkeep.gates.reports.badge import badge_svg
 from autotuner.search.upkeep.gates.reports.junit import junit_xml
 from autotuner.search.upkeep.gates.reports.markdown import markdown
@@ -43,12 +41,7 @@ def create_gate(
     It fails where the rate is lower by more than the tolerance and that is outside the measured noise. Where an earlier
     gate measured the same layout with the same software, its runs are taken and the answer is finished at once.
     """
-    gate = body.gate(app)
-    if gate.layout is not None and (
-        broken := reasons(gate.layout, gate.sweep.trial_job, trial_rules(gate.sweep.trainer))
-    ):
-        raise refused_layout(gate.layout, broken)
-    created = app.create_gate(gate, caller)
+    created = app.create_gate(app.gate(body), caller)
     response.headers["Location"] = request.url_for("read_gate", gate_id=created.id).path
     return GateView.of(created, app.clock.now())
 

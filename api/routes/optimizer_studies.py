@@ -31,7 +31,7 @@ def create_optimizer_study(
     until their loss is at the target; searched are those that come there in the least time and for the least
     accelerator-hours. With an `Idempotency-Key` a repeated request creates nothing, as of sweeps.
     """
-    study, is_new = app.create_optimizer_study(body.resolved(app), idempotency_key, caller)
+    study, is_new = app.create_optimizer_study(app.study(body), idempotency_key, caller)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_optimizer_study", study_id=study.id).path
     return OptimizerStudyDetail.of_study(app, study)

@@ -27,7 +27,7 @@ from api.schemas import (
     LinkTimelines,
     PhasesPlan,
     PhasesRequest,
-    PlanCreate,
+    PlanRequest,
     PlanView,
     PredictionRequest,
     PredictionTable,
@@ -38,7 +38,7 @@ from api.schemas import (
 from autotuner.core.access import Scope
 from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput
-from autotuner.core.rules.legality import reasons, refused_layout
+from autotuner.core.rules.legality import require_asked
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export.registry import TARGETS, export, read
 from autotuner.search.explain.bandwidth_curve import bandwidth_curve, trial_bandwidth_curve
@@ -47,7 +47,6 @@ from autotuner.search.explain.layers import layer_report
 from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.trial_parts import trial_parts
 from autotuner.search.explain.trial_timelines import trial_timelines
-from autotuner.search.job_phases.plan import plan_phases
 from autotuner.search.results.side_by_side import side_by_side
 from autotuner.search.sweeps.history import all_trials
 
@@ -81,7 +80,7 @@ _STILL_COMPUTED = {"model": Document[PlanView], "description": "It is still comp
 
 @plans_router.post("", responses={202: _STILL_COMPUTED, **problems(400, 404, 422)}, openapi_extra=needs(Scope.READ))
 def create_plan(
-    request: Request, response: Response, app: AppOf, plans: PlansOf, body: Document[PlanCreate]
+    request: Request, response: Response, app: AppOf, plans: PlansOf, body: Document[PlanRequest]
 ) -> Document[PlanView]:
     """Compare whole clusters for a training run: which to take, what more would buy, what to try first.
 
@@ -90,7 +89,7 @@ def create_plan(
     GB more memory would buy, and small sweeps whose results would make the choice surer by more than they cost. The
     same question has the same id and is computed once, until the release or its catalog changes. Nothing runs.
     """
-    view = PlanView.of(plans.ask(body.resolved(app)))
+    view = PlanView.of(plans.ask(app.resolve(body)))
     response.status_code = 202 if view.answer is None else 200
     response.headers["Location"] = request.url_for("read_plan", plan_id=view.id).path
     return view
@@ -115,7 +114,7 @@ def plan_job_phases(app: AppOf, body: Document[PhasesRequest]) -> Document[Phase
     a phase may keep the layout before it. The answer holds the best course, the best that stay in one layout
     throughout (`statics`), and what it would take if each phase had its own fastest layout (`greedy`).
     """
-    return app.asides.search(plan_phases, body.resolved(app))
+    return app.phases(body)
 
 
 # Why a layout is predicted as it is, and what measured layouts teach.
@@ -130,9 +129,8 @@ def explain_layout(app: AppOf, body: Document[ExplanationRequest]) -> Document[L
     Where its time goes and what limits each part, how its memory is made up and how far it lies from the limit, and
     the changes of one step that would help, would not fit, or cannot run.
     """
-    job = body.resolved(app)
-    if broken := reasons(body.layout, job):
-        raise refused_layout(body.layout, broken)
+    job = app.job(body)
+    require_asked(body.layout, job)
     return LayoutExplanation.of(app.asides.ask(explain, body.layout, job), job.model)
 
 
@@ -143,7 +141,7 @@ def report_layers(app: AppOf, body: Document[LayersRequest]) -> Document[LayerRe
     Each layer's best is found with the options of all before it, so that it is no worse; `gain` says how much better.
     Options of later layers stay at their defaults.
     """
-    return app.asides.search(layer_report, body.resolved(app))
+    return app.asides.search(layer_report, app.job(body))
 
 
 @explanations_router.post("/bandwidth-curves", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
@@ -154,9 +152,8 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
     bandwidth each lossy one is faster than every full one. ``ways`` is empty where no network lies between the
     layout's data-parallel ranks, and ``sentences`` say so.
     """
-    job = body.resolved(app)
-    if broken := reasons(body.layout, job):
-        raise refused_layout(body.layout, broken)
+    job = app.job(body)
+    require_asked(body.layout, job)
     return app.asides.ask(bandwidth_curve, body.layout, job)
 
 
@@ -257,9 +254,7 @@ def list_formats() -> Document[FormatList]:
 @exports_router.post("/exports", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
 def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[LayoutExport]:
     """Write a layout down as a trainer's arguments or configuration file, with what these cannot say."""
-    job = body.resolved(app)
-    if broken := reasons(body.layout, job):
-        raise refused_layout(body.layout, broken)
+    job = app.export_job(body)
     return LayoutExport.of(body.layout, app.asides.ask(export, job, body.layout, body.format))
 
 

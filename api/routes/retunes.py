@@ -26,7 +26,7 @@ def create_retune(
     It is first due at the next due time. A run measures the incumbent until it is compared with what it reached before,
     searches, and measures the best that it finds and the incumbent by turns.
     """
-    retune = app.create_retune(body.resolved(app), caller)
+    retune = app.create_retune(app.retune(body), caller)
     response.headers["Location"] = request.url_for("read_retune", name=retune.name).path
     return RetuneDetail.of_retune(app.store, retune)
 

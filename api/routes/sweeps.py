@@ -70,8 +70,8 @@ def create_sweep(
     Where the caller has a quota of accelerator-hours, the budget is held to what is left of it: a sweep that names none
     gets all of that, one that names more is refused with 429, and one that names more than a day ever has with 422.
     """
-    body.require_runnable(app)
-    sweep, is_new = app.create_sweep(body.resolved(app), idempotency_key, caller)
+    asked = app.sweep(body, app.require_runnable)
+    sweep, is_new = app.create_sweep(asked, idempotency_key, caller)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=sweep.id).path
     return SweepDetail.of_sweep(app, sweep)
@@ -85,7 +85,7 @@ def preview_sweep(app: AppOf, previews: PreviewsOf, body: Document[SweepCreate])
     predicted to fit, the three best by prediction, and what would help where none fits. `refusal` says why this service
     would not start it as it is; quotas are asked once it is started.
     """
-    return previews.preview(app, body.resolved(app))
+    return previews.preview(app, app.sweep(body))
 
 
 @sweeps_router.get("", responses=problems(422))
@@ -178,7 +178,7 @@ def clone_sweep(
     It knows nothing of the other but what every new sweep learns from stored trials. `Idempotency-Key` is as for a new
     sweep.
     """
-    clone, is_new = app.create_sweep(body.resolved(app, sweep.request), idempotency_key, caller)
+    clone, is_new = app.create_sweep(app.clone(body, sweep.request), idempotency_key, caller)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = request.url_for("read_sweep", sweep_id=clone.id).path
     return SweepDetail.of_sweep(app, clone)

@@ -28,12 +28,10 @@ from api.schemas.clusters import (
     TopologyRequest,
 )
 from api.schemas.explanations import LayoutChange, LayoutExplanation, SweepRules
-from api.schemas.gates import BaselineList, BaselineView, GateCreate, GatePage, GateView
-from api.schemas.job_phases import PhasesRequest
+from api.schemas.gates import BaselineList, BaselineView, GatePage, GateView
 from api.schemas.layouts import (
     ComparedLayout,
     ComparisonRequest,
-    ExportRequest,
     FormatList,
     FormatRule,
     FormatView,
@@ -43,13 +41,12 @@ from api.schemas.layouts import (
     LayoutExport,
 )
 from api.schemas.optimizer_studies import (
-    OptimizerStudyCreate,
     OptimizerStudyDetail,
     OptimizerStudyPage,
     OptimizerStudyView,
     OptimizerTrialView,
 )
-from api.schemas.requests import BudgetChange, NotStoodFor, SmallTrials, SweepClone, SweepCreate, SweepPreview
+from api.schemas.previews import NotStoodFor, SmallTrials, SweepPreview
 from api.schemas.results import (
     SweepAccuracy,
     SweepAnswer,
@@ -61,8 +58,6 @@ from api.schemas.results import (
     TablePage,
 )
 from api.schemas.retunes import (
-    Adoption,
-    RetuneCreate,
     RetuneDetail,
     RetuneList,
     RetuneRunPage,
@@ -91,15 +86,15 @@ from api.schemas.service import (
 )
 from api.schemas.sweeps import Progress, SweepDetail, SweepPage, SweepSummary, TrialCounts
 from api.schemas.trials import Estimated, RankedTrial, RankingPage, SmallTrialView, TrialDetail, TrialPage, TrialView
-from autotuner.requests import (
-    AS_CLUSTERS_ARE_WRITTEN,
-    ExplanationRequest,
-    LayersRequest,
-    PlanCreate,
-    PredictionRequest,
-    as_described,
-    named_cluster,
-    named_model,
+from autotuner.core.requests import ExplanationRequest, ExportRequest, LayersRequest, PhasesRequest, PredictionRequest
+from autotuner.core.sweep_requests import (
+    Adoption,
+    BudgetChange,
+    GateCreate,
+    OptimizerStudyCreate,
+    RetuneCreate,
+    SweepClone,
+    SweepCreate,
 )
 from autotuner.search.advice.current import Gain
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve
@@ -108,9 +103,8 @@ from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.explain.trial_parts import TrialParts
 from autotuner.search.explain.trial_timelines import TrialTimelines
 from autotuner.search.job_phases.plan import PhasesPlan
-from autotuner.search.planning.plan_view import (
-    PlanView,
-)
+from autotuner.search.planning.plan_view import PlanView
+from autotuner.search.planning.request import PlanRequest
 from autotuner.search.predictions import (
     Current,
     LargerCluster,
@@ -125,7 +119,6 @@ from autotuner.search.predictions import (
 from autotuner.search.results.front import SweepFront
 
 __all__ = [
-    "AS_CLUSTERS_ARE_WRITTEN",
     "AcceleratorDetail",
     "AcceleratorList",
     "Adoption",
@@ -182,7 +175,7 @@ __all__ = [
     "OptimizerTrialView",
     "PhasesPlan",
     "PhasesRequest",
-    "PlanCreate",
+    "PlanRequest",
     "PlanView",
     "Predicted",
     "PredictedLayout",
@@ -242,7 +235,4 @@ __all__ = [
     "WebhookView",
     "WorkerList",
     "WorkerView",
-    "as_described",
-    "named_cluster",
-    "named_model",
 ]

@@ -2,64 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Self
+from dataclasses import dataclass
+from typing import Self
 
-from pydantic import Field
-
-from api.schemas.requests import SweepCreate
 from autotuner.core.comparison import ChallengeFindings, EnvironmentChange, SequentialTest
-from autotuner.core.documents import ONE_LINE
-from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome, MfuGateRequest
+from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome
 from autotuner.ports import Page
-from autotuner.requests import GivenLayout
 from autotuner.search.upkeep.gates.measured import is_passed
 from autotuner.search.upkeep.gates.reports.measured import report_of
 from autotuner.search.upkeep.gates.reports.report import GateReport
 from autotuner.service.build import App
-
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateCreate(SweepCreate):
-    """A change to be gated: what it trains, with which layout, and what it is held to.
-
-    Attributes:
-        layout: What the change trains with, and all that is measured; a field left out takes its default. Null: the
-            best that a sweep of ``space`` finds.
-        baseline: Name of what it is held to, such as a branch; each job has its own under that name.
-        sets_baseline: What is measured becomes that baseline, where the gate passes or there was none.
-        test: How strictly rates are compared: they are measured again until that decides, or ``max_runs`` are spent.
-        software: What is under test, such as a commit or the digest of an image.
-        reuses: Take the runs of an earlier gate of the same layout, job, settings and software instead of measuring
-            again. Of a registered trainer only where ``software`` says what it is.
-    """
-
-    layout: GivenLayout | None = None
-    baseline: Annotated[str, Field(pattern=_NAME)] = "main"
-    sets_baseline: bool = False
-    test: SequentialTest = field(default_factory=SequentialTest)
-    software: Annotated[str, Field(max_length=500, pattern=ONE_LINE)] = ""
-    reuses: bool = True
-
-    def __post_init__(self) -> None:
-        if self.layout is not None and self.space:
-            raise InvalidInput("space", self.space, "must be left out when a layout is given")
-
-    def gate(self, app: App) -> MfuGateRequest:
-        """The gate that is asked for, with every name resolved; errors as of a sweep."""
-        return MfuGateRequest(
-            sweep=self.resolved(app),
-            layout=self.layout,
-            baseline=self.baseline,
-            sets_baseline=self.sets_baseline,
-            test=self.test,
-            software=self.software,
-            reuses=self.reuses,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,18 +9,14 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from autotuner.catalog.models import model_called, model_like
-from autotuner.catalog.software import load_stack
-from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.rule import Reason
 from autotuner.core.trial_spec import ExportFormat
 from autotuner.export import registry
 from autotuner.export.target import Export, ExportedFile, Imported, Note, NoteKind, Target
-from autotuner.requests import GivenLayout, JobRequest
 from autotuner.search.predictions import ModelSize
 from autotuner.search.results.side_by_side import LETTERS, Beside, Contender, Figures, Part, Shift, SideBySide
-from autotuner.service.build import App
 
 # Layouts in the words of trainers, and trainers' configurations as layouts.
 
@@ -28,25 +24,6 @@ MAX_TEXT = 1_000_000
 """Characters of a configuration; the longest that a trainer prints of itself has a twentieth."""
 
 MAX_RANKS = 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportRequest(JobRequest):
-    """A layout to be written down for a trainer.
-
-    Attributes:
-        layout: A field left out takes its default.
-        format: Whose words are wanted.
-        stack: Name of the software that would run it, from the catalog; null: that of the format.
-    """
-
-    layout: GivenLayout
-    format: ExportFormat
-    stack: str | None = None
-
-    def resolved(self, app: App) -> Job:
-        """The job that the layout is for."""
-        return self.named(app, load_stack(self.stack or registry.stack_of(self.format)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

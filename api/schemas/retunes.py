@@ -4,89 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Self
+from dataclasses import dataclass
+from typing import Self
 
-from pydantic import Field
-
-from api.schemas.requests import SweepCreate
-from autotuner.core.comparison import SequentialTest
 from autotuner.core.documents import extended
-from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
 from autotuner.ports import Page, Store
-from autotuner.requests import GivenLayout
 from autotuner.search.upkeep.retunes.retuning import the_cron
 from autotuner.search.upkeep.retunes.trend import TrendPoint, trend
-from autotuner.service.build import App
-
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$"
 
 _MOST_POINTS = 500
 """Runs that a trend goes back; a year of nights."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetuneCreate:
-    """A sweep that comes back by the clock, and challenges the layout in use.
-
-    Attributes:
-        name: Of the retune, unique.
-        cron: Five fields: minute, hour, day of month, month, day of week.
-        time_zone: Of the expression, as the IANA database names it.
-        sweep: What every run starts, budget included.
-        incumbent: The layout in use; a field left out takes its default. Null: the fastest that was measured of the
-            job before, else the best that the first run finds.
-        searches: Whether runs try other layouts; else they only measure the incumbent.
-        test: How strictly runs are compared.
-        on_new_environment: Also run when torch, the driver or the kernel of this machine has changed.
-        on_new_links: Also run when a check of the stored cluster, or its description, says that links are not as they
-            were in the last run. That run holds the incumbent to nothing that it reached before.
-        adopts: Take a better layout for the incumbent without asking.
-    """
-
-    name: Annotated[str, Field(pattern=_NAME)]
-    cron: str
-    time_zone: str = "UTC"
-    sweep: SweepCreate
-    incumbent: GivenLayout | None = None
-    searches: bool = True
-    test: SequentialTest = field(default_factory=SequentialTest)
-    on_new_environment: bool = False
-    on_new_links: bool = False
-    adopts: bool = False
-
-    def resolved(self, app: App) -> RetuneRequest:
-        """The retune that is asked for; errors of its sweep as ``SweepCreate.resolved`` has them."""
-        try:
-            template = self.sweep.resolved(app)
-        except InvalidInput as error:
-            raise error.under("sweep") from error
-        return RetuneRequest(
-            name=self.name,
-            cron=" ".join(self.cron.split()),
-            time_zone=self.time_zone,
-            template=template,
-            incumbent=self.incumbent,
-            searches=self.searches,
-            test=self.test,
-            on_new_environment=self.on_new_environment,
-            on_new_links=self.on_new_links,
-            adopts=self.adopts,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
-    """What becomes the incumbent.
-
-    Attributes:
-        layout: A field left out takes its default. Its next run measures what it is held to; the incumbent itself,
-            named here, is from then on held to what it reaches now. Null: the better layout that the last run found.
-    """
-
-    layout: GivenLayout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

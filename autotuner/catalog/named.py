@@ -32,8 +32,15 @@ _PARTS_BY_NAME: Mapping[str, Callable[[str], Any]] = {
 }
 """Parts of a cluster that a name describes completely, whatever the rest of the cluster is."""
 
-NAMED_PARTS = (*_PARTS_BY_NAME, "network", "tariff")
+_NAMED_PARTS = (*_PARTS_BY_NAME, "network", "tariff")
 """Fields of a cluster that a name of the catalog may stand for."""
+
+_CONFIG = {
+    "type": "object",
+    "description": "The `config.json` that a model is published with.",
+    "properties": {"model_type": {"type": "string", "pattern": "^[^\\x00]*$"}},
+    "required": ["model_type"],
+}
 
 
 def model_described(document: object, name: str = "") -> TransformerSpec:
@@ -160,3 +167,10 @@ def _name_of(config: Mapping[str, Any]) -> str:
     """Return a name for a ``config.json`` without a folder."""
     name = config.get("_name_or_path") or config["model_type"]
     return str(name).rstrip("/").rpartition("/")[-1][:100] or "config"
+
+
+AS_CLUSTERS_ARE_WRITTEN = documents.Described(whole_cluster, BASE, _NAMED_PARTS)
+"""All fields, or names of accelerators and links."""
+
+documents.write_in_short(TransformerSpec, documents.Described(whole_model, BASE, other=_CONFIG))
+documents.write_in_short(Cluster, AS_CLUSTERS_ARE_WRITTEN)

@@ -17,7 +17,7 @@ from api.schemas import (
     LayersRequest,
     OptimizerStudyCreate,
     PhasesRequest,
-    PlanCreate,
+    PlanRequest,
     PredictionRequest,
     RetuneCreate,
     SweepClone,
@@ -214,7 +214,7 @@ def predict(body: PredictionRequest) -> Call[schemas.PredictionTable]:
     return _post("/predictions", schemas.PredictionTable, body)
 
 
-def create_plan(body: PlanCreate) -> Call[schemas.PlanView]:
+def create_plan(body: PlanRequest) -> Call[schemas.PlanView]:
     """Compare whole clusters for a training run; ``answer`` is None until ``read_plan`` finds it computed."""
     return _post("/plans", schemas.PlanView, body)
 

@@ -16,7 +16,7 @@ from autotuner.core.study import OptimizerStudyRequest
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import MfuGate, MfuGateRequest, Retune, RetuneRequest
-from autotuner.door import PROFILE, Autotuner
+from autotuner.door import Autotuner, as_described, is_this_machine
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.engines.registration import (
     EngineRegistration,
@@ -84,18 +84,20 @@ class App(Autotuner):
         """Models and clusters as callers store and forget them."""
         return Descriptions(store=self.store)
 
-    def save_cluster(self, cluster: Cluster, caller: Caller) -> None:
-        """Store a cluster under its name.
+    def save_cluster(self, described: Cluster, caller: Caller) -> Cluster:
+        """Store a cluster under its name, and return it as it is stored.
 
         Raises:
             InvalidInput: Its name means this machine, or its engine or queue is not registered. Where trials run
                 elsewhere and nothing is registered here, the second is left to who runs them.
             Conflict: As ``Descriptions.add_cluster`` has it.
         """
-        if cluster.name == LOCAL or cluster.name.startswith(PROFILE):
+        cluster = as_described(described)
+        if is_this_machine(cluster.name):
             raise InvalidInput("name", cluster.name, "means this machine; give the cluster a name of its own")
         self._check_engine(cluster)
         self.descriptions.add_cluster(cluster, caller)
+        return cluster
 
     def _check_engine(self, cluster: Cluster) -> None:
         if self.settings.num_workers or self.settings.engines:

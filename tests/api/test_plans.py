@@ -5,12 +5,10 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import TypeAdapter
 
 from api.plans import Plans
-from api.schemas import PlanCreate, PlanView
-from autotuner.core import codec
-from autotuner.core.documents import Document
+from api.schemas import PlanView
+from autotuner.core import codec, documents
 from autotuner.core.run import NewRun
 from autotuner.ports import Clock, Store
 from autotuner.search.planning.plan import PlanProgress
@@ -114,7 +112,7 @@ def plans(store: Store) -> Iterator[Callable[[Clock], Plans]]:
 
 
 def question(store: Store) -> PlanRequest:
-    return TypeAdapter(Document[PlanCreate]).validate_python(SMALL).resolved(app_on(store))
+    return app_on(store).resolve(documents.read(PlanRequest, SMALL))
 
 
 def queued(store: Store, plan_id: str | None = None) -> str:

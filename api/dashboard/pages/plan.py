@@ -17,7 +17,7 @@ from api.schemas import PlanView
 from autotuner.catalog.models import models
 from autotuner.catalog.software import stacks
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
-from autotuner.search.job_phases.plan import PhasesPlan, plan_phases
+from autotuner.search.job_phases.plan import PhasesPlan
 from autotuner.search.planning.whole_clusters import rentable
 from autotuner.service.build import App
 
@@ -55,7 +55,7 @@ def _computed(app: App, plans: Plans, asked: PlanAsked) -> tuple[PlanAsked, Plan
     if asked.body is None:
         return asked, None
     try:
-        plan_id = plans.ask(asked.body.resolved(app)).id
+        plan_id = plans.ask(app.resolve(asked.body)).id
         return asked, PlanView.of(plans.read(plan_id, _FIRST_WAIT_S))
     except AutotunerError as error:
         return asked.with_error(error), None
@@ -78,6 +78,6 @@ def _answered(app: App, asked: PhasesAsked) -> tuple[PhasesAsked, PhasesPlan | N
     if asked.errors:
         return asked, None
     try:
-        return asked, app.asides.search(plan_phases, asked.request.resolved(app))
+        return asked, app.phases(asked.request)
     except (InvalidInput, NotFound) as error:
         return asked.with_error(error), None

@@ -146,11 +146,11 @@ def _asked(body: dict[str, Any], *, knows_stored: bool) -> dict[str, Any]:
     from autotuner.cli.own_door import own_door
     from autotuner.core.codec import to_plain
     from autotuner.core.documents import read
-    from autotuner.requests import PlanCreate
     from autotuner.search.planning.plan_view import PlanView
+    from autotuner.search.planning.request import PlanRequest
 
     with own_door(knows_stored=knows_stored) as door, status(_LOOKING) as say:
-        run = door.plan(read(PlanCreate, body), lambda done, known: say(_COMPARING.format(done, known)))
+        run = door.plan(read(PlanRequest, body), lambda done, known: say(_COMPARING.format(done, known)))
     found: dict[str, Any] = to_plain(PlanView.of(run))
     return found
 

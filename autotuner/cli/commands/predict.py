@@ -98,7 +98,7 @@ def _asked(body: dict[str, Any], *, knows_stored: bool) -> dict[str, Any]:
     from autotuner.cli.own_door import own_door
     from autotuner.core.codec import to_plain
     from autotuner.core.documents import read
-    from autotuner.requests import PredictionRequest
+    from autotuner.core.requests import PredictionRequest
 
     with own_door(knows_stored=knows_stored) as door:
         answer: dict[str, Any] = to_plain(door.predict(read(PredictionRequest, body)))

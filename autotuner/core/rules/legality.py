@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidDocument, InvalidInput
@@ -25,6 +25,7 @@ __all__ = [
     "Rule",
     "illegal",
     "reasons",
+    "require_asked",
     "require_legal",
 ]
 
@@ -59,16 +60,15 @@ def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
         raise InvalidInput(reason.path, to_plain(reason.value(layout, job)), reason.message, reason.nearest)
 
 
-def refused_layout(layout: Layout, broken: Sequence[Reason]) -> InvalidDocument:
-    """The error for a request whose field ``layout`` holds a layout that cannot run, with every reason."""
-    return InvalidDocument(
-        [
-            InvalidInput(
-                f"layout.{reason.field}", to_plain(getattr(layout, reason.field)), reason.message, reason.nearest
-            )
-            for reason in broken
-        ]
-    )
+def require_asked(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
+    """Return if the layout that a request has in its field ``layout`` keeps all rules.
+
+    Raises:
+        InvalidDocument: With every rule that is broken.
+    """
+    if broken := reasons(layout, job, rules):
+        given = [(f"layout.{one.field}", to_plain(getattr(layout, one.field)), one) for one in broken]
+        raise InvalidDocument([InvalidInput(path, value, one.message, one.nearest) for path, value, one in given])
 
 
 def illegal(layout: Layout, job: Job, rules: Iterable[Rule]) -> bool:

@@ -9,6 +9,7 @@ from autotuner.core.choices import Recompute, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS
+from autotuner.core.named import resolved
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.costmodel.predict import predict_one
 from autotuner.search.planning.outcome import Outcome, outcome_of
@@ -30,7 +31,7 @@ how much slower its best is)."""
 
 def job_on(request: PlanRequest, cluster: Cluster) -> Job:
     """The run's job on a cluster."""
-    return Job(model=request.model, cluster=cluster, workload=request.workload, stack=request.stack)
+    return Job(model=resolved(request.model), cluster=cluster, workload=request.workload, stack=resolved(request.stack))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,7 @@ def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> O
 
 def _thin_space(whole: SearchSpace, request: PlanRequest) -> SearchSpace:
     """Return the space with few values of the axes that make it long and that nobody named."""
-    thin = {name: _shared(whole.values(name), values) for name, values in _THIN.items() if name not in request.axes}
+    thin = {name: _shared(whole.values(name), values) for name, values in _THIN.items() if name not in request.space}
     return whole.with_axes(**thin)
 
 
@@ -114,11 +115,11 @@ def _whole_space(job: Job, request: PlanRequest) -> SearchSpace:
 
 def _allowed(job: Job, request: PlanRequest) -> Mapping[str, tuple[int, ...] | None]:
     """The values that were named, less formats that this accelerator does not multiply."""
-    named = request.axes.get("precision")
+    named = request.space.get("precision")
     if not named:
-        return request.axes
+        return request.space
     able = tuple(value for value in named if value in job.cluster.accelerator.precisions)
-    return {**request.axes, "precision": able or named}
+    return {**request.space, "precision": able or named}
 
 
 def _shared(values: tuple[int, ...] | None, thin: tuple[int, ...]) -> tuple[int, ...]:

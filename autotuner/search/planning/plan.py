@@ -13,6 +13,7 @@ import numpy as np
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
+from autotuner.core.named import resolved
 from autotuner.search.asides import Asides
 from autotuner.search.fronts.dominance import non_dominated
 from autotuner.search.planning.belief import Belief, errors_of
@@ -128,7 +129,7 @@ def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done,
         clusters = "the one cluster" if len(found) == 1 else f"any of the {len(found)} clusters"
         rule = "; ".join((f"has no layout that fits on {clusters}", *work.too_large.values()))
         rule = f"{rule}; name larger sizes or other accelerators"
-        raise InvalidInput("model", request.model.name, rule)
+        raise InvalidInput("model", resolved(request.model).name, rule)
     thorough: set[Offer] = set()  # or as thorough as their number of layouts allows
     for _ in range(_MOST_ROUNDS):
         leading = [offer for offer in _leading(request, known) if offer not in thorough]

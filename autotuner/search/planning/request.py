@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Annotated
+
+from annotated_types import Ge, Le, Len, MaxLen
 
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
+from autotuner.core.documents import Named, OnlyNamed
 from autotuner.core.errors import InvalidInput
 from autotuner.core.model import TransformerSpec
+from autotuner.core.requests import GivenAxes, GivenTariff
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.value import Count, NonNegative, Share, value
+from autotuner.core.value import NonNegative, Share, value
 from autotuner.core.workload import Workload
 from autotuner.search.planning.goal import Failures, Goal
+
+_MOST_NAMED = 64
 
 MOST_CLUSTERS = 512
 """Compared by one plan: each takes up to a tenth of a second."""
@@ -38,45 +43,45 @@ class ChangePrices:
 
 @value
 class PlanRequest:
-    """A training run, and the clusters that are compared for it.
+    """A training run to plan: which cluster to take for it.
 
     Attributes:
-        model: What is trained.
+        model: As for a prediction.
         workload: Of one optimizer step.
         goal: How much is trained, by when and for how much.
-        stack: Software that would run it.
-        accelerators: Names of the catalog; empty: those that anybody can rent, with a list price.
+        stack: Name of the software that would run it, from the catalog.
+        accelerators: Names of the catalog; empty: those that anybody can rent at a listed price.
         sizes: Numbers of accelerators; empty: powers of two of nodes that suit the goal.
-        network_factors: Times the usual bandwidth between nodes.
-        extra_memory_bytes: More than the usual memory of an accelerator.
-        clusters: Whole ones to compare beside those.
-        prices: US dollars per accelerator and hour by name of the catalog, in the place of the catalog's.
-        tariff: Fields of the tariff that are otherwise than on clusters of the catalog, which say the rest.
+        network_factors: Times the usual bandwidth between nodes; other than 1 are hypothetical clusters.
+        extra_memory_bytes: More than an accelerator's usual memory; other than 0 are hypothetical clusters.
+        clusters: Whole clusters beside those, each as for a prediction; then accelerators must be named to be compared.
+        prices: US dollars per accelerator and hour by accelerator, in the place of the catalog's.
+        tariff: What of the power, emissions and spot hours of the catalog's clusters is otherwise, as for a prediction.
         change_prices: What hypothetical clusters cost more.
-        failures: How often jobs are interrupted.
-        axes: Values of a layout's options; others take what keeps the mathematics.
-        max_accelerators: Of a cluster whose size nobody named.
+        failures: How often jobs are interrupted, and what that takes.
+        space: Values of a layout's options; what is left out takes what suits each cluster and keeps the mathematics.
+        max_accelerators: Of clusters whose size nobody named.
     """
 
-    model: TransformerSpec
+    model: Named[TransformerSpec]
     workload: Workload
     goal: Goal
-    stack: Stack = field(default_factory=Stack)
-    accelerators: tuple[str, ...] = ()
-    sizes: tuple[int, ...] = ()
-    network_factors: tuple[float, ...] = (1.0,)
-    extra_memory_bytes: tuple[int, ...] = (0,)
-    clusters: tuple[Cluster, ...] = ()
-    prices: Mapping[str, float] = field(default_factory=dict)
-    tariff: Mapping[str, Any] = field(default_factory=dict)
+    stack: OnlyNamed[Stack] = "torch"
+    accelerators: Annotated[tuple[str, ...], MaxLen(_MOST_NAMED)] = ()
+    sizes: Annotated[tuple[Annotated[int, Ge(1), Le(2**20)], ...], MaxLen(_MOST_NAMED)] = ()
+    network_factors: Annotated[tuple[float, ...], Len(1, 8)] = (1.0,)
+    extra_memory_bytes: Annotated[tuple[int, ...], Len(1, 8)] = (0,)
+    clusters: Annotated[tuple[Named[Cluster], ...], MaxLen(_MOST_NAMED)] = ()
+    prices: Annotated[dict[str, float], MaxLen(_MOST_NAMED)] = field(default_factory=dict)
+    tariff: GivenTariff = field(default_factory=dict)
     change_prices: ChangePrices = field(default_factory=ChangePrices)
     failures: Failures = field(default_factory=Failures)
-    axes: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)
-    max_accelerators: Count = 16_384
+    space: GivenAxes = field(default_factory=dict)
+    max_accelerators: Annotated[int, Ge(1), Le(2**20)] = 16_384
 
     def __post_init__(self) -> None:
-        space = documents.read(SearchSpace, to_plain(dict(self.axes)), "axes")  # JSON says a choice by its word
-        object.__setattr__(self, "axes", {name: getattr(space, name) for name in self.axes})
+        space = documents.read(SearchSpace, to_plain(dict(self.space)), "space")  # JSON says a choice by its word
+        object.__setattr__(self, "space", {name: getattr(space, name) for name in self.space})
         _require(all(size > 0 for size in self.sizes), "sizes", self.sizes, "must be above 0")
         factors, sizes = self.network_factors, self.extra_memory_bytes
         _require(bool(factors), "network_factors", (), "must name one factor at least", 1.0)
