@@ -20,9 +20,9 @@ from api.openapi import install_openapi, operation_id
 from api.plans import Plans
 from api.previews import Previews
 from api.routes import catalog, checks, gates, optimizer_studies, questions, results, retunes, service, sweeps
+from autotuner.runs.tracing import tracer_provider
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
-from autotuner.tracing import tracer_provider
 
 _PREFIX = "/api/v1"
 

@@ -12,13 +12,13 @@ from autotuner.core.errors import Conflict, NotFound, StoreUnavailable, Unreadab
 from autotuner.core.run import NewRun, Run, RunState
 from autotuner.runs.plan import plan_kind
 from autotuner.runs.presence import new_owner
+from autotuner.runs.tracing import carried
 from autotuner.runs.worker import Worker
 from autotuner.search.planning.plan import PlanProgress
 from autotuner.search.planning.question import plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.whole_clusters import offers
 from autotuner.service.build import App
-from autotuner.tracing import carried
 
 _MOST_COMPUTING = 4
 """Plans at once, since each has the service compute two pieces at a time; the others wait in the store."""

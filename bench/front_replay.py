@@ -23,7 +23,7 @@ from autotuner.backtest.report import MIN_MEASURED
 from autotuner.backtest.table import Sheet
 from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric
-from autotuner.service.logs import silence_optuna
+from autotuner.service.observing import silence_optuna
 from bench.fit_stacks import FITS, sheets_of
 
 METRICS = (Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)

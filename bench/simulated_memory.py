@@ -26,7 +26,7 @@ from autotuner.search.sampler.layout_sampler import LayoutSampler
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, params_of
 from autotuner.search.sampler.propose import EVEN_CHANCE, Proposal
 from autotuner.search.space import legal_layouts
-from autotuner.service.logs import silence_optuna
+from autotuner.service.observing import silence_optuna
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

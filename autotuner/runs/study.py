@@ -14,8 +14,8 @@ from autotuner.core.trial import EngineJob, Stopped, TrialFailure, TrialState
 from autotuner.ports import Launcher, OptimizerStudyStore, TrialWatcher
 from autotuner.runs.hold import Hold, StopRequested
 from autotuner.runs.kind import Do, Kind, Step, Work
+from autotuner.runs.tracing import working_on
 from autotuner.search.studies.plan import StudyPlan
-from autotuner.tracing import working_on
 
 LEAST_LEASE_S = 60.0
 """Four leases of a sweep by default. The lease is renewed every second, so that it need not be so long."""

@@ -30,13 +30,13 @@ from autotuner.ports import Launcher, Store
 from autotuner.runs.hold import Hold
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.tracing import working_on
 from autotuner.search.expressible import trial_rules
 from autotuner.search.learning.recollection import informed_with_trials
 from autotuner.search.sweeps.attempts import MAX_ATTEMPTS, given_up, lost_in_words, unless_lost_again
 from autotuner.search.sweeps.history import all_trials
 from autotuner.search.sweeps.instructions import RunGate, RunTrial
 from autotuner.search.sweeps.loss_gating import run_gate
-from autotuner.tracing import working_on
 
 T = TypeVar("T")
 

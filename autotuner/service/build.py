@@ -51,8 +51,8 @@ from autotuner.service.asides.pool import AsidePool, Limits
 from autotuner.service.background import Background
 from autotuner.service.clock import SystemClock
 from autotuner.service.descriptions import Descriptions
-from autotuner.service.logs import configure_logs
 from autotuner.service.networks import read_networks
+from autotuner.service.observing import configure_logs
 from autotuner.service.settings import Settings
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from autotuner.batches.shape import batch_shape
 from autotuner.core.choices import BatchBalance
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.workload import LengthDistribution
+from autotuner.costmodel.batch_shape import batch_shape
 from autotuner.costmodel.predict import predict
 from autotuner.search.text.sentences import percent
 

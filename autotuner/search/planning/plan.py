@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,7 +28,8 @@ from autotuner.search.planning.request import PlanRequest
 from autotuner.search.planning.upgrades import Upgrade, Upgrades, upgrades
 from autotuner.search.planning.whole_clusters import Offer, Price, offers, prices_of
 from autotuner.search.text.caveats import caveats
-from autotuner.tracing import carried
+
+T = TypeVar("T")
 
 _NEAR = 1.15
 """Times the least loss up to which a cluster's layouts are all looked through: thin spaces miss less than that."""
@@ -162,7 +165,7 @@ class _Work:
         self._known += len(pieces)
         answers: dict[Offer, Outcome] = {}
         with _threads() as pool:
-            asked = {pool.submit(carried(partial(self._compared, piece, is_thorough))): piece for piece in pieces}
+            asked = {pool.submit(copy_context().run, self._compared, piece, is_thorough): piece for piece in pieces}
             for future in as_completed(asked):
                 for offer, searched in zip(asked[future], future.result(), strict=True):
                     if searched.outcome is not None:
@@ -188,10 +191,10 @@ class _Work:
         self._known += 2
         with _threads() as pool:
             more: Future[Upgrades] = pool.submit(
-                carried(partial(self._asides.search, upgrades, request, chosen, known[chosen]))
+                _carried(partial(self._asides.search, upgrades, request, chosen, known[chosen]))
             )
             first: Future[tuple[PilotSweep, ...]] = pool.submit(
-                carried(partial(self._asides.search, pilot_sweeps, request, tuple(known[offer] for offer in order)))
+                _carried(partial(self._asides.search, pilot_sweeps, request, tuple(known[offer] for offer in order)))
             )
             for future in as_completed((more, first)):
                 future.result()
@@ -212,6 +215,11 @@ class _Work:
 
     def _in_order(self, found: Sequence[Offer]) -> Iterator[str]:
         return (self.too_large[offer] for offer in found if offer in self.too_large)
+
+
+def _carried(work: Callable[[], T]) -> Callable[[], T]:
+    """Return work for another thread that counts and is logged as the work of this one."""
+    return partial(copy_context().run, work)
 
 
 @contextmanager
