@@ -61,7 +61,6 @@ from api.schemas.retunes import (
     RetuneDetail,
     RetuneList,
     RetuneRunPage,
-    RetuneRunView,
     RetuneTrend,
     RetuneView,
 )
@@ -96,6 +95,7 @@ from autotuner.core.sweep_requests import (
     SweepClone,
     SweepCreate,
 )
+from autotuner.core.upkeep import RetuneRun
 from autotuner.search.advice.current import Gain
 from autotuner.search.explain.bandwidth_curve import BandwidthCurve
 from autotuner.search.explain.layers import LayerReport
@@ -189,8 +189,8 @@ __all__ = [
     "RetuneCreate",
     "RetuneDetail",
     "RetuneList",
+    "RetuneRun",
     "RetuneRunPage",
-    "RetuneRunView",
     "RetuneTrend",
     "RetuneView",
     "Shortfall",

@@ -12,7 +12,7 @@ from autotuner.catalog.topology.read import MAX_CHARACTERS, read_topology
 from autotuner.catalog.topology.topology import merged, on_cluster
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckFindings, CheckLine, CheckRequest, ClusterCheck
-from autotuner.core.documents import Named
+from autotuner.core.documents import Named, extended
 from autotuner.core.link import Link, LinkHealth, LinkNorm, LinkPoint
 from autotuner.core.measurement import Measurement
 from autotuner.core.named import resolved
@@ -79,25 +79,17 @@ class CheckView:
         found: CheckFindings = run.progress
         if run.finished_at is not None:
             found = found.said(run.detail, run.finished_at)
-        return cls(
-            id=run.id,
-            created_by=run.created_by,
+        return extended(
+            cls,
+            run,
+            found,
             cluster=check.cluster.name,
             engine=check.cluster.engine,
             queue=check.cluster.queue,
-            state=run.state,
             request=check.request,
-            created_at=run.created_at,
-            started_at=run.started_at,
-            finished_at=run.finished_at,
             cancel_requested=run.wanted is Stop.CANCEL,
-            lines=found.lines,
             answer=found.engine,
-            jobs=found.jobs,
             measured=found.trial,
-            num_points=found.num_points,
-            profile_at=found.profile_at,
-            links=found.links,
         )
 
 
@@ -260,14 +252,12 @@ class TopologyReading:
         cluster = None if given is None else resolved(given)
         topology = merged(files)
         changed = None if cluster is None else on_cluster(topology, cluster)
-        return cls(
+        return extended(
+            cls,
+            topology,
             read=tuple(each.kind.value for each in files),
-            network=topology.network,
-            wiring=topology.wiring,
-            num_accelerators=topology.num_accelerators,
             num_nodes=len(topology.nodes),
             nodes=topology.nodes[:_NODES_SHOWN],
             said=topology_said(topology, changed),
-            notes=topology.notes,
             cluster=changed,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from autotuner.core.comparison import ChallengeFindings, EnvironmentChange, SequentialTest
+from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
 from autotuner.core.upkeep import Baseline, MfuGate, MfuGateOutcome
 from autotuner.ports import Page
@@ -50,19 +51,16 @@ class BaselineView:
         """The baseline, with the job of a gate that is held to it or set it."""
         rates = [rate for group in baseline.runs for rate in group.rates]
         job = gate.request.sweep.job
-        return cls(
-            name=baseline.name,
-            key=baseline.key,
+        return extended(
+            cls,
+            baseline,
             model=job.model.name,
             cluster=job.cluster.name,
             label=str(baseline.layout),
-            layout=baseline.layout,
             mfu=sum(group.mfu * len(group.rates) for group in baseline.runs) / len(rates),
             tokens_per_s=sum(rates) / len(rates),
             num_runs=len(rates),
             num_sittings=len(baseline.runs),
-            gate_id=baseline.gate_id,
-            at=baseline.at,
             environment=dict(baseline.runs[-1].environment),
         )
 
@@ -130,29 +128,20 @@ class GateView:
     def of(cls, gate: MfuGate, now: float) -> Self:
         """What a caller may know of the gate."""
         request, result = gate.request, gate.result
-        return cls(
-            id=gate.id,
-            created_by=gate.created_by,
+        return extended(
+            cls,
+            gate,
+            request,
             outcome=result.outcome if result else None,
             is_passed=is_passed(gate),
             detail=result.detail if result else "",
             model=request.sweep.job.model.name,
             cluster=request.sweep.job.cluster.name,
-            layout=request.layout,
             label=None if request.layout is None else str(request.layout),
-            baseline=request.baseline,
             held_to=None if gate.baseline is None else BaselineView.of(gate.baseline, gate),
-            sets_baseline=request.sets_baseline,
-            test=request.test,
-            software=request.software,
             findings=result.findings if result else None,
             changes=result.changes if result else (),
             reused_from=result.reused_from if result else None,
-            sweep_id=gate.sweep_id,
-            key=gate.key,
-            content=gate.content,
-            created_at=gate.created_at,
-            finished_at=gate.finished_at,
             report=report_of(gate, now=now),
         )
 

@@ -9,6 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from autotuner.catalog.models import model_called, model_like
+from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.rule import Reason
@@ -57,18 +58,8 @@ class LayoutExport:
     @classmethod
     def of(cls, layout: Layout, export: Export) -> Self:
         """The export with the layout that it says."""
-        return cls(
-            label=str(layout),
-            layout=layout,
-            format=export.format,
-            version=export.version,
-            text=export.text,
-            arguments=export.arguments,
-            files=export.files,
-            environment=dict(export.environment),
-            unsaid=export.unsaid,
-            defaults=export.defaults,
-            usage=export.usage,
+        return extended(
+            cls, export, label=str(layout), layout=layout, text=export.text, environment=dict(export.environment)
         )
 
 
@@ -175,18 +166,13 @@ class ImportedLayout:
         """What was read, with what follows from it; a model that it names alone is the catalog's of that name."""
         known = model_called(read.model_name) if read.model is None else None
         model = known if read.model is None else model_like(read.model)
-        return cls(
-            format=read.format,
-            version=read.version,
+        return extended(
+            cls,
+            read,
             stack=registry.stack_of(read.format),
             label=str(read.layout),
-            layout=read.layout,
-            num_ranks=read.num_ranks,
             model=model,
             model_size=ModelSize.of(model) if model else None,
-            model_name=read.model_name,
-            seq_len=read.seq_len,
-            global_batch_size=read.global_batch_size,
             notes=read.notes if known is None else (*read.notes, _taken(read.model_name, known)),
         )
 

@@ -62,24 +62,16 @@ class OptimizerTrialView:
     @classmethod
     def of(cls, trial: OptimizerTrial, *, window_sequences: int, is_on_front: bool) -> Self:
         """What a caller may know of the trial."""
-        return cls(
-            id=trial.id,
-            number=trial.number,
-            state=trial.state,
+        return extended(
+            cls,
+            trial,
             label=str(trial.candidate),
-            candidate=trial.candidate,
-            world_size=trial.world_size,
-            attempts=trial.attempts,
             is_on_front=is_on_front,
-            reached=trial.reached,
-            detail=trial.detail,
             num_steps=trial.curve.num_steps,
             losses=trial.curve.losses,
             smoothed_losses=trial.curve.smoothed(window_sequences),
             step_time_s=trial.curve.step_time_s,
             accelerator_hours=trial.accelerator_hours,
-            started_at=trial.started_at,
-            finished_at=trial.finished_at,
         )
 
 
@@ -115,21 +107,15 @@ class OptimizerStudyView:
     def of(cls, study: Run) -> Self:
         """What a caller may know of the study."""
         request: OptimizerStudyRequest = study.request
-        return cls(
-            id=study.id,
-            name=request.name,
-            state=study.state,
-            detail=study.detail,
+        return extended(
+            cls,
+            study,
+            request,
             model=request.job.model.name,
             cluster=request.job.cluster.name,
             label=str(request.layout),
-            target_loss=request.target_loss,
             num_trials=request.budget.num_trials,
-            created_at=study.created_at,
-            started_at=study.started_at,
-            finished_at=study.finished_at,
             cancel_requested=study.wanted is Stop.CANCEL,
-            created_by=study.created_by,
         )
 
 

@@ -9,43 +9,13 @@ from typing import Self
 
 from autotuner.core.documents import extended
 from autotuner.core.layout import Layout
-from autotuner.core.upkeep import Retune, RetuneOutcome, RetuneRequest, RetuneRun, RetuneState, Trigger
+from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, RetuneState
 from autotuner.ports import Page, Store
 from autotuner.search.upkeep.retunes.retuning import the_cron
 from autotuner.search.upkeep.retunes.trend import TrendPoint, trend
 
 _MOST_POINTS = 500
 """Runs that a trend goes back; a year of nights."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetuneRunView:
-    """One run of a retune.
-
-    Attributes:
-        retune: Its name.
-        due_at: When it was due, epoch seconds; of a run that somebody asked for, when they asked.
-        started_at: Epoch seconds, as is the next.
-        sweep_id: The sweep that it started; null of one that was skipped.
-        num_missed: Due times before this one that nobody was there for; this run stands for them all.
-        outcome: Null until it is finished.
-    """
-
-    id: str
-    retune: str
-    due_at: float
-    trigger: Trigger
-    state: RetuneState
-    started_at: float
-    finished_at: float | None
-    sweep_id: str | None
-    num_missed: int
-    outcome: RetuneOutcome | None
-
-    @classmethod
-    def of(cls, run: RetuneRun) -> Self:
-        """The run as it stands."""
-        return extended(cls, run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +51,7 @@ class RetuneView:
     num_baseline_runs: int
     created_at: float
     next_due_at: float | None
-    last_run: RetuneRunView | None
+    last_run: RetuneRun | None
     created_by: str = ""
 
     @classmethod
@@ -89,23 +59,19 @@ class RetuneView:
         """The retune with its newest run."""
         request, job = retune.request, retune.request.template.job
         groups = retune.baseline
-        return RetuneView(
+        return extended(
+            RetuneView,
+            request,
+            retune,
             name=retune.name,
-            cron=request.cron,
             cron_in_words=the_cron(request).in_words,
-            time_zone=request.time_zone,
             model=job.model.name,
             cluster=job.cluster.name,
             engine=request.template.runs_on.engine,
-            is_paused=retune.is_paused,
-            incumbent=retune.incumbent,
             measured_tokens_per_s=statistics.fmean(rate for one in groups for rate in one.rates) if groups else None,
             measured_mfu=statistics.fmean(one.mfu for one in groups) if groups else None,
             num_baseline_runs=len(groups),
-            created_at=retune.created_at,
-            next_due_at=retune.next_due_at,
-            created_by=retune.created_by,
-            last_run=None if last_run is None else RetuneRunView.of(last_run),
+            last_run=last_run,
         )
 
 
@@ -145,7 +111,7 @@ class RetuneRunPage:
         total: How many there are in all.
     """
 
-    items: tuple[RetuneRunView, ...]
+    items: tuple[RetuneRun, ...]
     total: int
     limit: int
     offset: int
@@ -155,7 +121,7 @@ class RetuneRunPage:
         """Those of one page."""
         store.retunes.get(name)
         runs, total = store.retunes.runs(name, page=page)
-        return cls(items=tuple(map(RetuneRunView.of, runs)), total=total, limit=page.limit, offset=page.offset)
+        return cls(items=tuple(runs), total=total, limit=page.limit, offset=page.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

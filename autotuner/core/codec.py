@@ -21,8 +21,6 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 from autotuner.core.choices import Choice
 from autotuner.core.errors import InvalidInput
 
-__all__ = ["SCHEMA_VERSION", "content_key", "dumps", "from_plain", "loads", "to_plain", "without_defaults"]
-
 SCHEMA_VERSION = 1
 """Grows when an old reader would misread a new document."""
 

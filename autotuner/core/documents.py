@@ -229,10 +229,11 @@ class InWords:
             raise InvalidInput("", error.value, error.rule, error.nearest) from error
 
 
-def extended(cls: type[T], value: Any, /, **more: object) -> T:
-    """A ``cls`` with the fields that it shares with ``value``, another dataclass, and with those that it has more."""
+def extended(cls: type[T], /, *values: Any, **more: object) -> T:
+    """A ``cls`` with the fields that it shares with these dataclasses (of one name the last), and with those beside them."""
     names = {each.name for each in fields(cast("Any", cls))}
-    return cls(**{each.name: getattr(value, each.name) for each in fields(value) if each.name in names} | more)
+    shared = {each.name: getattr(one, each.name) for one in values for each in fields(one) if each.name in names}
+    return cls(**shared | more)
 
 
 # ---------------------------------------------------------------- a thing, or a name of it

@@ -14,20 +14,6 @@ from autotuner.core.rules.degrees import DEGREE_RULES
 from autotuner.core.rules.exchange import EXCHANGE_RULES
 from autotuner.core.rules.links import LINK_RULES
 from autotuner.core.rules.rule import Reason, Rule
-from autotuner.core.rules.trial import TRIAL_RULES
-
-__all__ = [
-    "HARDWARE_RULES",
-    "IDLE_RULES",
-    "RULES",
-    "TRIAL_RULES",
-    "Reason",
-    "Rule",
-    "illegal",
-    "reasons",
-    "require_asked",
-    "require_legal",
-]
 
 _OF_CHOICES = (*CHOICE_RULES, *COLLECTIVE_RULES, *EXCHANGE_RULES)
 
