@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.contenders import asked_about
-from api.dependencies import AppOf, PlansOf, SweepOf, TrialId
+from api.dependencies import AppOf, SweepOf, TrialId
 from api.edge.auth import needs
 from api.openapi import problems
 from api.schemas import (
@@ -79,9 +79,7 @@ _STILL_COMPUTED = {"model": Document[PlanView], "description": "It is still comp
 
 
 @plans_router.post("", responses={202: _STILL_COMPUTED, **problems(400, 404, 422)}, openapi_extra=needs(Scope.READ))
-def create_plan(
-    request: Request, response: Response, app: AppOf, plans: PlansOf, body: Document[PlanRequest]
-) -> Document[PlanView]:
+def create_plan(request: Request, response: Response, app: AppOf, body: Document[PlanRequest]) -> Document[PlanView]:
     """Compare whole clusters for a training run: which to take, what more would buy, what to try first.
 
     Clusters of the catalog, hypothetical ones and the caller's own, each with its best layout by prediction: time, cost
@@ -89,16 +87,16 @@ def create_plan(
     GB more memory would buy, and small sweeps whose results would make the choice surer by more than they cost. The
     same question has the same id and is computed once, until the release or its catalog changes. Nothing runs.
     """
-    view = PlanView.of(plans.ask(app.resolve(body)))
+    view = PlanView.of(app.start(body)[0])
     response.status_code = 202 if view.answer is None else 200
     response.headers["Location"] = request.url_for("read_plan", plan_id=view.id).path
     return view
 
 
 @plans_router.get("/{plan_id}", responses=problems(400, 404, 422))
-def read_plan(plans: PlansOf, plan_id: _PlanId, wait_s: _WaitS = 0.0) -> Document[PlanView]:
+def read_plan(app: AppOf, plan_id: _PlanId, wait_s: _WaitS = 0.0) -> Document[PlanView]:
     """Read a plan that was asked for: how far it is computed, and once it is, what it says."""
-    return PlanView.of(plans.read(plan_id, wait_s))
+    return PlanView.of(app.read("plan", plan_id, wait_s))
 
 
 # The layout of each phase of a job.

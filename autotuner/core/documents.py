@@ -230,7 +230,7 @@ class InWords:
 
 
 def extended(cls: type[T], /, *values: Any, **more: object) -> T:
-    """A ``cls`` with the fields that it shares with these dataclasses (of one name the last), and with those beside them."""
+    """A ``cls`` with the fields that it shares with these dataclasses, the last first, and with those beside them."""
     names = {each.name for each in fields(cast("Any", cls))}
     shared = {each.name: getattr(one, each.name) for one in values for each in fields(one) if each.name in names}
     return cls(**shared | more)
