@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from autotuner.catalog.hardware import load_cluster
-from autotuner.catalog.models import load_model
-from autotuner.catalog.software import load_stack
+from autotuner.catalog.named import load
 from autotuner.core.cluster import LOCAL, Cluster
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.documents import extended
@@ -38,7 +36,6 @@ from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, Retu
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
-from autotuner.export.registry import stack_of
 from autotuner.host.machine import is_this_host
 from autotuner.search.answers import Question, best_of_space, prediction_of_layout
 from autotuner.search.asides import Asides, Inline
@@ -120,7 +117,7 @@ class Autotuner:
         try:
             return self.names.get_model(name)
         except NotFound:
-            return load_model(name)
+            return load(TransformerSpec, name)
 
     def cluster(self, name: str, *, is_measured: bool = True) -> Cluster:
         """A stored cluster, this machine (``local``), else a catalog accelerator with a count (``h100:64``).
@@ -146,7 +143,7 @@ class Autotuner:
         try:
             stored = self.names.get_cluster(name)
         except NotFound:
-            return load_cluster(name)
+            return load(Cluster, name)
         measured = self.cluster_profile(name)
         return stored if measured is None else profiled(stored, measured)
 
@@ -205,7 +202,8 @@ class Autotuner:
     def _named(self, cls: type[Any], name: str, *, is_measured: bool) -> Any:
         if cls is Cluster:
             return self.cluster(name, is_measured=is_measured)
-        return {TransformerSpec: self.model, Stack: load_stack, Trainer: self.trainer}[cls](name)
+        known = {TransformerSpec: self.model, Trainer: self.trainer}
+        return known[cls](name) if cls in known else load(cls, name)
 
     def resolve(self, request: T, *, is_measured: bool = True) -> T:
         """Return a request with a thing for each name, stored or of the catalog, at all depths.
@@ -275,7 +273,7 @@ class Autotuner:
 
     def _sweep(self, request: SweepCreate) -> SweepRequest:
         trainer = None if request.trainer is None else resolved(request.trainer)
-        job = self.measured_job(request, Stack() if trainer is None else load_stack(trainer.stack))
+        job = self.measured_job(request, Stack() if trainer is None else load(Stack, trainer.stack))
         is_gated, space = request.loss_gate.enabled, request.space
         return extended(
             SweepRequest,
@@ -369,8 +367,10 @@ class Autotuner:
         Raises:
             InvalidDocument: The layout cannot run, with every rule that it breaks.
         """
+        from autotuner.export.registry import stack_of  # noqa: PLC0415  # every trainer's format
+
         request = self.resolve(request)
-        job = request.job(load_stack(stack_of(request.format)) if request.stack is None else resolved(request.stack))
+        job = request.job(load(Stack, stack_of(request.format)) if request.stack is None else resolved(request.stack))
         require_asked(request.layout, job)
         return job
 

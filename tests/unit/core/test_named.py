@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -103,6 +105,15 @@ def test_what_is_refused_of_a_request_inside_another_has_its_path() -> None:
     with pytest.raises(InvalidInput) as refused:
         Autotuner().resolve(documents.read(schemas.PredictionRequest, body | {"stack": "torch"}))
     assert refused.value.field == "measured.0.cluster"
+
+
+def test_the_door_brings_the_short_forms_of_the_catalog_and_no_exporter() -> None:
+    script = (
+        "import sys, autotuner.door; from autotuner.core import documents, requests; "
+        "documents._validator(requests.PredictionRequest, documents.strict_schema); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {"autotuner.export.registry", "fastapi", "sqlalchemy"}.isdisjoint(done.stdout.split())
 
 
 def test_a_door_without_a_service_knows_no_trainer() -> None:
