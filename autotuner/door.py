@@ -92,14 +92,18 @@ class Autotuner:
     asides: Asides = field(default_factory=Inline)
     _opened: list[Store] = field(default_factory=list, init=False)
     _recollections: list[Recollection] = field(default_factory=list, init=False)
-    _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _opening: threading.RLock = field(default_factory=threading.RLock, init=False)  # one thing is made of another
 
     def open(self) -> Store:
         """The one store of the application, opened unless it is."""
+        return self._once(self._opened, self.open_store)
+
+    def _once(self, held: list[T], make: Callable[[], T]) -> T:
+        """The one thing that is held, made unless it is."""
         with self._opening:
-            if not self._opened:
-                self._opened.append(self.open_store())
-            return self._opened[0]
+            if not held:
+                held.append(make())
+            return held[0]
 
     @property
     def store(self) -> Store:
@@ -220,11 +224,7 @@ class Autotuner:
         """What the stored trials teach."""
         from autotuner.search.learning.recollection import Recollection  # noqa: PLC0415  # only beside a store
 
-        store = self.store
-        with self._opening:
-            if not self._recollections:
-                self._recollections.append(Recollection(store.history))
-            return self._recollections[0]
+        return self._once(self._recollections, lambda: Recollection(self.store.history))
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
         """The job with what the stored trials say of its speed; as it is where nothing is stored."""

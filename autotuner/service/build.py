@@ -131,19 +131,12 @@ class App(Autotuner):
     @property
     def kept_trials(self) -> KeptTrials:
         """The trials of sweeps that somebody looks at."""
-        store = self.store
-        with self._opening:
-            if not self._kept_trials:
-                self._kept_trials.append(KeptTrials(store))
-            return self._kept_trials[0]
+        return self._once(self._kept_trials, lambda: KeptTrials(self.store))
 
     @property
     def sweep_tables(self) -> SweepTables:
         """The same as tables, beside what was predicted and not tried."""
-        with self._opening:
-            if not self._sweep_tables:
-                self._sweep_tables.append(SweepTables(self.asides))
-            return self._sweep_tables[0]
+        return self._once(self._sweep_tables, lambda: SweepTables(self.asides))
 
     # ------------------------------------------------------------------ predictions
     def informed(self, sweep: Sweep) -> Sweep:
@@ -243,10 +236,7 @@ class App(Autotuner):
     @property
     def plans(self) -> Plans:
         """Plans as this process reads and computes them."""
-        with self._opening:
-            if not self._plans:
-                self._plans.append(Plans(self.open, self.asides, self.clock, self.settings.lease_s))
-            return self._plans[0]
+        return self._once(self._plans, lambda: Plans(self.open, self.asides, self.clock, self.settings.lease_s))
 
     # ------------------------------------------------------------------ what can be started
     def require_runnable(self, request: SweepRequest) -> None:
@@ -326,10 +316,7 @@ class App(Autotuner):
     @property
     def background(self) -> Background:
         """What works beside the answers: it runs sweeps, and looks after what follows them."""
-        with self._opening:
-            if not self._backgrounds:
-                self._backgrounds.append(self._new_background())
-            return self._backgrounds[0]
+        return self._once(self._backgrounds, self._new_background)
 
     def _new_background(self) -> Background:
         return Background(
